@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def database(postgres_server: PostgresServer) -> Iterator[str]:
     """The address of an empty database."""
     with postgres_server.database() as url:
         yield url
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that other users can enter; those of pytest are closed to them."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

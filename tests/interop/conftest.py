@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cells.served_cell import ServedCell
+from tests.support.machines.yard import yard as yard
 from tests.support.runners.gitlab_runner import RealRunner
 
 PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "gitlab-runner"

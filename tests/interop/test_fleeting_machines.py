@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,6 @@ def built(name: str) -> str:
     if not (BUILT / name).exists():
         pytest.fail(f"{BUILT / name} is missing; run the tests by `make interop`, which builds it")
     return str(BUILT / name)
-
-
-@pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
-    if missing := Yard.missing():
-        pytest.skip(missing)
-    async with Yard(tmp_path) as yard:
-        yield yard
 
 
 @pytest.fixture

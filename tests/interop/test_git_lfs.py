@@ -5,14 +5,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.http_server import PlainHandler, serving_http
 from tests.support.servers.step_server import BASIC, TOKEN, git
 
 PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "git-lfs"
@@ -33,56 +32,26 @@ class Served:
         return f"http://gitlab-ci-token:{token}@127.0.0.1:{self.port}/group/project.git"
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(PlainHandler):
     state: Served
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-    def do_GET(self) -> None:
-        self._do()
-
-    def do_POST(self) -> None:
-        self._do()
-
-    def _do(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-        path, _, query = self.path.partition("?")
+    def respond(self) -> None:
+        body = self.read_body()
+        path = self.path.partition("?")[0]
         if self.headers["Authorization"] != BASIC:
-            self._answer(401, b"", {"WWW-Authenticate": "Basic"})
+            self.answer(401, b"", {"WWW-Authenticate": "Basic"})
         elif path.endswith("/info/lfs/objects/batch"):
             self.state.requests.append("batch")
             wanted = json.loads(body)["objects"]
             start = f"http://127.0.0.1:{self.state.port}/objects"
             told = [one | {"actions": {"download": {"href": f"{start}/{one['oid']}"}}} for one in wanted]
             kind = {"Content-Type": "application/vnd.git-lfs+json"}
-            self._answer(200, json.dumps({"transfer": "basic", "objects": told}).encode(), kind)
+            self.answer(200, json.dumps({"transfer": "basic", "objects": told}).encode(), kind)
         elif path == f"/objects/{OID}":
             self.state.requests.append("object")
-            self._answer(200, CONTENT, {})
+            self.answer(200, CONTENT)
         else:
-            env = os.environ | {
-                "GIT_PROJECT_ROOT": str(self.state.root),
-                "GIT_HTTP_EXPORT_ALL": "1",
-                "PATH_INFO": path,
-                "QUERY_STRING": query,
-                "REQUEST_METHOD": self.command,
-                "CONTENT_TYPE": self.headers["Content-Type"] or "",
-                "HTTP_CONTENT_ENCODING": self.headers["Content-Encoding"] or "",
-            }
-            done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=True)
-            head, _, content = done.stdout.partition(b"\r\n\r\n")
-            fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-            self._answer(int(fields.pop("Status", "200").split()[0]), content, fields)
-
-    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+            self.answer_with_git(self.state.root, body)
 
 
 @pytest.fixture
@@ -102,13 +71,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
     git(source, "commit", "-q", "-m", "with a large file")
     git(source, "push", "-q", str(bare), "main")
     handler = type("Handler", (_Handler,), {"state": state})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        state.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with serving_http(handler) as server:
+        state.port = server.server_port
         yield state
-        server.shutdown()
-        thread.join()
 
 
 def checkout(

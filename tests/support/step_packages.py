@@ -11,13 +11,11 @@ import json
 import shutil
 import subprocess
 import tarfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -27,6 +25,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
+from tests.support.servers.http_server import PlainHandler, serving_http
 from tests.support.servers.registry_server import PROGRAM, Answer, send
 from tests.support.servers.step_server import TOKEN, StepServer, git
 
@@ -233,32 +232,20 @@ def token_registry(folder: Path, *, repository: str) -> Iterator[StepRegistry]:
         access = [{"type": kind, "name": name, "actions": actions.split(",")}]
         return jwt.encode(claims | {"jti": "1", "access": access}, key, algorithm="ES256", headers={"x5c": chain})
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            pass
-
-        def do_GET(self) -> None:
+    class Handler(PlainHandler):
+        def respond(self) -> None:
             asked.append(self.path)
             scope = parse_qs(urlsplit(self.path).query).get("scope", [""])[0]
-            body = json.dumps({"token": token(scope)}).encode()
-            self.send_response(200 if self.headers["Authorization"] == BASIC else 401)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            status = 200 if self.headers["Authorization"] == BASIC else 401
+            self.answer(status, json.dumps({"token": token(scope)}).encode())
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        thread = threading.Thread(target=listening.serve_forever, args=(0.02,), name="token server")
-        thread.start()
-        realm = f"http://127.0.0.1:{listening.server_port}/token"
+    with serving_http(Handler) as server:
+        realm = f"http://127.0.0.1:{server.server_port}/token"
         facts = f'realm: "{realm}", service: registry, issuer: test, rootcertbundle: "{folder}/tokens.pem"'
-        try:
-            with step_registry(folder, auth=f"auth: {{token: {{{facts}}}}}\n") as made:
-                made.authorization = f"Bearer {token(f'repository:{repository}:pull,push')}"
-                made.token_requests = asked
-                yield made
-        finally:
-            listening.shutdown()
-            thread.join()
+        with step_registry(folder, auth=f"auth: {{token: {{{facts}}}}}\n") as made:
+            made.authorization = f"Bearer {token(f'repository:{repository}:pull,push')}"
+            made.token_requests = asked
+            yield made
 
 
 def a_certificate(name: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:

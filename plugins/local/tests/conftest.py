@@ -3,20 +3,10 @@
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-from remuda_plugin_local.testing import Yard
-
-
-@pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
-    if missing := Yard.missing():
-        pytest.skip(missing)
-    async with Yard(tmp_path) as yard:
-        yield yard
+from tests.support.machines.yard import yard as yard
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Machines that are off until somebody asks for them, and managers that do."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import pytest
 from tests.support.cells.served_cell import ServedCell
 from tests.support.machines.lab_group import LabGroup
 from tests.support.machines.machines import LAB_ADDRESS, Machines
+from tests.support.machines.yard import yard as yard
 
 from remuda.fleeting import InProcess, Plugin
 from remuda.manager.process.control import Command, ask, ask_status
@@ -19,18 +19,11 @@ from remuda.manager.process.scale_commands import ScaleReport
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.status import ManagerStatus
 from remuda.taskscaler.loop import ScalerStatus
-from remuda.telemetry.logs import configure
 from remuda.testing.waiting import wait_until
 from remuda_plugin_local import LocalGroup
 from remuda_plugin_local.testing import Yard
 
 SETTLED = ("success", "failed", "canceled")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _quiet() -> None:
-    """A cell in a thread logs while pytest swaps the standard streams."""
-    configure(level="error", log_format="text", stream=sys.__stderr__)
 
 
 @pytest.fixture
@@ -48,8 +41,8 @@ def group(lab: Machines) -> LabGroup:
 
 
 @pytest.fixture
-def cell(lab: Machines, tmp_path: Path) -> Iterator[ServedCell]:
-    """Where the machines can reach it."""
+def lab_cell(lab: Machines, tmp_path: Path) -> Iterator[ServedCell]:
+    """A cell that the machines can reach."""
     with ServedCell(tmp_path / "cell", host=LAB_ADDRESS) as served:
         yield served
 
@@ -155,8 +148,8 @@ class Site:
 
 
 @pytest.fixture
-def site(cell: ServedCell, tmp_path: Path, group: LabGroup) -> Site:
-    return Site(cell, tmp_path, group, cell.new_runner().token)
+def site(lab_cell: ServedCell, tmp_path: Path, group: LabGroup) -> Site:
+    return Site(lab_cell, tmp_path, group, lab_cell.new_runner().token)
 
 
 @pytest.fixture
@@ -169,21 +162,6 @@ def bare(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
-    if missing := Yard.missing():
-        pytest.skip(missing)
-    async with Yard(tmp_path) as yard:
-        yield yard
-
-
-@pytest.fixture
-def plain_cell(tmp_path: Path) -> Iterator[ServedCell]:
-    """Where this machine can reach it, and others cannot."""
-    with ServedCell(tmp_path / "cell") as served:
-        yield served
-
-
-@pytest.fixture
-def farm(plain_cell: ServedCell, tmp_path: Path, yard: Yard) -> Site:
+def farm(cell: ServedCell, tmp_path: Path, yard: Yard) -> Site:
     """The same with machines of the plugin `local`, which have control groups of their own."""
-    return Site(plain_cell, tmp_path, LocalGroup(), plain_cell.new_runner().token)
+    return Site(cell, tmp_path, LocalGroup(), cell.new_runner().token)

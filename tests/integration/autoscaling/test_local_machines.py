@@ -55,21 +55,19 @@ def plugin_of(manager: int) -> int:
     return 0
 
 
-async def test_plugin_crash_recovers_and_a_killed_manager_goes_on(
-    plain_cell: ServedCell, yard: Yard, tmp_path: Path
-) -> None:
+async def test_plugin_crash_recovers_and_a_killed_manager_goes_on(cell: ServedCell, yard: Yard, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
-        f'concurrent = 4\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nurl = "{plain_cell.url}"\n'
-        f'token = "{plain_cell.new_runner().token}"\nexecutor = "instance"\nrequest_concurrency = 3\n'
+        f'concurrent = 4\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nurl = "{cell.url}"\n'
+        f'token = "{cell.new_runner().token}"\nexecutor = "instance"\nrequest_concurrency = 3\n'
         f'[runners.autoscaler]\nplugin = "{PROGRAM}"\nmax_instances = 3\nupdate_interval_when_expecting = "300ms"\n'
         f'[runners.autoscaler.plugin_config]\nname = "{yard.name}"\nfolder = "{yard.folder}"\n'
         f'[[runners.autoscaler.policy]]\nidle_time = "2s"\n'
     )
-    plain_cell.new_project("app", PIPELINE)
+    cell.new_project("app", PIPELINE)
     path = "/projects/1/pipelines/1"
 
     def jobs() -> dict[str, Any]:
-        return {job["name"]: job["status"] for job in plain_cell.api("GET", f"{path}/jobs").json()}
+        return {job["name"]: job["status"] for job in cell.api("GET", f"{path}/jobs").json()}
 
     async with a_manager(tmp_path) as first:
         await until(lambda: jobs()["one"] == jobs()["two"] == "running" and bool(plugin_of(first.pid)), seconds=60)
@@ -78,18 +76,18 @@ async def test_plugin_crash_recovers_and_a_killed_manager_goes_on(
         first.kill()
     async with a_manager(tmp_path):
         await until(lambda: set(jobs().values()) == {"success"}, seconds=90)
-        retried = plain_cell.api("GET", f"{path}/jobs?include_retried=true").json()
+        retried = cell.api("GET", f"{path}/jobs?include_retried=true").json()
         assert len(retried) == 3
         await until(lambda: not list(yard.folder.glob("machines/*")), seconds=60)
 
 
 async def test_machines_of_a_runner_that_was_renamed_while_no_manager_ran_are_swept(
-    plain_cell: ServedCell, yard: Yard, tmp_path: Path
+    cell: ServedCell, yard: Yard, tmp_path: Path
 ) -> None:
     """The manager is killed, and its plugin with it; the next one has no runner with machines."""
     text = (
-        f'concurrent = 2\n[[runners]]\nname = "bench"\nurl = "{plain_cell.url}"\n'
-        f'token = "{plain_cell.new_runner().token}"\nexecutor = "instance"\n'
+        f'concurrent = 2\n[[runners]]\nname = "bench"\nurl = "{cell.url}"\n'
+        f'token = "{cell.new_runner().token}"\nexecutor = "instance"\n'
     )
     scaling = (
         f'[runners.autoscaler]\nplugin = "{PROGRAM}"\nmax_instances = 2\nupdate_interval_when_expecting = "300ms"\n'

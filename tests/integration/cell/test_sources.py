@@ -1,6 +1,5 @@
 """What pipeline files may include in a cell: files of real repositories, components, addresses on the allow list."""
 
-import http.server
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from typing import ClassVar
 import pytest
 from tests.support.cells.clone import Clone
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.servers.http_server import PlainHandler, serving_http
 
 from remuda.cell.git.port import Reader
 from remuda.cell.git.repositories import GitRepos
@@ -180,27 +180,20 @@ def test_what_changed(clone: Clone, reading: Reader) -> None:
     assert len(files["a"]) == 40
 
 
-class _Remote(http.server.BaseHTTPRequestHandler):
+class _Remote(PlainHandler):
     """Serves small files, large ones, and redirects to the path in the query."""
 
     asked: ClassVar[list[str]] = []
     go: ClassVar[threading.Event] = threading.Event()
 
-    def do_GET(self) -> None:
+    def respond(self) -> None:
         self.asked.append(self.path)
         if "slow" in self.path:
             self.go.wait(60)
         path, _, query = self.path.partition("?")
-        self.send_response(302 if query else 404 if path.endswith("none.yml") else 200)
-        if query:
-            self.send_header("Location", query)
         body = b"#" * (2_000_000 if path.endswith("big.yml") else 5)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """A test has its own record."""
+        status = 302 if query else 404 if path.endswith("none.yml") else 200
+        self.answer(status, body, {"Location": query} if query else {})
 
 
 @pytest.fixture
@@ -208,14 +201,8 @@ def remote() -> Iterator[str]:
     """The address of a server of files."""
     _Remote.asked.clear()
     _Remote.go.clear()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Remote) as server:
-        thread = threading.Thread(target=server.serve_forever, name="remote files", daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_http(_Remote) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 async def test_remote_files(remote: str) -> None:

@@ -1,10 +1,10 @@
 """Files over HTTP, from a server of the test's own."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import pytest
+from tests.support.servers.http_server import PlainHandler, serving_http
 
 from remuda.lib.clock import VirtualClock
 from remuda.localrun.sources.remote_files import LIMIT_BYTES, Remote, read_allowed
@@ -17,16 +17,19 @@ class Server(ThreadingHTTPServer):
     clock = VirtualClock()
 
 
-class Pages(BaseHTTPRequestHandler):
+class Pages(PlainHandler):
     """Answers by path."""
 
-    def do_GET(self) -> None:
+    protocol_version = "HTTP/1.0"
+
+    def respond(self) -> None:
         assert isinstance(self.server, Server)
         port = self.server.server_port
         moves = {
             "/ci/moved": "/ci/good.yml",
             "/ci/away": f"http://localhost:{port}/ci/good.yml",
             "/ci/loop": "/ci/loop",
+            "/ci/file": "file:///etc/hostname",
         }
         bodies = {
             "/ci/good.yml": b"job: {script: [x]}",
@@ -37,13 +40,7 @@ class Pages(BaseHTTPRequestHandler):
         if self.path == "/ci/slow":
             self.server.clock.jump(3600)
         if self.path in moves:
-            self.send_response(302)
-            self.send_header("Location", moves[self.path])
-            self.end_headers()
-        elif self.path == "/ci/file":
-            self.send_response(302)
-            self.send_header("Location", "file:///etc/hostname")
-            self.end_headers()
+            self.answer(302, headers={"Location": moves[self.path]})
         elif self.path in bodies or self.path == "/ci/slow":
             self.send_response(200)
             self.end_headers()
@@ -51,23 +48,14 @@ class Pages(BaseHTTPRequestHandler):
         else:
             self.send_error(404)
 
-    def log_message(self, *_arguments: object) -> None:
-        """Tests speak for themselves."""
-
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    server = Server(("127.0.0.1", 0), Pages)
-    thread = threading.Thread(target=server.serve_forever, name="pages")
-    thread.start()
-    try:
+    with serving_http(Pages, Server) as server:
+        assert isinstance(server, Server)
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def fetched(server: Server, path: str) -> str:

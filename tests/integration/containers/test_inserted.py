@@ -1,7 +1,6 @@
 """Steps that a policy puts around a job in a container run on the machine, and nothing of the container bends them."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,6 @@ from remuda.wire.agent_client import JobStart, JobVariable
 from remuda.wire.agent_shell import ShellExit, ShellWish, open_shell
 
 EXCHANGE = "$(dirname $REMUDA_OUTPUTS)"
-
-
-@pytest.fixture
-async def agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    async with AgentProcess(tmp_path / "data") as process:
-        await process.start()
-        yield process
 
 
 def a_job(engine: DockerEngine, folder: Path, script: str, audit: dict[str, Any], **values: Any) -> JobStart:

@@ -1,11 +1,8 @@
 """What a job in a container gets from the runner's machine, and what it does not reach there."""
 
-import asyncio
 import io
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +16,6 @@ from tests.support.servers.vault_server import FakeVault, serving_vault
 
 from remuda.cli.main import call
 from remuda.stdsteps.signatures.statements import NAME, read_statement
-from remuda.telemetry.logs import configure
-from remuda.testing.coordinator import Coordinator
-from remuda.testing.waiting import wait_until
 
 PIPELINE = """
 job:
@@ -80,64 +74,36 @@ seize() {
 
 
 @pytest.fixture
-def cell(tmp_path: Path) -> Iterator[ServedCell]:
-    # A cell in a thread logs while pytest swaps the standard streams.
-    configure(level="error", log_format="text", stream=sys.__stderr__)
-    with ServedCell(tmp_path / "cell") as served:
-        yield served
-
-
-@pytest.fixture
 def vault() -> Iterator[FakeVault]:
     with serving_vault() as state:
         state.jwt = None
         yield state
 
 
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    path = tmp_path / "key.pem"
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", path], check=True)
-    path.chmod(0o600)
-    subprocess.run(["openssl", "pkey", "-in", path, "-pubout", "-out", tmp_path / "public.pem"], check=True)
-    return path
-
-
 async def run_job(engine: DockerEngine, cell: ServedCell, folder: Path, settings: str = "") -> dict[str, Any]:
     """Have a docker runner run the one job of the one pipeline; the job with its log."""
-    bench = ManagerBench(folder, Coordinator())
-    bench.config.write_text(
-        'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "docker"\n'
-        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n'
-        f'[runners.docker]\nhost = "{engine.host}"\npull_policy = "never"\n{settings}'
-    )
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
-    path = f"/projects/1/pipelines/{pushed['id']}"
-
-    def is_over() -> bool:
-        return cell.api("GET", path).json()["status"] in ("success", "failed")
-
+    bench = ManagerBench(folder, cell)
+    docker = f'[runners.docker]\nhost = "{engine.host}"\npull_policy = "never"\n{settings}'
+    bench.write_config(concurrent=2, executor="docker", extra=docker)
     async with bench.manager():
-        await asyncio.to_thread(wait_until, is_over, "the pipeline ends", seconds=90)
+        [job] = (await cell.ended_jobs()).values()
     await bench.close()
-    [job] = cell.api("GET", f"{path}/jobs").json()
-    job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
     assert job["status"] == "success", job["log"]
-    return dict(job)
+    return job
 
 
 async def test_secrets_come_in_and_the_signing_key_stays_out(
-    engine: DockerEngine, cell: ServedCell, vault: FakeVault, key: Path, tmp_path: Path
+    engine: DockerEngine, cell: ServedCell, vault: FakeVault, signing_key: Path, tmp_path: Path
 ) -> None:
     text = PIPELINE.replace("IMAGE", BUSYBOX).replace("PORT", str(vault.port))
-    cell.new_project("app", text.replace("KEY", str(key)).replace("FOLDER", str(tmp_path)))
-    job = await run_job(engine, cell, tmp_path, f'[runners.remuda]\nsigning_key = "{key}"\n')
+    cell.new_project("app", text.replace("KEY", str(signing_key)).replace("FOLDER", str(tmp_path)))
+    job = await run_job(engine, cell, tmp_path, f'[runners.remuda]\nsigning_key = "{signing_key}"\n')
     assert "it is [MASKED]" in job["log"]
     data = cell.api("GET", f"/projects/1/jobs/{job['id']}/artifacts").body
     (tmp_path / "artifacts.zip").write_bytes(data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert "way/key.pem" not in archive.namelist()
-        assert archive.read("out/link") == bytes(key)
+        assert archive.read("out/link") == bytes(signing_key)
         assert read_statement(archive.read(NAME)).predicate["protection"] == "enforced"
         assert not any(b"PRIVATE KEY" in archive.read(name) for name in archive.namelist())
     assert call(["artifacts", "verify", str(tmp_path / "artifacts.zip"), "--key", str(tmp_path / "public.pem")]) == 0

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import tempfile
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +14,6 @@ from remuda.wire.agent_client import JobStart
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 UID = 123456
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """Where another user can reach what it may; pytest's own folders are closed to others."""
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.fixture
-async def agent(place: Path) -> AsyncIterator[AgentProcess]:
-    async with AgentProcess(place / "data") as process:
-        await process.start()
-        yield process
 
 
 @pytest.mark.parametrize(
@@ -46,7 +29,7 @@ async def agent(place: Path) -> AsyncIterator[AgentProcess]:
     ],
 )
 async def test_what_is_in_the_place_of_a_later_steps_files_fails_the_job(
-    engine: DockerEngine, agent: AgentProcess, place: Path, put: str
+    engine: DockerEngine, open_agent: AgentProcess, place: Path, put: str
 ) -> None:
     """Standard steps run as the job's user, and have their files where the container is root."""
     (place / "marks").mkdir()
@@ -56,10 +39,12 @@ async def test_what_is_in_the_place_of_a_later_steps_files_fails_the_job(
     save = {"name": "save", "step": "builtin://secrets", "inputs": {"secrets": {}}, "if": "always()"}
     steps = steps_text(*(one | {"origin": "compiled"} for one in (box, save)))
     async with asyncio.timeout(60):
-        seen = await run_job(agent, JobStart(id="1", work_dir=str(place / "work"), steps=steps, run_as=str(UID)))
+        seen = await run_job(open_agent, JobStart(id="1", work_dir=str(place / "work"), steps=steps, run_as=str(UID)))
     assert (seen.check().status, seen.check().reason) == ("failure", "script_failure"), seen.log.decode()
     assert seen.statuses["save"] == "failure"
     assert "something of the job is there" in seen.check().message, json.dumps(seen.results, indent=1)
     assert list((place / "marks").iterdir()) == []
     assert engine.containers() == []
-    await run_job(agent, JobStart(id="2", work_dir=str(place / "work"), steps=steps_text({"name": "a", "script": ":"})))
+    await run_job(
+        open_agent, JobStart(id="2", work_dir=str(place / "work"), steps=steps_text({"name": "a", "script": ":"}))
+    )

@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
@@ -17,13 +17,6 @@ from remuda.testing.lab import ADMIN_TOKEN, Lab
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
 from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellWish, open_shell
-
-
-@pytest.fixture
-async def agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    async with AgentProcess(tmp_path / "data") as process:
-        await process.start()
-        yield process
 
 
 def a_job(engine: DockerEngine, folder: Path, script: str, inputs: Mapping[str, Any] = {}, **values: Any) -> JobStart:

@@ -1,18 +1,14 @@
 """Jobs with image and services, from a pipeline file through a cell, a manager and its agent to a real engine."""
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.cells.served_cell import ServedCell
 from tests.support.runners.manager_bench import ManagerBench
 from tests.support.servers.docker_engine import BUSYBOX, DEBIAN, DockerEngine
 
-from remuda.telemetry.logs import configure
-from remuda.testing.coordinator import Coordinator
 from remuda.testing.waiting import wait_until
 
 PIPELINE = f"""
@@ -49,30 +45,15 @@ job:
 """
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _quiet() -> None:
-    """A cell in a thread logs while pytest swaps the standard streams."""
-    configure(level="error", log_format="text", stream=sys.__stderr__)
-
-
-@pytest.fixture
-def cell(tmp_path: Path) -> Iterator[ServedCell]:
-    with ServedCell(tmp_path / "cell") as served:
-        yield served
-
-
 @pytest.fixture
 async def new_bench(tmp_path: Path, cell: ServedCell) -> AsyncIterator[Callable[[DockerEngine], ManagerBench]]:
     """A manager whose jobs run in containers of an engine."""
     benches: list[ManagerBench] = []
 
     def build(engine: DockerEngine) -> ManagerBench:
-        bench = ManagerBench(tmp_path, Coordinator())
-        bench.config.write_text(
-            'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "docker"\n'
-            f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n'
-            f'[runners.docker]\nhost = "{engine.host}"\npull_policy = "never"\n'
-        )
+        bench = ManagerBench(tmp_path, cell)
+        docker = f'[runners.docker]\nhost = "{engine.host}"\npull_policy = "never"\n'
+        bench.write_config(concurrent=2, executor="docker", extra=docker)
         benches.append(bench)
         return bench
 
@@ -81,30 +62,12 @@ async def new_bench(tmp_path: Path, cell: ServedCell) -> AsyncIterator[Callable[
         await bench.close()
 
 
-async def ended(cell: ServedCell, pipeline_id: int) -> dict[str, dict[str, Any]]:
-    """Wait for a pipeline's end; its jobs by name, each with log and steps."""
-
-    def wait() -> dict[str, dict[str, Any]]:
-        path = f"/projects/1/pipelines/{pipeline_id}"
-        final = ("success", "failed", "canceled")
-        wait_until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=90)
-        jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
-        for job in jobs.values():
-            job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
-            answer = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/steps", PRIVATE_TOKEN=cell.token)
-            job["steps"] = {one["path"]: one for one in answer.json()["results"] if one["event"] == "finished"}
-        return jobs
-
-    return await asyncio.to_thread(wait)
-
-
 async def test_a_container_job_with_a_service(
     engine: DockerEngine, cell: ServedCell, new_bench: Callable[[DockerEngine], ManagerBench]
 ) -> None:
     cell.new_project("app", PIPELINE, **{"file.txt": "text\n"})
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     async with new_bench(engine).manager():
-        jobs = await ended(cell, pushed["id"])
+        jobs = await cell.ended_jobs()
     whole, debian = jobs["whole"], jobs["debian"]
     assert whole["status"] == "success", whole["log"]
     paths = [path for path in whole["steps"] if not path.endswith(("open", "close"))]
@@ -142,12 +105,11 @@ async def test_killing_the_engine_ends_the_job_clearly_and_leaves_no_container(
     new_bench: Callable[[DockerEngine], ManagerBench],
 ) -> None:
     cell.new_project("app", LONG)
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     bench = new_bench(own_engine)
     async with bench.manager():
         await asyncio.to_thread(wait_until, lambda: list(bench.jobs.rglob("up")), "the job runs", 60)
         own_engine.kill()
-        job = (await ended(cell, pushed["id"]))["job"]
+        job = (await cell.ended_jobs())["job"]
         assert (job["status"], job["failure_reason"]) == ("failed", "runner_system_failure"), job["log"]
         assert "the container engine at unix:///" in job["log"]
         assert "The command ran when that happened" in job["log"]
@@ -157,6 +119,6 @@ async def test_killing_the_engine_ends_the_job_clearly_and_leaves_no_container(
         assert made.status == 201
         await asyncio.to_thread(wait_until, lambda: len(own_engine.containers()) == 2, "two containers", 60)
         assert cell.api("POST", f"/projects/1/pipelines/{made.json()['id']}/cancel").status in (200, 201)
-        again = (await ended(cell, made.json()["id"]))["job"]
+        again = (await cell.ended_jobs(2))["job"]
     assert again["status"] == "canceled"
     await asyncio.to_thread(wait_until, lambda: (own_engine.containers(), own_engine.networks()) == ([], []))

@@ -1,18 +1,12 @@
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from tests.support.runners.custom_driver import Bench, Driver
-from tests.support.servers.step_server import StepServer, a_repository, serving
+from tests.support.servers.step_server import StepServer, a_repository
 
 from remuda.testing.agent_process import AgentProcess
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[StepServer]:
-    with serving(tmp_path / "repos") as state:
-        yield state
 
 
 @pytest.fixture

@@ -13,15 +13,6 @@ NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
 
 
 @pytest.fixture
-async def coordinator() -> AsyncIterator[Coordinator]:
-    server = Coordinator()
-    await server.start()
-    yield server
-    await server.stop()
-    assert server.violations == []
-
-
-@pytest.fixture
 async def bench(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[ManagerBench]:
     made = ManagerBench(tmp_path, coordinator)
     program = a_plugin(tmp_path / "program")

@@ -1,7 +1,6 @@
 """Whole jobs on machines behind SSH: from a pipeline file through a cell and a manager to another machine and back."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from tests.support.machines.machines import LAB_ADDRESS, Machine, Machines
 from tests.support.runners.manager_bench import ManagerBench
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
-from remuda.telemetry.logs import configure
-from remuda.testing.coordinator import Coordinator
 from remuda.testing.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -52,12 +49,6 @@ boxed:
 """
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _quiet() -> None:
-    """A cell in a thread logs while pytest swaps the standard streams."""
-    configure(level="error", log_format="text", stream=sys.__stderr__)
-
-
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
     """Two machines, the second of which may have an engine; this thread is in their network."""
@@ -75,6 +66,7 @@ def cell(machines: Machines, tmp_path: Path) -> Iterator[ServedCell]:
 async def run(
     cell: ServedCell,
     folder: Path,
+    executor: str,
     runner: str,
     pipeline: str,
     meanwhile: Callable[[], None] = lambda: None,
@@ -82,26 +74,12 @@ async def run(
     agent_lost_seconds: float = 900.0,
 ) -> dict[str, dict[str, Any]]:
     """Run a pipeline with a manager that has one runner; the jobs by name."""
-    bench = ManagerBench(folder, Coordinator())
-    bench.config.write_text(
-        f'concurrent = 3\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nurl = "{cell.url}"\n'
-        f'token = "{cell.new_runner().token}"\n{runner}'
-    )
+    bench = ManagerBench(folder, cell)
+    bench.write_config(concurrent=3, executor=executor, extra=runner)
     cell.new_project("app", pipeline, **{"file.txt": "text\n"})
-
-    def wait() -> dict[str, dict[str, Any]]:
-        [pushed] = cell.until_pipelines(1)
-        path = f"/projects/1/pipelines/{pushed['id']}"
-        final = ("success", "failed", "canceled")
-        wait_until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=90)
-        jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
-        for job in jobs.values():
-            job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
-        return jobs
-
     async with bench.manager(agent_lost_seconds=agent_lost_seconds):
         await asyncio.to_thread(meanwhile)
-        return await asyncio.to_thread(wait)
+        return await cell.ended_jobs()
 
 
 def entry(machines: Machines, machine: Machine) -> str:
@@ -114,11 +92,11 @@ def entry(machines: Machines, machine: Machine) -> str:
 async def test_a_runner_of_one_machine(machines: Machines, cell: ServedCell, tmp_path: Path) -> None:
     machine = machines.machines[0]
     runner = (
-        f'executor = "ssh"\n[runners.ssh]\nhost = "{machine.address}"\nuser = "root"\n'
+        f'[runners.ssh]\nhost = "{machine.address}"\nuser = "root"\n'
         f'identity_file = "{machines.key}"\nknown_hosts_file = "{machines.known_hosts()}"\n'
         f'[runners.remuda]\nbefore_job = "echo $REMUDA_JOB >>/root/before"\n'
     )
-    jobs = await run(cell, tmp_path, runner, PIPELINE)
+    jobs = await run(cell, tmp_path, "ssh", runner, PIPELINE)
     assert {name: job["status"] for name, job in jobs.items()} == {
         "build": "success",
         "use": "success",
@@ -139,8 +117,8 @@ async def test_containers_of_a_machine_in_a_list(machines: Machines, cell: Serve
     machine.run("setsid dockerd --shutdown-timeout 1 >/root/dockerd.log 2>&1 </dev/null &")
     machine.run("until docker info >/dev/null 2>&1; do sleep 0.1; done")
     machine.run(f"docker import {tmp_path}/image.tar {BUSYBOX}")
-    runner = f'executor = "docker-autoscaler"\n[runners.docker]\npull_policy = "never"\n{entry(machines, machine)}'
-    jobs = await run(cell, tmp_path, runner, BOXED)
+    runner = f'[runners.docker]\npull_policy = "never"\n{entry(machines, machine)}'
+    jobs = await run(cell, tmp_path, "docker-autoscaler", runner, BOXED)
     assert jobs["boxed"]["status"] == "success", jobs["boxed"]["log"]
     assert "hello" in jobs["boxed"]["log"]
     assert machine.run("docker ps -aq").stdout == ""
@@ -158,7 +136,7 @@ async def test_a_machine_that_starts_anew_has_lost_its_jobs_and_gets_others(
 
     pipeline = f"long: {{stage: build, script: [touch {tmp_path}/m1, sleep 600], allow_failure: true}}\n"
     pipeline += "next: {stage: test, script: [hostname]}\n"
-    jobs = await run(cell, tmp_path, f'executor = "instance"\n{entry(machines, machine)}', pipeline, restart)
+    jobs = await run(cell, tmp_path, "instance", entry(machines, machine), pipeline, restart)
     assert (jobs["long"]["status"], jobs["long"]["failure_reason"]) == ("failed", "runner_system_failure")
     assert "m1\n" in jobs["next"]["log"]
 
@@ -196,9 +174,9 @@ async def test_a_machine_that_never_comes_back_takes_its_jobs_along_and_no_other
         wait_until(is_over, "the job is given up", seconds=60)
         (tmp_path / "go").touch()
 
-    runner = f'executor = "instance"\n{entry(machines, machines.machines[0])}{entry(machines, machines.machines[1])}'
+    runner = entry(machines, machines.machines[0]) + entry(machines, machines.machines[1])
     pipeline = LOST.replace("FOLDER", str(tmp_path))
-    jobs = await run(cell, tmp_path, runner, pipeline, break_one, agent_lost_seconds=3.0)
+    jobs = await run(cell, tmp_path, "instance", runner, pipeline, break_one, agent_lost_seconds=3.0)
     assert lost["failure_reason"] == "runner_system_failure"
     log = cell.api("GET", f"/projects/1/jobs/{lost['id']}/trace").body.decode()
     gone, *_ = said.read_text().split()

@@ -11,15 +11,6 @@ from remuda.testing.environment import FakeEnvironment
 
 
 @pytest.fixture
-async def coordinator() -> AsyncIterator[Coordinator]:
-    server = Coordinator()
-    await server.start()
-    yield server
-    await server.stop()
-    assert server.violations == []
-
-
-@pytest.fixture
 async def bench(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[ManagerBench]:
     bench = ManagerBench(tmp_path, coordinator)
     yield bench

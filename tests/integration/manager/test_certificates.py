@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ from remuda.cli.main import call
 from remuda.manager.config.certificates import authority_of, with_certificates
 from remuda.manager.config.load import RunnerConfig, load
 from remuda.manager.errors import RegisterError
-from remuda.testing.coordinator import Coordinator
-from remuda.testing.waiting import wait_until
 
 PIPELINE = """
 job:
@@ -56,12 +54,6 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def cell(tmp_path: Path) -> Iterator[ServedCell]:
-    with ServedCell(tmp_path / "cell") as served:
-        yield served
-
-
-@pytest.fixture
 async def proxied(tmp_path: Path, cell: ServedCell) -> AsyncIterator[str]:
     """The cell behind TLS; its address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -86,22 +78,17 @@ async def proxied(tmp_path: Path, cell: ServedCell) -> AsyncIterator[str]:
     server.close()
 
 
-async def ended(cell: ServedCell, bench: ManagerBench) -> tuple[dict[str, Any], str]:
-    """The job of the first pipeline and its log, when a manager has run it."""
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
-    path = f"/projects/1/pipelines/{pushed['id']}"
+async def run_job(cell: ServedCell, bench: ManagerBench) -> dict[str, Any]:
+    """Have a manager run the job of the first pipeline; the job with its log."""
     async with bench.manager():
-        await asyncio.to_thread(
-            wait_until, lambda: cell.api("GET", path).json()["status"] in ("success", "failed"), "its end", seconds=60
-        )
+        [job] = (await cell.ended_jobs()).values()
     await bench.close()
-    [job] = cell.api("GET", f"{path}/jobs").json()
-    return job, cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+    return job
 
 
 @pytest.mark.parametrize("is_named", [True, False])
 async def test_everybody_knows_the_server(tmp_path: Path, cell: ServedCell, proxied: str, *, is_named: bool) -> None:
-    bench = ManagerBench(tmp_path, Coordinator())
+    bench = ManagerBench(tmp_path, cell)
     words = ["manager", "register", "--url", proxied, "--clone-url", proxied, "--config", str(bench.config)]
     words += ["--token", cell.new_runner().token]
     with pytest.raises(RegisterError, match="cannot be reached"):
@@ -114,9 +101,9 @@ async def test_everybody_knows_the_server(tmp_path: Path, cell: ServedCell, prox
     await asyncio.to_thread(call, words)
     assert await asyncio.to_thread(call, ["manager", "verify", "--config", str(bench.config)]) == 0
     await asyncio.to_thread(cell.new_project, "app", PIPELINE, **{"file.txt": "of the repository\n"})
-    job, log = await ended(cell, bench)
-    assert job["status"] == "success", log
-    assert "of the repository" in log
+    job = await run_job(cell, bench)
+    assert job["status"] == "success", job["log"]
+    assert "of the repository" in job["log"]
     assert job["artifacts_file"]["filename"] == "artifacts.zip"
 
 
@@ -124,7 +111,7 @@ async def test_the_git_of_a_driver_knows_the_server(tmp_path: Path, cell: Served
     run = tmp_path / "run.sh"
     run.write_text('#!/bin/bash\nbash "$1" || exit "$BUILD_FAILURE_EXIT_CODE"\n')
     run.chmod(0o755)
-    bench = ManagerBench(tmp_path, Coordinator())
+    bench = ManagerBench(tmp_path, cell)
     bench.config.write_text(
         f'[[runners]]\nname = "driven"\nurl = "{proxied}"\nclone_url = "{proxied}"\n'
         f'token = "{cell.new_runner().token}"\n'
@@ -132,8 +119,8 @@ async def test_the_git_of_a_driver_knows_the_server(tmp_path: Path, cell: Served
         f'cache_dir = "{tmp_path}/c"\n[runners.custom]\nrun_exec = "{run}"\n'
     )
     await asyncio.to_thread(cell.new_project, "app", "job: {script: [cat file.txt]}", **{"file.txt": "its text\n"})
-    job, log = await ended(cell, bench)
-    assert (job["status"], "its text" in log) == ("success", True), log
+    job = await run_job(cell, bench)
+    assert (job["status"], "its text" in job["log"]) == ("success", True), job["log"]
 
 
 def test_certificates_beside_the_file(tmp_path: Path) -> None:

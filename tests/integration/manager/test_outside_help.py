@@ -1,39 +1,20 @@
 """Whole jobs that need something from outside: secrets of a Vault, a bucket for caches, the runner's signature."""
 
-import asyncio
 import json
-import subprocess
-import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.support.cells.served_cell import ServedCell
 from tests.support.runners.manager_bench import ManagerBench
-from tests.support.servers.object_server import ObjectServer, serving_objects
-from tests.support.servers.vault_server import JWT, PASSWORD, FakeVault, serving_vault
+from tests.support.servers.object_server import ObjectServer
+from tests.support.servers.vault_server import JWT, PASSWORD, FakeVault
 
 from remuda.cli.main import call
 from remuda.stdsteps.signatures.statements import NAME, read_statement
-from remuda.telemetry.logs import configure
 from remuda.testing.coordinator import Coordinator, ServerJob
-from remuda.testing.waiting import wait_until
 
 NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
-
-
-@pytest.fixture
-def vault() -> Iterator[FakeVault]:
-    with serving_vault() as state:
-        yield state
-
-
-@pytest.fixture
-def storage() -> Iterator[ObjectServer]:
-    with serving_objects() as state:
-        yield state
 
 
 def told(job: ServerJob, name: str) -> dict[str, Any]:
@@ -98,48 +79,21 @@ async def test_a_cache_goes_from_job_to_job_through_a_bucket(
 SIGNED = "make: {script: [mkdir out, date >out/app], artifacts: {paths: [out]}}"
 
 
-@pytest.fixture
-def cell(tmp_path: Path) -> Iterator[ServedCell]:
-    # A cell in a thread logs while pytest swaps the standard streams.
-    configure(level="error", log_format="text", stream=sys.__stderr__)
-    with ServedCell(tmp_path / "cell") as served:
-        yield served
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    """A private key; its public half is `public.pem` beside it."""
-    path = tmp_path / "key.pem"
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", path], check=True)
-    path.chmod(0o600)
-    subprocess.run(["openssl", "pkey", "-in", path, "-pubout", "-out", tmp_path / "public.pem"], check=True)
-    return path
-
-
-async def the_job(cell: ServedCell, bench: ManagerBench, pipeline_file: str) -> dict[str, Any]:
-    """The one job of a pipeline, when it is over."""
+async def run_pipeline(cell: ServedCell, bench: ManagerBench, pipeline_file: str) -> dict[str, Any]:
+    """Have a manager run a pipeline with one job; the job with its log."""
     cell.new_project("app", pipeline_file)
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
-    path = f"/projects/1/pipelines/{pushed['id']}"
-
-    def is_over() -> bool:
-        return cell.api("GET", path).json()["status"] in ("success", "failed")
-
     async with bench.manager():
-        await asyncio.to_thread(wait_until, is_over, "the pipeline ends", seconds=60)
+        [job] = (await cell.ended_jobs()).values()
     await bench.close()
-    [job] = cell.api("GET", f"{path}/jobs").json()
-    return dict(job)
+    return job
 
 
-async def test_artifacts_that_a_cell_keeps_are_signed(cell: ServedCell, key: Path, tmp_path: Path) -> None:
+async def test_artifacts_that_a_cell_keeps_are_signed(
+    cell: ServedCell, cell_bench: ManagerBench, signing_key: Path, tmp_path: Path
+) -> None:
     public, archive = tmp_path / "public.pem", tmp_path / "artifacts.zip"
-    bench = ManagerBench(tmp_path, Coordinator())
-    bench.config.write_text(
-        'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "shell"\n'
-        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n[runners.remuda]\nsigning_key = "{key}"\n'
-    )
-    job = await the_job(cell, bench, SIGNED)
+    cell_bench.write_config(extra=f'[runners.remuda]\nsigning_key = "{signing_key}"\n')
+    job = await run_pipeline(cell, cell_bench, SIGNED)
     assert job["status"] == "success"
     archive.write_bytes(cell.api("GET", f"/projects/1/jobs/{job['id']}/artifacts").body)
     verify = ["artifacts", "verify", str(archive), "--key", str(public)]
@@ -166,18 +120,12 @@ deploy:
 
 
 async def test_secrets_of_a_pipeline_file_are_fetched_with_the_jobs_own_token(
-    cell: ServedCell, vault: FakeVault, tmp_path: Path
+    cell: ServedCell, cell_bench: ManagerBench, vault: FakeVault
 ) -> None:
     vault.jwt = None
-    bench = ManagerBench(tmp_path, Coordinator())
-    bench.config.write_text(
-        'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "shell"\n'
-        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n'
-    )
-    job = await the_job(cell, bench, WITH_SECRETS.replace("PORT", str(vault.port)))
-    log = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
-    assert job["status"] == "success", log
-    assert "<[MASKED]> <[MASKED]>" in log
+    job = await run_pipeline(cell, cell_bench, WITH_SECRETS.replace("PORT", str(vault.port)))
+    assert job["status"] == "success", job["log"]
+    assert "<[MASKED]> <[MASKED]>" in job["log"]
     assert vault.requests == [
         "POST /v1/auth/gitlab/login",
         "GET /v1/ops/data/db",

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,6 @@ from remuda.lib.clock import SystemClock
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.environments.port import JobPlace, PreparedPlace
 from remuda.manager.errors import EnvironmentLostError
-from remuda.telemetry.logs import configure
-from remuda.testing.coordinator import Coordinator
 from remuda.testing.waiting import wait_until
 
 FIRST = """
@@ -54,42 +50,11 @@ fails:
 """
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _quiet() -> None:
-    """A cell in a thread logs while pytest swaps the standard streams."""
-    configure(level="error", log_format="text", stream=sys.__stderr__)
-
-
 @pytest.fixture
-def cell(tmp_path: Path) -> Iterator[ServedCell]:
-    with ServedCell(tmp_path / "cell") as served:
-        yield served
-
-
-@pytest.fixture
-async def bench(tmp_path: Path, cell: ServedCell) -> AsyncIterator[ManagerBench]:
-    bench = ManagerBench(tmp_path, Coordinator())
-    bench.config.write_text(
-        'concurrent = 2\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "shell"\n'
-        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n'
-    )
-    yield bench
-    await bench.close()
-
-
-async def through(cell: ServedCell, pipeline_id: int) -> dict[str, dict[str, Any]]:
-    """Wait for a pipeline's end; its jobs by name, each with its log."""
-
-    def wait() -> dict[str, dict[str, Any]]:
-        path = f"/projects/1/pipelines/{pipeline_id}"
-        final = ("success", "failed", "canceled")
-        wait_until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=60)
-        jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
-        for job in jobs.values():
-            job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
-        return jobs
-
-    return await asyncio.to_thread(wait)
+def bench(cell_bench: ManagerBench) -> ManagerBench:
+    """It runs two jobs at a time."""
+    cell_bench.write_config(concurrent=2)
+    return cell_bench
 
 
 FORGES = """
@@ -118,9 +83,8 @@ forge:
 async def test_a_job_that_writes_to_its_own_log(cell: ServedCell, bench: ManagerBench) -> None:
     """It has a token for it; what stays is what its runner logged."""
     cell.new_project("app", FORGES)
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     async with bench.manager():
-        jobs = await through(cell, pushed["id"])
+        jobs = await cell.ended_jobs()
     assert jobs["forge"]["status"] == "success", jobs["forge"]["log"]
     log = jobs["forge"]["log"]
     # The line that shows the script is the runner's own.
@@ -131,12 +95,10 @@ async def test_a_job_that_writes_to_its_own_log(cell: ServedCell, bench: Manager
 
 async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: ManagerBench) -> None:
     cell.new_project("app", FIRST, **{"file.txt": "text\n"})
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     async with bench.manager():
-        first = await through(cell, pushed["id"])
-        made = cell.api("POST", "/projects/1/pipeline?ref=main")
-        assert made.status == 201, made
-        second = await through(cell, made.json()["id"])
+        first = await cell.ended_jobs()
+        assert cell.api("POST", "/projects/1/pipeline?ref=main").status == 201
+        second = await cell.ended_jobs(2)
     assert [first[name]["status"] for name in ("build", "use", "fails")] == ["success", "success", "failed"]
     log = first["build"]["log"]
     assert (
@@ -170,7 +132,7 @@ async def test_a_silent_job_learns_at_once_that_it_is_canceled(
         await asyncio.to_thread(wait_until, is_logged, "the job runs", seconds=60)
         process = Path("/proc") / (tmp_path / "pid").read_text().strip()
         assert cell.api("POST", f"{path}/cancel{'?force=true' if force else ''}").status == 201
-        jobs = await through(cell, pushed["id"])
+        jobs = await cell.ended_jobs()
         await asyncio.to_thread(wait_until, lambda: not process.exists(), "its script ends", seconds=60)
     assert jobs["silent"]["status"] == "canceled"
     assert force or "tidied up" in jobs["silent"]["log"]
@@ -209,9 +171,8 @@ async def test_steps_that_call_steps_are_stored_and_shown_as_a_tree(
     cell: ServedCell, bench: ManagerBench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell.new_project("app", NESTED, **{"steps/greet/func.yml": GREET})
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     async with bench.manager():
-        [job] = (await through(cell, pushed["id"])).values()
+        [job] = (await cell.ended_jobs()).values()
     monkeypatch.setenv("REMUDA_URL", cell.url)
     monkeypatch.setenv("REMUDA_TOKEN", cell.token)
     capsys.readouterr()
@@ -252,9 +213,8 @@ async def test_a_job_that_the_machine_lost_before_its_script_is_tried_again(
     cell: ServedCell, bench: ManagerBench
 ) -> None:
     cell.new_project("app", "build: {script: [echo made]}\n")
-    [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     async with bench.manager(BreaksOnce(bench.jobs, clock=SystemClock(), idle_exit_seconds=5)):
-        jobs = await through(cell, pushed["id"])
+        jobs = await cell.ended_jobs()
         [manager] = cell.api("GET", "/runners/1/managers").json()
     assert manager["capacity"] == 2, "as many as it runs at a time"
     assert jobs["build"]["status"] == "success"

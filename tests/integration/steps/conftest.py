@@ -1,29 +1,12 @@
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.servers.step_server import StepServer, a_repository, serving
+from tests.support.servers.step_server import StepServer, a_repository
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.wire.agent_client import JobStart
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder that other users can enter; those of pytest are closed to them."""
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.fixture
-async def agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    """A running agent."""
-    async with AgentProcess(tmp_path / "data") as process:
-        await process.start()
-        yield process
 
 
 @pytest.fixture
@@ -49,13 +32,6 @@ def run_step(agent: AgentProcess, a_job: Callable[..., JobStart]) -> Callable[..
         return await run_job(agent, a_job(job_id, steps=steps_text(entry), env=env, **values))
 
     return run
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[StepServer]:
-    """A server for git and artifacts."""
-    with serving(tmp_path / "repos") as state:
-        yield state
 
 
 @pytest.fixture

@@ -5,9 +5,11 @@ processes use `remuda.testing.lab`.
 """
 
 import asyncio
+import functools
 import http.client
 import json
 import secrets
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ from urllib.parse import quote, urlsplit
 from remuda.cell.service import CellService
 from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
+from remuda.telemetry.logs import configure
 from remuda.testing.waiting import wait_until
 
 FEATURES = dict.fromkeys(
@@ -33,11 +36,19 @@ FEATURES = dict.fromkeys(
 )
 """What a scripted runner can do, unless a test says otherwise."""
 
+ENDED = ("success", "failed", "canceled")
+"""Statuses of a pipeline that is over."""
 ADMIN_TOKEN = "glpat-served-cell-administrator"
 HOLD_SECONDS = 240
 """For how long a scripted runner says that it can wait for a job, where it lets its request be held."""
 _START_SECONDS = 20
 _STOP_SECONDS = 20
+
+
+@functools.cache
+def _log_errors_only() -> None:
+    """Once in a process: a cell in a thread would log to streams that pytest swaps."""
+    configure(level="error", log_format="text", stream=sys.__stderr__)
 
 
 class Answer:
@@ -72,6 +83,7 @@ class ServedCell:
         self._thread = threading.Thread(target=self._run, name="served-cell", daemon=True)
 
     def __enter__(self) -> Self:
+        _log_errors_only()
         self._thread.start()
         assert self._served.wait(_START_SECONDS), "the cell did not start"
         if self._failure is not None:
@@ -142,6 +154,24 @@ class ServedCell:
             return pipelines if len(pipelines) >= count else []
 
         return wait_until(list_pipelines, f"{count} pipelines")
+
+    async def ended_jobs(self, pipelines: int = 1, seconds: float = 90) -> dict[str, dict[str, Any]]:
+        """The jobs of the first project's newest pipeline by name, once it has ended.
+
+        `pipelines` is how many there are with it. A job has its `log`, and the results of its `steps` by path.
+        """
+
+        def wait() -> dict[str, dict[str, Any]]:
+            path = f"/projects/1/pipelines/{self.until_pipelines(pipelines)[0]['id']}"
+            wait_until(lambda: self.api("GET", path).json()["status"] in ENDED, "the pipeline ends", seconds)
+            jobs = {job["name"]: job for job in self.api("GET", f"{path}/jobs").json()}
+            for job in jobs.values():
+                job["log"] = self.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
+                steps = self.send("GET", f"/api/remuda/v1/jobs/{job['id']}/steps", PRIVATE_TOKEN=self.token).json()
+                job["steps"] = {step["path"]: step for step in steps["results"] if step["event"] == "finished"}
+            return jobs
+
+        return await asyncio.to_thread(wait)
 
     def new_project(self, name: str, pipeline_file: str = "", **files: str) -> int:
         """A project with one commit, if there is something to commit."""

@@ -1,4 +1,4 @@
-"""A manager on the bench: a data folder, a configuration that points at a `Coordinator`, ways to start and break it."""
+"""A manager on the bench: a data folder, a configuration that points at a server, ways to start and break it."""
 
 import asyncio
 import os
@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+from tests.support.cells.served_cell import ServedCell
 
 from remuda.lib.files import InUseError, hold_lock
 from remuda.manager.environments.port import Environment
@@ -34,8 +36,13 @@ class ManagerBench:
     """Where a manager lives."""
 
     folder: Path
-    coordinator: Coordinator
+    server: Coordinator | ServedCell
     spawned: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    @property
+    def coordinator(self) -> Coordinator:
+        assert isinstance(self.server, Coordinator)
+        return self.server
 
     @property
     def data(self) -> Path:
@@ -56,12 +63,18 @@ class ManagerBench:
     def config(self) -> Path:
         return self.folder / "config.toml"
 
-    def write_config(self, *, concurrent: int = 4, top: str = "", extra: str = "") -> None:
-        """`top` goes to the global keys, `extra` to those of the runner."""
+    def write_config(
+        self, *, concurrent: int = 4, executor: str = "shell", url: str = "", top: str = "", extra: str = ""
+    ) -> None:
+        """Configure one runner of the server. `top` goes to the global keys, `extra` to those of the runner.
+
+        A cell gets a new runner by each call. `url` is another address of the server.
+        """
+        token = RUNNER_TOKEN if isinstance(self.server, Coordinator) else self.server.new_runner().token
         self.config.write_text(
             f'concurrent = {concurrent}\ncheck_interval = 0.2\nlog_level = "debug"\n{top}\n'
-            f'[[runners]]\nname = "bench"\nurl = "{self.coordinator.url}"\ntoken = "{RUNNER_TOKEN}"\n'
-            f'executor = "shell"\nrequest_concurrency = 2\noutput_limit = 102400\n{extra}\n'
+            f'[[runners]]\nname = "bench"\nurl = "{url or self.server.url}"\ntoken = "{token}"\n'
+            f'executor = "{executor}"\nrequest_concurrency = 2\noutput_limit = 102400\n{extra}\n'
         )
 
     @asynccontextmanager

@@ -6,14 +6,13 @@ makes them with; that this is right is tested against others.
 
 import base64
 import hashlib
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, unquote
+
+from tests.support.servers.http_server import PlainHandler, serving_http
 
 from remuda.manager.compile.object_urls import bucket_of, sign_url
 from remuda.manager.config.cache import S3Config
@@ -38,41 +37,39 @@ class ObjectServer:
         return S3Config(server_address=address, access_key="AK", secret_key="SK", bucket=BUCKET, insecure=True)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(PlainHandler):
     state: ObjectServer
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
+    def respond(self) -> None:
+        self.state.requests.append(f"{self.command} {self.path.partition('?')[0].rpartition('/')[2]}")
+        if self.command == "PUT":
+            self._put()
+        else:
+            self._get()
 
-    def do_GET(self) -> None:
-        self._note()
+    def _get(self) -> None:
         name = self.path.partition("?")[0].rpartition("/")[2]
         if self._misbehaves():
             return
         data = self.state.objects.get(name)
         if data is None:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         elif (wanted := self.headers.get("Range", "")).startswith("bytes=-"):
-            self._answer(206, data[-int(wanted[7:]) :])
+            self.answer(206, data[-int(wanted[7:]) :])
         else:
-            self._answer(200, data)
+            self.answer(200, data)
 
-    def do_PUT(self) -> None:
-        self._note()
+    def _put(self) -> None:
         assert "Transfer-Encoding" not in self.headers
-        data = self.rfile.read(int(self.headers["Content-Length"]))
+        data = self.read_body()
         if self._misbehaves():
             return
         digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         if self.headers["Content-MD5"] != digest:
-            self._answer(400, b"<Error><Code>BadDigest</Code></Error>")
+            self.answer(400, b"<Error><Code>BadDigest</Code></Error>")
             return
         self.state.objects[self.path.partition("?")[0].rpartition("/")[2]] = data
-        self._answer(200, b"")
-
-    def _note(self) -> None:
-        self.state.requests.append(f"{self.command} {self.path.partition('?')[0].rpartition('/')[2]}")
+        self.answer(200, b"")
 
     def _misbehaves(self) -> bool:
         status = self.state.answers.pop(0) if self.state.answers else 0
@@ -85,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"PK")
             self.close_connection = True
         elif status:
-            self._answer(status, b"<Error><Code>AccessDenied</Code></Error>" if status == 403 else b"")
+            self.answer(status, b"<Error><Code>AccessDenied</Code></Error>" if status == 403 else b"")
         return bool(status)
 
     def _is_signed(self) -> bool:
@@ -101,24 +98,12 @@ class _Handler(BaseHTTPRequestHandler):
         right = sign_url(bucket_of(self.state.config), self.command, name, at=moment.timestamp(), seconds=seconds)
         return right == f"http://127.0.0.1:{self.state.port}{self.path}"
 
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
 
 @contextmanager
 def serving_objects() -> Iterator[ObjectServer]:
     """The server, on loopback, as long as this lasts."""
     state = ObjectServer()
     handler = type("Handler", (_Handler,), {"state": state})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        state.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="test storage")
-        thread.start()
-        try:
-            yield state
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_http(handler) as server:
+        state.port = server.server_port
+        yield state

@@ -5,16 +5,14 @@ A test reads what was asked and says what shall be answered; `StepServer` is the
 """
 
 import base64
-import os
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
+
+from tests.support.servers.http_server import PlainHandler, serving_http
 
 TOKEN = "glcbt-1_abc"
 BASIC = "Basic " + base64.b64encode(f"gitlab-ci-token:{TOKEN}".encode()).decode()
@@ -51,39 +49,29 @@ class StepServer:
         return f"http://gitlab-ci-token:{TOKEN}@127.0.0.1:{self.port}/group/project.git"
 
 
-class _Handler(BaseHTTPRequestHandler):
+MESSAGE = b'{"message":"told by the test"}'
+
+
+class _Handler(PlainHandler):
     """Git over smart HTTP for the job token, and the two artifact endpoints."""
 
-    protocol_version = "HTTP/1.1"
     state: StepServer
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-    def do_GET(self) -> None:
-        self._any()
-
-    def do_POST(self) -> None:
-        self._any()
-
-    def _any(self) -> None:
+    def respond(self) -> None:
         path = urlsplit(self.path).path
         if path.startswith("/group/"):
-            self._git(path)
+            self._git()
             return
         self.state.requests.append(f"{self.command} {self.path}")
         if path == "/storage":
             # Somebody else's server, which must not see the token.
-            self._answer(403 if "JOB-TOKEN" in self.headers else 200, self.state.archives[path])
+            self.answer(403 if "JOB-TOKEN" in self.headers else 200, self.state.archives[path])
             return
         if "direct_download" in self.path and "/storage" in self.state.archives:
-            self.send_response(302)
-            self.send_header("Location", f"http://localhost:{self.state.port}/storage")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(302, headers={"Location": f"http://localhost:{self.state.port}/storage"})
             return
         if self.headers["JOB-TOKEN"] != TOKEN:
-            self._answer(403)
+            self.answer(403, MESSAGE)
             return
         status = self.state.answers.pop(0) if self.state.answers else 0
         if status == -1:  # the server dies
@@ -91,22 +79,16 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if status == 413:  # refused without reading, as servers do
             self.close_connection = True
-            self._answer(413)
+            self.answer(413, MESSAGE)
         elif self.command == "POST":
             form = self._chunks()
-            self._answer(status or 201)
+            self.answer(status or 201, MESSAGE)
             if not status:
                 self.state.forms.append(form)
         elif status:
-            self._answer(status)
+            self.answer(status, MESSAGE)
         else:
-            self._answer(200 if path in self.state.archives else 404, self.state.archives.get(path, b""))
-
-    def _answer(self, status: int, body: bytes = b'{"message":"told by the test"}') -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+            self.answer(200 if path in self.state.archives else 404, self.state.archives.get(path, b""))
 
     def _chunks(self) -> bytes:
         body = b""
@@ -116,41 +98,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return body
 
-    def _git(self, path: str) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+    def _git(self) -> None:
+        body = self.read_body()
         self.state.packs += self.command == "POST"
         status = self.state.git_answers.pop(0) if self.state.git_answers else 0
         if status == -1:  # the server dies
             self.close_connection = True
             return
         if status:
-            self._answer(status)
+            self.answer(status, MESSAGE)
             return
         if self.headers["Authorization"] != BASIC:
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", "Basic")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(401, headers={"WWW-Authenticate": "Basic"})
             return
-        env = os.environ | {
-            "GIT_PROJECT_ROOT": str(self.state.root),
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "PATH_INFO": path,
-            "QUERY_STRING": urlsplit(self.path).query,
-            "REQUEST_METHOD": self.command,
-            "CONTENT_TYPE": self.headers["Content-Type"] or "",
-            "HTTP_CONTENT_ENCODING": self.headers["Content-Encoding"] or "",
-            "HTTP_GIT_PROTOCOL": (self.headers["Git-Protocol"] or "") if self.state.speaks_version_2 else "",
-        }
-        done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=True)
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-        self.send_response(int(fields.pop("Status", "200").split()[0]))
-        for name, value in fields.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        protocol = (self.headers["Git-Protocol"] or "") if self.state.speaks_version_2 else ""
+        self.answer_with_git(self.state.root, body, protocol)
 
 
 @contextmanager
@@ -160,15 +122,9 @@ def serving(root: Path) -> Iterator[StepServer]:
     class Bound(_Handler):
         pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Bound) as listening:
-        Bound.state = StepServer(port=listening.server_port, root=root)
-        thread = threading.Thread(target=listening.serve_forever, args=(0.02,), name="test server")
-        thread.start()
-        try:
-            yield Bound.state
-        finally:
-            listening.shutdown()
-            thread.join()
+    with serving_http(Bound) as server:
+        Bound.state = StepServer(port=server.server_port, root=root)
+        yield Bound.state
 
 
 def git(folder: Path, *arguments: str) -> str:

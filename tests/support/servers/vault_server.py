@@ -8,8 +8,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.servers.http_server import PlainHandler, serving_http
 
 JWT = "header.payload.signature-of-the-job"
 TOKEN = "hvs.CAESIJ-client-token"
@@ -37,22 +38,12 @@ class FakeVault:
         return {"vault": vault, "file": False} | rest
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(PlainHandler):
     state: FakeVault
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        pass
-
-    def do_GET(self) -> None:
-        self._do()
-
-    def do_POST(self) -> None:
-        self._do()
-
-    def _do(self) -> None:
+    def respond(self) -> None:
         state = self.state
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.read_body()
         state.requests.append(f"{self.command} {self.path}")
         state.namespaces.add(self.headers["X-Vault-Namespace"])
         status = state.answers.pop(0) if state.answers else 0
@@ -60,21 +51,21 @@ class _Handler(BaseHTTPRequestHandler):
             state.release.wait(60)
             self.close_connection = True
         elif status:
-            self._answer(status, {"errors": ["this is said by the vault"]})
+            self._answer_json(status, {"errors": ["this is said by the vault"]})
         elif self.path == "/v1/auth/gitlab/login":
             given = json.loads(body)
             known = given == {"role": "deploy", "jwt": state.jwt or given.get("jwt")} and given["jwt"].count(".") == 2
-            self._answer(200 if known else 400, {"auth": {"client_token": TOKEN}} if known else {"errors": ["no"]})
+            self._answer_json(200 if known else 400, {"auth": {"client_token": TOKEN}} if known else {"errors": ["no"]})
         elif self.headers["X-Vault-Token"] != TOKEN:
-            self._answer(403, {"errors": ["permission denied"]})
+            self._answer_json(403, {"errors": ["permission denied"]})
         elif self.path == "/v1/auth/token/revoke-self":
-            self._answer(204, None)
+            self._answer_json(204, None)
         elif self.path.removeprefix("/v1/") in state.values:
-            self._answer(200, {"data": state.values[self.path.removeprefix("/v1/")]})
+            self._answer_json(200, {"data": state.values[self.path.removeprefix("/v1/")]})
         else:
-            self._answer(404, {"errors": []})
+            self._answer_json(404, {"errors": []})
 
-    def _answer(self, status: int, content: Any) -> None:
+    def _answer_json(self, status: int, content: Any) -> None:
         body = b"" if content is None else json.dumps(content).encode()
         self.send_response(status)
         if status != 204:
@@ -90,13 +81,9 @@ def serving_vault() -> Iterator[FakeVault]:
     state.values["ops/data/db"] = {"data": {"password": PASSWORD, "port": 5432, "key": "first line\nsecond line\n}"}}
     state.values["ops/db"] = {"password": "from-version-one"}
     handler = type("Handler", (_Handler,), {"state": state})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        state.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="test vault")
-        thread.start()
+    with serving_http(handler) as server:
+        state.port = server.server_port
         try:
             yield state
         finally:
             state.release.set()
-            server.shutdown()
-            thread.join()

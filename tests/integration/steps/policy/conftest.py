@@ -1,11 +1,10 @@
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.support.servers.http_server import PlainHandler, serving_http
 
 from remuda.steps.policy.host_abilities import Host, find_host
 from remuda.steps.policy.job_user import JobUser
@@ -67,24 +66,13 @@ def run(host: Host, tmp_path: Path) -> Iterator[Run]:
         enclosure.remove()
 
 
-class _Hello(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "5")
-        self.end_headers()
-        self.wfile.write(b"hello")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def web() -> Iterator[int]:
     """The port of a server on this machine."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hello)
-    thread = threading.Thread(target=server.serve_forever, name="web")
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
+
+    class Hello(PlainHandler):
+        def respond(self) -> None:
+            self.answer(200, b"hello")
+
+    with serving_http(Hello) as server:
+        yield server.server_port

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,8 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 @pytest.fixture
-async def agent(place: Path) -> AsyncIterator[AgentProcess]:
-    async with AgentProcess(place / "data") as process:
-        await process.start()
-        yield process
+def agent(open_agent: AgentProcess) -> AgentProcess:
+    return open_agent
 
 
 @pytest.fixture

@@ -1,20 +1,14 @@
 """Policies of a runner and of a project on jobs from a real cell, through a real manager and agent."""
 
-import asyncio
 import os
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.cells.served_cell import ServedCell
 from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.steps.policy.sandbox import problem
-from remuda.telemetry.logs import configure
-from remuda.testing.coordinator import Coordinator
-from remuda.testing.waiting import wait_until
 
 PIPELINE = """
 build:
@@ -33,57 +27,19 @@ use:
 """
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _quiet() -> None:
-    """A cell in a thread logs while pytest swaps the standard streams."""
-    configure(level="error", log_format="text", stream=sys.__stderr__)
-
-
 @pytest.fixture
-def cell(tmp_path: Path) -> Iterator[ServedCell]:
-    with ServedCell(tmp_path / "cell") as served:
-        yield served
-
-
-@pytest.fixture
-async def bench(place: Path) -> AsyncIterator[ManagerBench]:
-    bench = ManagerBench(place, Coordinator())
+async def bench(place: Path, cell: ServedCell) -> AsyncIterator[ManagerBench]:
+    bench = ManagerBench(place, cell)
     yield bench
     await bench.close()
 
 
-def configure_runner(bench: ManagerBench, cell: ServedCell, own: str) -> None:
-    bench.config.write_text(
-        'concurrent = 1\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nexecutor = "shell"\n'
-        f'url = "{cell.url}"\ntoken = "{cell.new_runner().token}"\n[runners.remuda]\n{own}\n'
-    )
-
-
-async def through(cell: ServedCell, count: int = 1) -> dict[str, dict[str, Any]]:
-    """The jobs of the newest pipeline by name, with log and step results, once it has ended."""
-
-    def wait() -> dict[str, dict[str, Any]]:
-        number = cell.until_pipelines(count)[0]["id"]
-        path = f"/projects/1/pipelines/{number}"
-        final = ("success", "failed", "canceled")
-        wait_until(lambda: cell.api("GET", path).json()["status"] in final, "the pipeline ends", seconds=60)
-        jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
-        for job in jobs.values():
-            job["log"] = cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
-            steps = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/steps", PRIVATE_TOKEN=cell.token).json()
-            job["steps"] = {step["path"]: step for step in _events(steps) if step["event"] == "finished"}
-        return jobs
-
-    return await asyncio.to_thread(wait)
-
-
-def _events(answer: Any) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = answer["results"]
-    return events
+def configure(bench: ManagerBench, own: str) -> None:
+    bench.write_config(concurrent=1, extra=f"[runners.remuda]\n{own}\n")
 
 
 async def test_policies_of_runner_and_project_hold_together(cell: ServedCell, bench: ManagerBench) -> None:
-    configure_runner(bench, cell, 'policy = {limits = {memory = "900m"}}')
+    configure(bench, 'policy = {limits = {memory = "900m"}}')
     project = cell.new_project("app", "build: {script: [echo built]}\n")
     document = {
         "rules": [{"name": "ours", "allow": "builtin", "limits": {"memory": "2g", "timeout": "10m"}}],
@@ -94,7 +50,7 @@ async def test_policies_of_runner_and_project_hold_together(cell: ServedCell, be
     )
     assert put.status == 200, put
     async with bench.manager():
-        jobs = await through(cell)
+        jobs = await cell.ended_jobs()
     steps = jobs["build"]["steps"]
     assert jobs["build"]["status"] == "success", jobs["build"]["log"]
     assert "audited" in jobs["build"]["log"]
@@ -117,13 +73,13 @@ async def test_an_inserted_step_has_the_predefined_variables_of_the_server(
 ) -> None:
     insert = [{"name": "audit", "script": "env | sed 's/^/audit: /'", "after": "job"}]
     policy = f"policy = {{insert = [{{name = 'audit', script = \"{insert[0]['script']}\", after = 'job'}}]}}"
-    configure_runner(bench, cell, policy if author == "runner" else "")
+    configure(bench, policy if author == "runner" else "")
     project = cell.new_project("app", FORGED)
     if author == "project":
         place = f"/api/remuda/v1/policies/project/{project}"
         assert cell.send("PUT", place, {"document": {"insert": insert}}, PRIVATE_TOKEN=cell.token).status == 200
     async with bench.manager():
-        log = (await through(cell))["build"]["log"]
+        log = (await cell.ended_jobs())["build"]["log"]
     lines = [line.partition("audit: ")[2] for line in log.splitlines() if "audit: " in line]
     env = {name: value for name, _, value in (line.partition("=") for line in lines)}
     assert not [name for name, value in env.items() if "forged" in value], log
@@ -137,22 +93,22 @@ async def test_an_inserted_step_has_the_predefined_variables_of_the_server(
 
 
 async def test_denied_job_says_why(cell: ServedCell, bench: ManagerBench) -> None:
-    configure_runner(bench, cell, 'policy = {rules = [{name = "no scripts", deny = "builtin:script"}]}')
+    configure(bench, 'policy = {rules = [{name = "no scripts", deny = "builtin:script"}]}')
     cell.new_project("app", "build: {script: [echo built]}\n")
     async with bench.manager():
-        jobs = await through(cell)
+        jobs = await cell.ended_jobs()
     assert (jobs["build"]["status"], jobs["build"]["failure_reason"]) == ("failed", "script_failure")
     assert 'is denied by "no scripts" in the policy of runner bench' in jobs["build"]["log"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 async def test_job_runs_as_the_user_of_its_slot(cell: ServedCell, bench: ManagerBench) -> None:
-    configure_runner(bench, cell, "first_uid = 210000")
+    configure(bench, "first_uid = 210000")
     cell.new_project("app", PIPELINE, **{"file.txt": "text\n"})
     async with bench.manager():
-        first = await through(cell)
+        first = await cell.ended_jobs()
         cell.api("POST", "/projects/1/pipeline?ref=main")
-        second = await through(cell, 2)
+        second = await cell.ended_jobs(2)
     assert [first[name]["status"] for name in ("build", "use")] == ["success", "success"], first["build"]["log"]
     assert "210000" in first["build"]["log"]
     assert "journal.sqlite: Permission denied" in first["build"]["log"]
@@ -165,12 +121,12 @@ async def test_job_runs_as_the_user_of_its_slot(cell: ServedCell, bench: Manager
 
 @pytest.mark.skipif(problem() is not None, reason=f"no sandbox here: {problem()}")
 async def test_job_runs_in_a_sandbox(cell: ServedCell, bench: ManagerBench) -> None:
-    configure_runner(bench, cell, "sandbox = true")
+    configure(bench, "sandbox = true")
     cell.new_project("app", PIPELINE, **{"file.txt": "text\n"})
     async with bench.manager():
-        first = await through(cell)
+        first = await cell.ended_jobs()
         cell.api("POST", "/projects/1/pipeline?ref=main")
-        second = await through(cell, 2)
+        second = await cell.ended_jobs(2)
     assert [first[name]["status"] for name in ("build", "use")] == ["success", "success"], first["build"]["log"]
     assert "journal.sqlite: No such file" in first["build"]["log"]
     assert "text" in first["use"]["log"]

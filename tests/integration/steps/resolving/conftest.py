@@ -1,14 +1,14 @@
 """Real servers for packages of steps, and a resolver with a cache of its own."""
 
 import ssl
-import threading
 from collections.abc import Callable, Coroutine, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from tests.support.servers.http_server import PlainHandler, serving_http
 from tests.support.servers.step_server import StepServer, serving
 from tests.support.step_packages import (
     Project,
@@ -97,12 +97,9 @@ def untrusted_server(tmp_path: Path) -> Iterator[str]:
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Clients hang up."""
 
-    with Quiet(("127.0.0.1", 0), BaseHTTPRequestHandler) as listening:
-        listening.socket = context.wrap_socket(listening.socket, server_side=True, do_handshake_on_connect=False)
-        thread = threading.Thread(target=listening.serve_forever, args=(0.02,), name="tls server")
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listening.server_port}"
-        finally:
-            listening.shutdown()
-            thread.join()
+        def server_activate(self) -> None:
+            super().server_activate()
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    with serving_http(PlainHandler, Quiet) as server:
+        yield f"127.0.0.1:{server.server_port}"

@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.support.servers.object_server import ObjectServer, serving_objects
+from tests.support.servers.object_server import ObjectServer
 
 from remuda.manager.compile.step_entries import Setting
 from remuda.manager.compile.stored_files import restore_caches, save_caches
@@ -20,12 +20,6 @@ from remuda.wire.runner_api import JobPayload
 
 RunStep = Callable[..., Awaitable[Seen]]
 NOW = 1_700_000_000.0
-
-
-@pytest.fixture
-def storage() -> Iterator[ObjectServer]:
-    with serving_objects() as state:
-        yield state
 
 
 def addressed(

@@ -3,7 +3,7 @@
 import gzip
 import io
 import zipfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,6 @@ from tests.support.cells.served_cell import ServedCell
 from remuda.testing.agent_process import Seen
 
 RunStep = Callable[..., Awaitable[Seen]]
-
-
-@pytest.fixture
-def cell(tmp_path: Path) -> Iterator[ServedCell]:
-    with ServedCell(tmp_path / "cell") as served:
-        yield served
 
 
 @pytest.fixture

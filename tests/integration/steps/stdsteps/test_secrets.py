@@ -2,21 +2,15 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.servers.vault_server import JWT, PASSWORD, TOKEN, FakeVault, serving_vault
+from tests.support.servers.vault_server import JWT, PASSWORD, TOKEN, FakeVault
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.wire.agent_client import JobStart
-
-
-@pytest.fixture
-def vault() -> Iterator[FakeVault]:
-    with serving_vault() as state:
-        yield state
 
 
 @pytest.fixture

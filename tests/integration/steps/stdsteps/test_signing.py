@@ -2,9 +2,7 @@
 
 import io
 import os
-import subprocess
 import zipfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +21,6 @@ from remuda.wire.agent_client import JobStart, JobVariable
 from remuda.wire.runner_api import JobPayload
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-@pytest.fixture
-async def open_agent(place: Path) -> AsyncIterator[AgentProcess]:
-    async with AgentProcess(place / "data") as process:
-        await process.start()
-        yield process
-
-
-@pytest.fixture
-def key(place: Path) -> Path:
-    path = place / "signing.pem"
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", path], check=True)
-    path.chmod(0o600)
-    subprocess.run(["openssl", "pkey", "-in", path, "-pubout", "-out", place / "public.pem"], check=True)
-    return path
 
 
 def entries(server: StepServer, key: Path, **own: Any) -> list[dict[str, Any]]:
@@ -69,9 +51,9 @@ def uploaded(server: StepServer) -> zipfile.ZipFile:
 
 
 async def test_a_signed_artifact_verifies_and_a_changed_one_does_not(
-    open_agent: AgentProcess, place: Path, key: Path, server: StepServer, capsys: pytest.CaptureFixture[str]
+    open_agent: AgentProcess, place: Path, open_key: Path, server: StepServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = await run(open_agent, place, a_script("mkdir out; echo built >out/app"), *entries(server, key))
+    seen = await run(open_agent, place, a_script("mkdir out; echo built >out/app"), *entries(server, open_key))
     assert seen.check().status == "success", seen.lines
     told = seen.result_of("/sign_artifacts")["outputs"]
     assert (told["files"], told["protection"]) == (1, "advisory")
@@ -90,21 +72,21 @@ async def test_a_signed_artifact_verifies_and_a_changed_one_does_not(
 
 @as_root
 async def test_the_key_is_out_of_reach_of_another_users_job(
-    open_agent: AgentProcess, place: Path, key: Path, server: StepServer
+    open_agent: AgentProcess, place: Path, open_key: Path, server: StepServer
 ) -> None:
     script = f"""
         mkdir out; id -u >out/app
-        cat {key} && exit 9
+        cat {open_key} && exit 9
         ln -s /etc/shadow {NAME}
         cd out
     """
-    with_own_call = {"name": "mine", "step": "builtin://sign", "inputs": {"key": str(key), "paths": ["out"]}}
+    with_own_call = {"name": "mine", "step": "builtin://sign", "inputs": {"key": str(open_key), "paths": ["out"]}}
     seen = await run(
         open_agent,
         place,
         a_script(script),
         with_own_call | {"continue_on_error": True},
-        *entries(server, key, run_as="123456"),
+        *entries(server, open_key, run_as="123456"),
         run_as="123456",
     )
     assert seen.check().status == "success", seen.lines
@@ -118,7 +100,7 @@ async def test_the_key_is_out_of_reach_of_another_users_job(
 
 @as_root
 async def test_a_job_cannot_choose_what_runs_with_the_agents_rights(
-    open_agent: AgentProcess, place: Path, key: Path, server: StepServer
+    open_agent: AgentProcess, place: Path, open_key: Path, server: StepServer
 ) -> None:
     script = f"""
         mkdir out bin tmp; echo x >out/app; chmod 777 . tmp
@@ -132,7 +114,7 @@ async def test_a_job_cannot_choose_what_runs_with_the_agents_rights(
         "TMPDIR": f"{place}/work/tmp",
         "HOME": f"{place}/work",
     }
-    signing, upload = entries(server, key, run_as="123456")
+    signing, upload = entries(server, open_key, run_as="123456")
     signing["inputs"]["untracked"] = True
     seen = await run(
         open_agent,

@@ -1,8 +1,6 @@
 """`remuda manager check`, `doctor`, `schema` and `service`: what they print, and how they exit."""
 
 import json
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -90,14 +88,6 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for command in ("check", "doctor"):
         with pytest.raises(BadInputError, match="there is no such file"):
             call(["manager", command, "--config", str(tmp_path / "none.toml")])
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """Where every user can go; pytest's own folders are closed to others."""
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 RUNNER = (

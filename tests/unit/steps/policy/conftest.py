@@ -1,7 +1,5 @@
 import json
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,14 +9,6 @@ from remuda.steps.policy.rules import parse_policy
 from remuda.steps.policy.values import Policy, Subject
 
 DIGEST = "sha256:" + "a" * 64
-
-
-@pytest.fixture
-def reachable() -> Iterator[Path]:
-    """A folder that every user can reach; pytest's own are closed to others."""
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 @pytest.fixture

@@ -34,15 +34,15 @@ def test_only_root_can_become_somebody() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_folder_is_handed_over_without_following_links(reachable: Path) -> None:
-    outside, work = reachable / "outside", reachable / "work"
+def test_folder_is_handed_over_without_following_links(place: Path) -> None:
+    outside, work = place / "outside", place / "work"
     (work / "deep").mkdir(parents=True)
     outside.write_text("mine")
     (work / "deep/file").write_text("x")
     (work / "link").symlink_to(outside)
     os.link(outside, work / "second")
     hand_over(work, JobUser(uid=123456, gid=123456))
-    owners = {path.relative_to(reachable).as_posix(): path.lstat().st_uid for path in reachable.rglob("*")}
+    owners = {path.relative_to(place).as_posix(): path.lstat().st_uid for path in place.rglob("*")}
     assert owners == {
         "outside": 0,
         "work": 123456,
@@ -54,8 +54,8 @@ def test_folder_is_handed_over_without_following_links(reachable: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_folder_that_cannot_be_reached_is_named(reachable: Path) -> None:
-    closed = reachable / "closed"
+def test_folder_that_cannot_be_reached_is_named(place: Path) -> None:
+    closed = place / "closed"
     (closed / "work").mkdir(parents=True)
     closed.chmod(0o700)
     with pytest.raises(AgentError, match=f"{closed} is closed to others"):
