@@ -6,14 +6,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-Rest = Annotated[str, Parameter(allow_leading_hyphen=True, help="Options of the agent; --help after -- lists them.")]
+Rest = Annotated[str, Parameter(allow_leading_hyphen=True, help="Options of the agent. `-- --help` lists them.")]
 
 
 def serve(*options: Rest) -> None:
     """Serve jobs on a unix socket, or on a loopback port where there are no unix sockets.
 
-    The runner manager starts an agent by itself where it needs one; by hand this is for looking at one, and for other
-    clients of the step runner's protocol.
+    The runner manager starts an agent itself. Start one by hand to examine it, or for other clients of the step runner
+    protocol.
 
     Try:
 
@@ -26,7 +26,7 @@ def serve(*options: Rest) -> None:
 def proxy(*options: Rest) -> None:
     """Connect stdin and stdout to the agent of this machine.
 
-    What a client runs at the other end of ssh; stdout holds the protocol and nothing else.
+    Clients run it at the other end of ssh. stdout carries only the protocol.
 
     Try:
 
@@ -37,9 +37,9 @@ def proxy(*options: Rest) -> None:
 
 
 def bootstrap(*options: Rest) -> None:
-    """Put the agent into a file, here or on another machine.
+    """Install the agent as a file, on this machine or on another one.
 
-    Looks at the machine and picks what runs there: the agent for the Python that it has, or the frozen one.
+    Examines the machine and chooses a form that runs there: the zip file for its Python, or the frozen agent.
 
     Try:
 

@@ -37,12 +37,14 @@ Verify = Callable[[bytes, bytes], bool]
 
 
 def verify(
-    *files: Annotated[Path, Parameter(help="Files, or archives that end in .zip; nothing means all that are signed.")],
-    key: Annotated[Path, Parameter(help="The public key, PEM.")],
-    statement: Annotated[Path, Parameter(help="What was signed; its signature lies beside it.")] = Path(NAME),
+    *files: Annotated[
+        Path, Parameter(help="Files, or archives that end in .zip [default: all files in the statement].")
+    ],
+    key: Annotated[Path, Parameter(help="File with the public key (PEM).")],
+    statement: Annotated[Path, Parameter(help="The signed statement. Its signature is next to it.")] = Path(NAME),
     output: Output = "text",
 ) -> int:
-    """Check that files are those that a runner has signed.
+    """Check that files are unchanged since a runner signed them.
 
     Try:
 

@@ -16,12 +16,12 @@ from remuda.lib.exits import BadInputError, Exit
 
 
 def new(
-    name: Annotated[str, Parameter(help="How the plugin is called: small letters, digits and -.")],
+    name: Annotated[str, Parameter(help="Name of the plugin: lower-case letters, digits and -.")],
     /,
     *,
-    folder: Annotated[Path | None, Parameter(help="Where to write it [default: a folder with that name].")] = None,
+    folder: Annotated[Path | None, Parameter(help="Folder to write to [default: a folder with that name].")] = None,
 ) -> None:
-    """Write the beginning of an environment plugin: a program in Python that works as it is, and its README.
+    """Create an environment plugin: a working program in Python and a README, as a starting point.
 
     Try:
 
@@ -46,17 +46,19 @@ def new(
 
 
 def check(
-    program: Annotated[str, Parameter(help="Path of the plugin's program, or NAME of one on PATH.")],
+    program: Annotated[
+        str, Parameter(help="Path of the plugin's program, or NAME of a program remuda-environment-NAME on PATH.")
+    ],
     /,
     *,
-    config: Annotated[str, Parameter(help="The plugin's `config`, a JSON object.")] = "{}",
+    config: Annotated[str, Parameter(help="The `config` of the plugin as in config.toml, as a JSON object.")] = "{}",
 ) -> None:
-    """Try an environment plugin out, in any language: everything that a manager will ask of it, with a real agent.
+    """Test an environment plugin, in any language, with all calls of a manager and a real agent.
 
-    A line for each check, and for one that is not passed what is wrong. Every protocol version that the plugin and this
-    Remuda both speak is tried. A job is run on a machine of the plugin's.
+    Prints one line for each check, with the reason if it failed. All protocol versions that the plugin and Remuda both
+    support are tested. A job runs on a machine of the plugin.
 
-    Exit code 0 when all checks are passed, 1 when not, 2 when there is nothing to check.
+    Exit codes: 0 all checks passed, 1 a check failed, 2 the program does not exist.
 
     Try:
 

@@ -23,18 +23,20 @@ RETRY_SECONDS = 2.0
 
 def events(
     *,
-    project: Annotated[str | None, Parameter(help="Only of this project, by path or number.")] = None,
-    pipeline: Annotated[int | None, Parameter(help="Only this pipeline and its jobs.")] = None,
-    job: Annotated[int | None, Parameter(help="Only this job.")] = None,
-    kind: Annotated[str | None, Parameter(help="Only these, with commas between: job, pipeline, runner.")] = None,
+    project: Annotated[str | None, Parameter(help="Show only changes of this project (path or number).")] = None,
+    pipeline: Annotated[int | None, Parameter(help="Show only changes of this pipeline and its jobs.")] = None,
+    job: Annotated[int | None, Parameter(help="Show only changes of this job.")] = None,
+    kind: Annotated[
+        str | None, Parameter(help="Show only these kinds, separated by commas: job, pipeline, runner.")
+    ] = None,
     url: Url = None,
     data: Data = None,
     output: Output = "text",
 ) -> None:
-    """Print what changes in a cell, as it changes.
+    """Print changes in a cell as they happen.
 
-    A line for every job, pipeline and runner that changed and that you may see, until Ctrl-C. It goes on at the same
-    place when the connection breaks; a `reset` says that something may have been missed.
+    Prints a line for every changed job, pipeline and runner that you may see, until Ctrl-C. After a broken connection
+    it continues after the last printed change. A `reset` line means that changes may be missing.
 
     Try:
 

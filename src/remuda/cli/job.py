@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 FOLLOW_SECONDS = 0.5
 RETRY_SECONDS = 2.0
 
-JobNumber = Annotated[int, Parameter(help="The job's number.")]
+JobNumber = Annotated[int, Parameter(help="Number of the job.")]
 
 
 def list_jobs(
     *,
-    project: Annotated[str | None, Parameter(help="Only jobs of this project, by path or number.")] = None,
-    status: Annotated[str | None, Parameter(help="Only jobs in this status, for example running.")] = None,
+    project: Annotated[str | None, Parameter(help="List only jobs of this project (path or number).")] = None,
+    status: Annotated[str | None, Parameter(help="List only jobs with this status, for example running.")] = None,
     held: Annotated[
-        bool, Parameter(negative=(), help="Only failed jobs whose environment is still there, to look into.")
+        bool, Parameter(negative=(), help="List only failed jobs that are on hold: their environment still exists.")
     ] = False,
-    limit: Annotated[int, Parameter(help="How many at most.")] = 20,
+    limit: Annotated[int, Parameter(help="Maximum number of jobs.")] = 20,
     url: Url = None,
     data: Data = None,
     output: Output = "text",
@@ -71,18 +71,17 @@ def show(
     job: JobNumber,
     /,
     *,
-    steps: Annotated[
-        bool, Parameter(negative=(), help="All that is known of its steps, as the tree that they are.")
-    ] = False,
+    steps: Annotated[bool, Parameter(negative=(), help="Show the tree of steps with all details.")] = False,
     url: Url = None,
     data: Data = None,
     output: Output = "text",
 ) -> None:
-    """Show a job: how it stands, where its time went, and its steps.
+    """Show a job: its status, how its time was used, and its steps.
 
-    With --steps, for each step: what ran, from where, and its digest; exit code, attempts, the environment it ran in;
-    what it used and gave; what a policy had to say. With --output json `steps` has the events as the cell tells them,
-    with --steps too the tree: each step has those that it called in its own `steps`.
+    With --steps, prints for each step: what ran, from where, and its digest; exit code, attempts and environment;
+    resource usage and outputs; the decision of a policy. With --output json, `steps` has the events as the cell
+    stores them. With --steps and --output json, `steps` is a tree: each step has its inner steps in its own
+    `steps`.
 
     Try:
 
@@ -104,7 +103,7 @@ def show(
 
 
 def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output = "text") -> None:
-    """Say why a job waits, or ended as it did, and what could be done.
+    """Explain why a job waits, or why it ended with its status, and what can be done.
 
     Try:
 
@@ -126,15 +125,16 @@ def cancel(
     /,
     *,
     force: Annotated[
-        bool, Parameter(negative=(), help="Do not wait for the runner and the job's after_script; for maintainers.")
+        bool,
+        Parameter(negative=(), help="Do not wait for the runner and the job's after_script. Only for maintainers."),
     ] = False,
     url: Url = None,
     data: Data = None,
     output: Output = "text",
 ) -> None:
-    """Stop a job. One that runs is canceling until its runner has stopped it and its after_script has run.
+    """Cancel a job. A running job is canceling until its runner has stopped it and its after_script has run.
 
-    A job that is over stays as it is.
+    A job that has ended does not change. Jobs of protected refs can be canceled by maintainers only.
 
     Try:
 
@@ -156,7 +156,7 @@ def cancel(
 
 
 def payload(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
-    """Print what a runner gets with a job, as JSON, with the secrets taken out.
+    """Print the payload that a runner gets with a job, as JSON, without secrets.
 
     Try:
 
@@ -170,17 +170,17 @@ def log(
     /,
     *,
     follow: Annotated[
-        bool, Parameter(name=("--follow", "-f"), negative=(), help="Go on until the job is over.")
+        bool, Parameter(name=("--follow", "-f"), negative=(), help="Continue until the job has ended.")
     ] = False,
     raw: Annotated[
-        bool, Parameter(negative=(), help="The stored bytes, with line headers and section markers.")
+        bool, Parameter(negative=(), help="Print the stored bytes, with line headers and section markers.")
     ] = False,
     url: Url = None,
     data: Data = None,
 ) -> None:
     """Print a job's log.
 
-    Following goes on at the same byte when the connection breaks or the cell restarts.
+    With --follow, the log continues at the same byte after a broken connection or a restart of the cell.
 
     Try:
 

@@ -43,15 +43,17 @@ _T = TypeVar("_T")
 def shell(
     job: JobNumber,
     /,
-    *command: Annotated[str, Parameter(allow_leading_hyphen=True, help="In place of a shell, behind `--`.")],
+    *command: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="A command to run instead of a shell, after `--`.")
+    ],
     url: Url = None,
     data: Data = None,
 ) -> int:
-    """Open a shell in a job, where its steps run and with its variables: while it runs, or when it failed and is held.
+    """Open a shell in the environment of a job, with its variables. The job runs, or failed and is on hold.
 
-    On a terminal the shell has one, too; `~.` at the beginning of a line hangs up. Otherwise input and output are as
-    they are, so that it can be used in scripts. The exit code is that of the shell or command. For maintainers of the
-    project, where the runner allows it.
+    On a terminal, the shell has a terminal, too; `~.` at the beginning of a line disconnects. Otherwise input and
+    output are passed on unchanged, for use in scripts. The exit code is that of the shell or command. Only for
+    maintainers of the project, if the runner allows it.
 
     Try:
 
@@ -65,7 +67,7 @@ def shell(
 
 
 def release(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
-    """Let a held job go: its environment is closed, and its runner has room for another job.
+    """End the hold of a failed job: its environment is closed, and its runner can take another job.
 
     Try:
 

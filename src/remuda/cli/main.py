@@ -37,80 +37,82 @@ GROUPS = {
     "cell keys": "The keys of a cell.",
     "cell encryption": "The keys that a cell's secrets are encrypted with.",
     "manager": "The runner manager: takes jobs from a cell or a GitLab server and runs them.",
-    "scale": "Machines that are created for jobs, and removed.",
-    "job": "Look at jobs.",
+    "scale": "Machines that the manager creates for jobs.",
+    "job": "Show and cancel jobs.",
     "step": "Run steps without a job.",
-    "environment": "Write and try out plugins that add kinds of environments.",
-    "plugin": "Install, write and try out plugins that make machines for jobs.",
-    "artifacts": "Look at what jobs have left.",
-    "runner": "Look at runners, and change their settings.",
-    "pipeline": "Look at a pipeline file without running it.",
-    "agent": "The agent that runs steps where the job runs.",
+    "environment": "Create and test plugins that add kinds of environments.",
+    "plugin": "Install, create and test plugins that make machines for jobs.",
+    "artifacts": "Verify artifacts of jobs.",
+    "runner": "List runners and change their settings.",
+    "pipeline": "Check and show a pipeline file without running it.",
+    "agent": "The agent, which runs the steps of jobs.",
 }
 
 COMMANDS = (
     Command(
         "run",
         "remuda.cli.run:run",
-        "Run a repository's pipeline here and now.",
+        "Run the pipeline of a repository on this machine.",
         early="remuda.localrun.startup:begin",
         without_arguments="remuda.localrun.command:run",
     ),
     Command("up", "remuda.cli.up:up", "Start the whole platform: cell, runner manager and agent."),
     Command("pipeline lint", "remuda.cli.pipeline:lint", "Check a pipeline file."),
-    Command("pipeline show", "remuda.cli.pipeline:show", "Show the pipeline that a file makes."),
-    Command("pipeline graph", "remuda.cli.pipeline:graph", "Draw who waits for whom."),
+    Command("pipeline show", "remuda.cli.pipeline:show", "Show the pipeline of a file."),
+    Command("pipeline graph", "remuda.cli.pipeline:graph", "Draw which job waits for which."),
     Command("cell serve", "remuda.cli.cell.serve:serve", "Serve a cell."),
-    Command("cell migrate", "remuda.cli.cell.data:migrate", "Bring a cell's tables up to date."),
-    Command("cell check", "remuda.cli.cell.data:check", "Look whether what a cell keeps hangs together."),
-    Command("cell backup", "remuda.cli.cell.data:backup", "Write everything that a cell keeps to a folder."),
-    Command("cell restore", "remuda.cli.cell.data:restore", "Make a cell of a backup."),
+    Command("cell migrate", "remuda.cli.cell.data:migrate", "Migrate the tables of a cell to this release."),
+    Command("cell check", "remuda.cli.cell.data:check", "Check the data of a cell."),
+    Command("cell backup", "remuda.cli.cell.data:backup", "Write a backup of a cell."),
+    Command("cell restore", "remuda.cli.cell.data:restore", "Create a cell from a backup."),
     Command("cell openapi", "remuda.cli.cell.openapi:openapi", "Print the OpenAPI document of a cell."),
     Command("cell keys list", "remuda.cli.cell.keys:list_keys", "List the keys that sign tokens."),
-    Command("cell keys rotate", "remuda.cli.cell.keys:rotate", "Make a new key in place of the one in use."),
+    Command("cell keys rotate", "remuda.cli.cell.keys:rotate", "Replace a key that signs tokens."),
     Command("cell audit", "remuda.cli.cell.audit:audit", "Show the audit log of a cell."),
     Command("cell encryption list", "remuda.cli.cell.encryption:list_keys", "List the encryption keys of a cell."),
     Command("cell encryption rotate", "remuda.cli.cell.encryption:rotate", "Encrypt everything with a new key."),
     Command("cell encryption forget", "remuda.cli.cell.encryption:forget", "Remove an old encryption key."),
     Command("cell encryption generate", "remuda.cli.cell.encryption:generate", "Print a new encryption key."),
     Command("manager run", "remuda.cli.manager.run:run", "Take jobs and run them."),
-    Command("manager status", "remuda.cli.manager.status:status", "Show how a running manager stands."),
-    Command("manager drain", "remuda.cli.manager.status:drain", "Have a manager take no more jobs, and end."),
+    Command("manager status", "remuda.cli.manager.status:status", "Show the state of a running manager."),
+    Command("manager drain", "remuda.cli.manager.status:drain", "Let a manager take no more jobs, and end."),
     Command("manager check", "remuda.cli.manager.config:check", "Check a configuration file."),
-    Command("manager doctor", "remuda.cli.manager.config:doctor", "Say what switching from gitlab-runner changes."),
+    Command("manager doctor", "remuda.cli.manager.config:doctor", "Examine a configuration of gitlab-runner."),
     Command("manager schema", "remuda.cli.manager.config:schema", "Print a JSON schema of config.toml."),
     Command("manager register", "remuda.cli.manager.register:register", "Add a runner to a configuration file."),
     Command("manager list", "remuda.cli.manager.runners:list_runners", "List the runners of a configuration file."),
     Command("manager verify", "remuda.cli.manager.runners:verify", "Ask the servers whether they know the runners."),
-    Command("manager unregister", "remuda.cli.manager.runners:unregister", "Take runners off their servers."),
-    Command("manager reset-token", "remuda.cli.manager.runners:reset_token", "Have new tokens made for runners."),
+    Command("manager unregister", "remuda.cli.manager.runners:unregister", "Remove runners from their servers."),
+    Command("manager reset-token", "remuda.cli.manager.runners:reset_token", "Replace the tokens of runners."),
     Command("manager service", "remuda.cli.manager.service:service", "Print a service file for the manager."),
-    Command("scale explain", "remuda.cli.scale:explain", "Say why there are as many machines as there are."),
-    Command("scale sweep", "remuda.cli.scale:sweep", "Find machines that nobody owns any more, and remove them."),
+    Command("scale explain", "remuda.cli.scale:explain", "Explain the number of machines."),
+    Command("scale sweep", "remuda.cli.scale:sweep", "List or remove machines without an owner."),
     Command("job list", "remuda.cli.job:list_jobs", "List jobs, newest first."),
     Command("job show", "remuda.cli.job:show", "Show a job and its steps."),
-    Command("job why", "remuda.cli.job:why", "Say why a job waits, or ended as it did."),
+    Command("job why", "remuda.cli.job:why", "Explain why a job waits, or ended."),
     Command("job log", "remuda.cli.job:log", "Print a job's log."),
-    Command("job shell", "remuda.cli.job_shell:shell", "Open a shell in a job that runs or is held."),
-    Command("job release", "remuda.cli.job_shell:release", "Let a held job go."),
-    Command("job cancel", "remuda.cli.job:cancel", "Stop a job."),
-    Command("job payload", "remuda.cli.job:payload", "Print what a runner gets with a job, without secrets."),
-    Command("step run", "remuda.cli.step:run", "Run a step here and print what came of it."),
-    Command("environment new", "remuda.cli.environment:new", "Write the beginning of an environment plugin."),
-    Command("environment check", "remuda.cli.environment:check", "Try an environment plugin out, in any language."),
+    Command("job shell", "remuda.cli.job_shell:shell", "Open a shell in a job that runs or is on hold."),
+    Command("job release", "remuda.cli.job_shell:release", "End the hold of a failed job."),
+    Command("job cancel", "remuda.cli.job:cancel", "Cancel a job."),
+    Command("job payload", "remuda.cli.job:payload", "Print the payload that a runner gets with a job."),
+    Command("step run", "remuda.cli.step:run", "Run a step on this machine and print its result."),
+    Command("environment new", "remuda.cli.environment:new", "Create an environment plugin."),
+    Command("environment check", "remuda.cli.environment:check", "Test an environment plugin."),
     Command("plugin install", "remuda.cli.plugin:install", "Install plugins that make machines."),
-    Command("plugin list", "remuda.cli.plugin:list_plugins", "List the plugins that there are."),
-    Command("plugin new", "remuda.cli.plugin:new", "Write the beginning of a plugin, in Python or Go."),
-    Command("plugin check", "remuda.cli.plugin:check", "Try a plugin out, in any language."),
+    Command("plugin list", "remuda.cli.plugin:list_plugins", "List available plugins."),
+    Command("plugin new", "remuda.cli.plugin:new", "Create a plugin, in Python or Go."),
+    Command("plugin check", "remuda.cli.plugin:check", "Test a plugin."),
     Command(
-        "artifacts verify", "remuda.cli.artifacts_verify:verify", "Check that files are those that a runner has signed."
+        "artifacts verify",
+        "remuda.cli.artifacts_verify:verify",
+        "Check that files are unchanged since a runner signed them.",
     ),
     Command("runner list", "remuda.cli.runner:list_runners", "List runners and their managers."),
     Command("runner set", "remuda.cli.runner:set_runner", "Change the settings of a runner."),
-    Command("events", "remuda.cli.events:events", "Print what changes in a cell, as it changes."),
+    Command("events", "remuda.cli.events:events", "Print changes in a cell as they happen."),
     Command("agent serve", "remuda.cli.agent:serve", "Serve jobs until told to stop."),
     Command("agent proxy", "remuda.cli.agent:proxy", "Connect stdin and stdout to the agent of this machine."),
-    Command("agent bootstrap", "remuda.cli.agent:bootstrap", "Put the agent on a machine."),
+    Command("agent bootstrap", "remuda.cli.agent:bootstrap", "Install the agent on a machine."),
     Command("agent pack", "remuda.cli.agent:pack", "Write the agent as one portable file."),
     Command("version", "remuda.cli.version:version", "Print the version."),
 )
@@ -134,7 +136,7 @@ def build_app(arguments: Sequence[str]) -> "App":
     page shows the docstring with the examples.
     """
     # Imported here, so that `main` handles a Ctrl-C during the import.
-    from cyclopts import App
+    from cyclopts import App, Parameter
 
     app = App(
         name="remuda",
@@ -143,6 +145,7 @@ def build_app(arguments: Sequence[str]) -> "App":
         version_flags=[],
         result_action="return_value",
         suppress_keyboard_interrupt=False,
+        default_parameter=Parameter(show_default=_show_default),
     )
     groups = {"": app}
     for name, about in GROUPS.items():
@@ -155,6 +158,11 @@ def build_app(arguments: Sequence[str]) -> "App":
         called = list(arguments[: len(words)]) == words
         groups[above].command(command.target, name=word, help=None if called else command.summary)
     return app
+
+
+def _show_default(value: object) -> str | None:
+    """The default of an option for its help text; None if it is empty, so that no default is shown."""
+    return None if value in (None, "", ()) or value is False else str(value)
 
 
 def call(arguments: Sequence[str]) -> int:

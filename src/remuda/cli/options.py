@@ -10,22 +10,25 @@ from remuda.lib.exits import BadInputError
 from remuda.localrun.isolation import OPTION, IsolationChoice
 from remuda.localrun.options import PipelineOptions
 
-Data = Annotated[Path | None, Parameter(help="Folder for everything that is kept [default: the user's data folder].")]
-Output = Annotated[Literal["text", "json"], Parameter(help="What to print: text for people, json for programs.")]
+Data = Annotated[Path | None, Parameter(help="Data folder [default: the user's data folder].")]
+Output = Annotated[Literal["text", "json"], Parameter(help="Format of the output.")]
 Isolate = Annotated[
     IsolationChoice,
     Parameter(
         name=OPTION,
-        help="How jobs are kept from the platform's own files: with bubblewrap, as another user (if you are root), or "
-        "not at all; auto: the first of these that works here.",
+        help="How the platform's own files are hidden from jobs: with bubblewrap, by another user (if "
+        "you are root), or not at all (none). auto uses the first that works on this machine.",
     ),
 ]
-Url = Annotated[str | None, Parameter(help="Address of the cell [default: REMUDA_URL, or what `remuda up` stored].")]
-Folder = Annotated[Path, Parameter(help="The repository, or any folder with a pipeline file, or such a file.")]
+Url = Annotated[
+    str | None,
+    Parameter(help="Address of the cell [default: REMUDA_URL, else the address that `remuda up` stored in --data]."),
+]
+Folder = Annotated[Path, Parameter(help="The repository, any folder with a pipeline file, or the pipeline file.")]
 
 
 def repeatable(name: str, about: str) -> Parameter:
-    return Parameter(name=name, negative=(), show_default=False, help=f"{about} May be given several times.")
+    return Parameter(name=name, negative=(), show_default=False, help=f"{about} Can be repeated.")
 
 
 @Parameter(name="*")
@@ -36,29 +39,46 @@ class PipelineArguments(PipelineOptions):
     file: Annotated[
         Path | None,
         # Otherwise a lone - would be taken for the next option.
-        Parameter(allow_leading_hyphen=True, help="Pipeline file in place of PATH/.gitlab-ci.yml; - is stdin."),
+        Parameter(allow_leading_hyphen=True, help="Pipeline file instead of PATH/.gitlab-ci.yml; - is stdin."),
     ] = None
     event: Annotated[
         str,
         Parameter(
-            help="How the pipeline comes about: push, tag, merge_request, web, api, schedule, trigger, pipeline or "
-            "parent_pipeline."
+            help="The event that starts the pipeline: push, tag, merge_request, web, api, schedule, "
+            "trigger, pipeline or parent_pipeline."
         ),
     ] = "push"
     ref: Annotated[
-        str | None, Parameter(help="The branch to take the folder for [default: the one that is checked out].")
+        str | None, Parameter(help="The branch of the pipeline [default: the branch that is checked out].")
     ] = None
-    tag: Annotated[str | None, Parameter(help="The tag to take the folder for.")] = None
-    variable: Annotated[tuple[str, ...], repeatable("--variable", "A variable, NAME=VALUE.")] = ()
-    variables_file: Annotated[
-        tuple[Path, ...], repeatable("--variables-file", "Variables from a dotenv, YAML or JSON file.")
+    tag: Annotated[
+        str | None, Parameter(help="The tag of the pipeline. `--event tag` without it uses a tag that points to HEAD.")
+    ] = None
+    variable: Annotated[
+        tuple[str, ...],
+        repeatable(
+            "--variable", "A variable, NAME=VALUE. It wins over variables of the pipeline file and of --variables-file."
+        ),
     ] = ()
-    inputs: Annotated[tuple[str, ...], repeatable("--input", "An input of the file's header, NAME=VALUE.")] = ()
+    variables_file: Annotated[
+        tuple[Path, ...],
+        repeatable(
+            "--variables-file",
+            "A file with variables: dotenv, or YAML or JSON in the form of `variables` in a pipeline file.",
+        ),
+    ] = ()
+    inputs: Annotated[
+        tuple[str, ...],
+        repeatable("--input", "An input, NAME=VALUE. It gets the type that `spec:inputs` of the file declares."),
+    ] = ()
     project: Annotated[
-        tuple[str, ...], repeatable("--project", "Where another project's files are: GROUP/NAME=FOLDER.")
+        tuple[str, ...],
+        repeatable(
+            "--project", "A clone of another project for include:project and include:component, GROUP/NAME=FOLDER."
+        ),
     ] = ()
     allow_remote: Annotated[
-        tuple[str, ...], repeatable("--allow-remote", "A host or address prefix that files may be included from.")
+        tuple[str, ...], repeatable("--allow-remote", "A host or address prefix from which include:remote may fetch.")
     ] = ()
 
 

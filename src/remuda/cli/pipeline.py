@@ -25,8 +25,8 @@ def lint(
 ) -> int:
     """Check a pipeline file.
 
-    Shows all mistakes at once, each with its place, the line and what to do. For a good file it says how many jobs
-    there would be, and if there would be no pipeline, why.
+    Prints all mistakes, each with its place, the line and what to do. For a correct file, prints the number of jobs, or
+    why there would be no pipeline.
 
     Try:
 
@@ -35,7 +35,7 @@ def lint(
         remuda pipeline lint ci/jobs.yml
         remuda pipeline lint --output json | python3 -m json.tool
 
-    Exit codes: 0 the file is good, 2 it has mistakes, or the options have.
+    Exit codes: 0 the file is correct, 2 the file or the options have mistakes.
     """
     from remuda.localrun.render.excerpts import describe_mistakes
     from remuda.localrun.render.pipeline_overview import headline
@@ -67,16 +67,21 @@ def show(
     /,
     *,
     options: PipelineArguments = NO_PIPELINE_ARGUMENTS,
-    job: Annotated[str | None, Parameter(help="Only this job, in full, or why it is left out.")] = None,
+    job: Annotated[
+        str | None,
+        Parameter(help="Show only this job, with every value that is not the default, or why it is left out."),
+    ] = None,
     output: Annotated[
         Literal["text", "json", "yaml"],
-        Parameter(help="What to print: text for people, json for programs, yaml the file with all it includes."),
+        Parameter(
+            help="Format of the output. yaml is the file with everything that it includes, extends and references."
+        ),
     ] = "text",
 ) -> None:
-    """Show the pipeline that a file makes.
+    """Show the pipeline of a file.
 
-    The jobs stage by stage with when they start, what they need and which rule took them in, and the jobs that are
-    left out, with the rule that did it.
+    Prints the jobs of each stage with when they start, what they need and which rule added them, and the jobs that are
+    left out, with the rule.
 
     Try:
 
@@ -116,19 +121,20 @@ def graph(
     *,
     options: PipelineArguments = NO_PIPELINE_ARGUMENTS,
     by: Annotated[
-        Literal["stage", "needs"], Parameter(help="Columns by stage, or by how many jobs stand before one in a row.")
+        Literal["stage", "needs"], Parameter(help="Columns by stage, or by the longest chain of jobs before a job.")
     ] = "stage",
     all_parts: Annotated[
-        bool, Parameter(negative=(), help="Every part of a parallel job on its own, in a large pipeline too.")
+        bool,
+        Parameter(negative=(), help="Draw every part of a parallel job, also in a pipeline with more than 60 jobs."),
     ] = False,
     output: Annotated[
         Literal["text", "json", "svg", "dot"],
-        Parameter(help="What to print: text for people, json for programs, svg a picture, dot for Graphviz."),
+        Parameter(help="Format of the output. svg is a picture, dot is for Graphviz."),
     ] = "text",
 ) -> None:
-    """Draw who waits for whom.
+    """Draw which job waits for which.
 
-    Arrows are needs. A job without `needs` waits for all jobs of earlier stages; no arrow says so.
+    Arrows are needs. A job without `needs` waits for all jobs of earlier stages; this is not drawn.
 
     Try:
 

@@ -27,24 +27,27 @@ _MARKS = {"passed": "ok    ", "failed": "FAILED", "noted": "note  "}
 
 def install(
     *references: Annotated[str, Parameter(help="NAME[:VERSION], REGISTRY/REPOSITORY/NAME[:VERSION], or a file.")],
-    config: Annotated[Path | None, Parameter(help="Install what the runners of this config.toml name.")] = None,
+    config: Annotated[
+        Path | None, Parameter(help="Install the missing plugins of the runners in this config.toml.")
+    ] = None,
     upgrade: Annotated[
-        bool, Parameter(negative="", help="Look for a newer version also where one that fits is there.")
+        bool, Parameter(negative="", help="Look for a newer version even if a matching version is installed.")
     ] = False,
     replace: Annotated[
-        bool, Parameter(negative="", help="Put a file in the place of one with the same version and other content.")
+        bool, Parameter(negative="", help="Replace an installed plugin that has the same version and other content.")
     ] = False,
 ) -> None:
-    """Install plugins out of a registry, or a file, into the plugin folder: FLEETING_PLUGIN_PATH, or
+    """Install plugins from a registry or a file into the plugin folder: FLEETING_PLUGIN_PATH, or
     ~/.config/fleeting/plugins.
 
-    `aws` is gitlab-org/fleeting/plugins/aws at registry.gitlab.com; other registries are named in full. A VERSION is
-    latest (also if none is given), 1, 1.2, 1.2.3 or 1.2.3-rc.1. A file is a program that answers `version`, or a tar
-    archive with plugin/plugin in it.
+    `aws` means gitlab-org/fleeting/plugins/aws at registry.gitlab.com; write other registries in full. A VERSION is
+    latest (default), 1, 1.2, 1.2.3 or 1.2.3-rc.1. A file is a program that answers `version`, or a tar archive that
+    contains plugin/plugin.
 
-    What is there already is left as it is; a file that differs from it is refused, or put in its place by --replace. A
-    manager takes it from the next start of the plugin on. Credentials are those of `docker login`. gitlab-runner finds
-    the same plugins there. A runner then uses it by `plugin = "aws:1"` in its [runners.autoscaler].
+    An installed version is not changed; a file with the same version and other content is refused unless --replace is
+    given. A manager uses a new version from the next start of the plugin on. Credentials are those of `docker
+    login`. gitlab-runner uses the same folder. A runner uses the plugin with `plugin = "aws:1"` in its
+    [runners.autoscaler].
 
     Try:
 
@@ -71,12 +74,12 @@ def install(
 
 
 def list_plugins(*, output: Output = "text") -> None:
-    """List the plugins that there are: installed ones, those on PATH, and those of distributions beside this Python.
+    """List available plugins: installed ones, those on PATH, and those of Python distributions of this Python.
 
-    In this order they are looked for: `plugin = "aws"` in config.toml is the highest version installed, else
-    fleeting-plugin-aws on PATH, else that of a distribution. With "fleeting-plugin-aws" PATH comes first, "aws:1.2" is
-    installed or nothing, "/opt/aws" is that program. The one that a name alone means has a * under used. A version of
-    ? is that of a program that does not tell.
+    They are searched in this order: `plugin = "aws"` in config.toml means the highest installed version, else
+    fleeting-plugin-aws on PATH, else that of a distribution. For "fleeting-plugin-aws", PATH comes first. "aws:1.2"
+    means an installed version only. "/opt/aws" is the path of a program. A * in the column used marks the plugin
+    that the name alone means. A version of ? means that the program does not report one.
 
     Try:
 
@@ -109,16 +112,16 @@ def list_plugins(*, output: Output = "text") -> None:
 
 
 def new(
-    name: Annotated[str, Parameter(help="How the plugin is called: small letters, digits and -.")],
+    name: Annotated[str, Parameter(help="Name of the plugin: lower-case letters, digits and -.")],
     /,
     *,
-    language: Annotated[Literal["python", "go"], Parameter(help="What to write it in.")] = "python",
-    folder: Annotated[Path | None, Parameter(help="Where to write it [default: fleeting-plugin-NAME].")] = None,
+    language: Annotated[Literal["python", "go"], Parameter(help="Programming language.")] = "python",
+    folder: Annotated[Path | None, Parameter(help="Folder to write to [default: fleeting-plugin-NAME].")] = None,
 ) -> None:
-    """Write the beginning of a plugin that makes machines for jobs: it works as it is, with a README and tests.
+    """Create a plugin that makes machines for jobs: a working program with a README and tests, as a starting point.
 
-    Its machines are folders of this computer; put your own kind in their place: in src/.../provider.py, or in
-    provider.go. docs/how-to/write-a-plugin.md does that step by step.
+    Its machines are folders of this computer. Replace them by your own kind of machine in src/.../provider.py or in
+    provider.go. docs/how-to/write-a-plugin.md describes this step by step.
 
     Try:
 
@@ -150,27 +153,33 @@ def new(
 
 
 def check(
-    program: Annotated[str, Parameter(help="The plugin's program, or a NAME as in config.toml.")],
+    program: Annotated[str, Parameter(help="Path of the plugin's program, or its NAME as in config.toml.")],
     /,
     *,
     config: Annotated[
-        Path | None, Parameter(help="JSON or TOML: what is in plugin_config, or plugin_config and connector_config.")
+        Path | None,
+        Parameter(
+            help="JSON or TOML file with the keys of plugin_config, or with the keys plugin_config and "
+            "connector_config."
+        ),
     ] = None,
-    instances: Annotated[int, Parameter(help="How many instances to make.")] = 1,
+    instances: Annotated[int, Parameter(help="Number of instances to create.")] = 1,
     boot_seconds: Annotated[
-        float, Parameter(help="How long an instance may take to run, and to go; 0: it need not run at all.")
+        float,
+        Parameter(help="Maximum time for an instance to start, and to be deleted. 0 means that it need not start."),
     ] = 300.0,
-    connect: Annotated[bool, Parameter(negative="", help="Log in to an instance by SSH, too.")] = False,
-    yes: Annotated[bool, Parameter(negative="", help="Make more than two instances without asking.")] = False,
+    connect: Annotated[bool, Parameter(negative="", help="Log in to an instance with SSH and run a command.")] = False,
+    yes: Annotated[bool, Parameter(negative="", help="Allow more than two instances.")] = False,
     output: Output = "text",
 ) -> None:
-    """Try a plugin out from outside, in any language: everything that a host will ask of it.
+    """Test a plugin, in any language, with all calls of a host: handshake, configuration, concurrent calls, Ctrl-C,
+    a kill.
 
-    INSTANCES ARE MADE at the provider, and deleted again; that may cost money. Two at most are made without --yes.
-    Instances that are there before are not touched, but nobody else may use the group meanwhile.
+    INSTANCES ARE CREATED at the provider and deleted again, which may cost money. Without --yes, at most two are
+    created. Existing instances are not touched, but nobody else may use the group meanwhile.
 
-    Each check is one line: ok; note, with what hosts get along with; or FAILED, with what was expected, what happened
-    and what to do. Exit code 0 when all checks are passed, 1 when not, 2 when there is nothing to check.
+    Each check is one line: ok; note, for a defect that hosts tolerate; or FAILED, with what was expected, what happened
+    and what to do. Exit codes: 0 all checks passed, 1 a check failed, 2 there is nothing to check.
 
     Try:
 

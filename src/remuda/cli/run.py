@@ -20,34 +20,68 @@ def _switch(about: str) -> Parameter:
 class RunArguments(RunOptions):
     """`RunOptions` with the help text of each option for the command line."""
 
-    job: Annotated[tuple[str, ...], repeatable("--job", "Only this job, with what it needs.")] = ()
-    stage: Annotated[tuple[str, ...], repeatable("--stage", "Only the jobs of this stage, with what they need.")] = ()
-    no_needs: Annotated[bool, _switch("Chosen jobs without what they need.")] = False
-    list_only: Annotated[bool, Parameter(name="--list", negative=(), help="Say which jobs would run, and stop.")] = (
-        False
-    )
-    watch: Annotated[bool, _switch("Run again whenever a file changes; Ctrl-C ends it.")] = False
-    manual: Annotated[tuple[str, ...], repeatable("--manual", "Start this manual job when its turn comes.")] = ()
-    play_manual: Annotated[bool, _switch("Start all manual jobs.")] = False
-    jobs: Annotated[int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 4].")] = (
-        None
-    )
-    output: Output = "text"
-    logs: Annotated[bool, _switch("Show the whole log of every job at the end, not only where one failed.")] = False
-    artifacts: Annotated[
-        Path | None, Parameter(help="Put the artifacts and reports of all jobs into DIR/<job name>.")
-    ] = None
-    no_cache: Annotated[bool, _switch("Begin with empty caches, and keep none.")] = False
-    cache_dir: Annotated[
-        Path | None, Parameter(help="Where caches are kept [default: a folder for the project in the user's cache].")
-    ] = None
-    data: Annotated[Path | None, Parameter(help="Keep everything in this folder; it may be used again.")] = None
-    keep: Annotated[
-        bool, _switch("Keep the temporary data folder and the working directories of failed jobs, and say where.")
+    job: Annotated[
+        tuple[str, ...],
+        repeatable(
+            "--job",
+            "Run only this job and the jobs that it needs. The name of a parallel job means all its "
+            "parts. A chosen job runs even if it is manual or delayed.",
+        ),
+    ] = ()
+    stage: Annotated[
+        tuple[str, ...], repeatable("--stage", "Run only the jobs of this stage and the jobs that they need.")
+    ] = ()
+    no_needs: Annotated[bool, _switch("Run the chosen jobs without the jobs that they need.")] = False
+    list_only: Annotated[
+        bool,
+        Parameter(
+            name="--list",
+            negative=(),
+            help="List the jobs that would run and the jobs that are left out, with the reason. Start nothing.",
+        ),
     ] = False
-    shell_on_failure: Annotated[bool, _switch("Open a shell where the first failed job ran, with its variables.")] = (
+    watch: Annotated[bool, _switch("Run again whenever a file changes that git does not ignore. Ctrl-C ends it.")] = (
         False
     )
+    manual: Annotated[tuple[str, ...], repeatable("--manual", "Start this manual job when it is ready.")] = ()
+    play_manual: Annotated[bool, _switch("Start all manual jobs when they are ready.")] = False
+    jobs: Annotated[
+        int | None, Parameter(help="Number of jobs at the same time [default: the number of cores, at least 4].")
+    ] = None
+    output: Output = "text"
+    logs: Annotated[
+        bool, _switch("Print the whole log of every job at the end, not only the last 30 lines of failed jobs.")
+    ] = False
+    artifacts: Annotated[
+        Path | None,
+        Parameter(
+            help="Unpack the artifacts of all jobs into DIR/<job name>/, and reports into DIR/<job "
+            "name>/reports/. A / in the name becomes _."
+        ),
+    ] = None
+    no_cache: Annotated[bool, _switch("Start with empty caches, and do not keep them.")] = False
+    cache_dir: Annotated[
+        Path | None,
+        Parameter(
+            help="Folder in which caches are kept for later runs [default: a folder of the project in the "
+            "user's cache folder]."
+        ),
+    ] = None
+    data: Annotated[Path | None, Parameter(help="Keep all data in this folder. A later run can use it again.")] = None
+    keep: Annotated[
+        bool,
+        _switch(
+            "Keep the temporary data folder and the working directories of failed jobs, and print "
+            "where they are and how to open a shell there."
+        ),
+    ] = False
+    shell_on_failure: Annotated[
+        bool,
+        _switch(
+            "At the end, open $SHELL in the working directory of the first failed job, with its "
+            "variables. Jobs that may fail come last. Without a terminal, print how to get a shell."
+        ),
+    ] = False
     isolation: Isolate = "auto"
 
 
@@ -57,18 +91,19 @@ _NO_RUN_ARGUMENTS = RunArguments()
 def run(
     path: Folder = Path("."),
     /,
-    *names: Annotated[str, Parameter(help="Only these jobs, as with --job.")],
+    *names: Annotated[str, Parameter(help="Run only these jobs, as with --job.")],
     pipeline: PipelineArguments = NO_PIPELINE_ARGUMENTS,
     options: RunArguments = _NO_RUN_ARGUMENTS,
 ) -> int:
-    """Run a repository's pipeline here and now.
+    """Run the pipeline of a repository on this machine.
 
-    Starts a cell, a runner manager and an agent for this run only, brings a snapshot of PATH into it and follows the
-    pipeline. The snapshot holds uncommitted changes and leaves out what git ignores; the repository itself is not
-    touched. The pipeline is the one that a push of it would get. Jobs run on this machine as your user, with your
-    programs, but they do not see the files of the run itself, such as its administrator's token (see --isolation).
+    Starts a cell, a runner manager and an agent for this run only, pushes a snapshot of PATH to the cell and follows
+    the pipeline. The snapshot contains uncommitted changes, but no files that git ignores. The repository itself is
+    not changed. The pipeline is the one that a push of the snapshot would get. Jobs run on this machine as your
+    user, with your programs, but they do not see the files of the run itself, such as its administrator's token
+    (see --isolation).
 
-    Ctrl-C cancels the pipeline and waits for its jobs to end; a second one leaves at once.
+    Ctrl-C cancels the pipeline and waits up to 30 seconds for its jobs to end. A second Ctrl-C exits at once.
 
     Try:
 

@@ -18,11 +18,12 @@ _HEADINGS = ("runner", "description", "type", "tags", "manager", "version", "job
 
 
 def list_runners(*, url: Url = None, data: Data = None, output: Output = "text") -> None:
-    """List runners with their managers: how many jobs each has, and how many it says that it can run.
+    """List runners with their managers: how many jobs each manager has, and how many it can run (2/4).
 
-    Load is the part of a manager's slots that jobs have, those of its other servers included, as of a minute ago.
+    Load is the share of a manager's slots that are in use, including jobs of its other servers, as of a minute ago. A
+    manager that does not report its capacity, such as gitlab-runner, has only the number of jobs.
 
-    Administrators see all of the cell, others those that they manage.
+    Administrators see all runners of the cell, other users those that they manage.
 
     Try:
 
@@ -50,28 +51,28 @@ DEFAULT = "default"
 
 
 def set_runner(
-    runner: Annotated[int, Parameter(help="The runner's number.")],
+    runner: Annotated[int, Parameter(help="Number of the runner.")],
     /,
     *,
     poll_hold: Annotated[
         str | None,
         Parameter(
-            help="For how many seconds the cell holds a request of this runner for a job while there is none; 0: it "
-            'is answered at once; "default": as the cell\'s settings say.'
+            help="How many seconds the cell holds a job request of this runner while there is no job. 0: it is "
+            'answered at once. "default": the setting of the cell.'
         ),
     ] = None,
     priority: Annotated[
-        int | None, Parameter(help="Of the runners that wait for a job, those with a higher one get it first.")
+        int | None, Parameter(help="Of the runners that wait for a job, those with a higher priority get it first.")
     ] = None,
     url: Url = None,
     data: Data = None,
     output: Output = "text",
 ) -> None:
-    """Change settings of a runner that only Remuda has.
+    """Change the settings of a runner that GitLab does not have.
 
-    A request that is held brings its job at once, but occupies one of gitlab-runner's `concurrent` workers meanwhile.
-    So requests of gitlab-runner are answered at once by default. Hold them where `concurrent` is above the number of
-    runners in its configuration. Remuda's own manager says with each request whether it may be held.
+    A held request gets a new job at once, but occupies one of gitlab-runner's `concurrent` workers while it waits.
+    Therefore requests of gitlab-runner are answered at once by default. Hold them if `concurrent` is larger than
+    the number of runners in its configuration. Remuda's own manager says with each request whether it may be held.
 
     Try:
 

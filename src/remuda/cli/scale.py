@@ -29,7 +29,7 @@ def explain(
     data: Data = None,
     output: Output = "text",
 ) -> None:
-    """Say why a manager has as many machines as it has: what is wanted, what is there, and what it does about it.
+    """Explain the number of machines of a manager: how many are wanted, how many exist, and what the manager does.
 
     Try:
 
@@ -56,16 +56,16 @@ def sweep(
     runner: Annotated[str, Parameter(help="Name or short token of a runner [default: all].", show_default=False)] = "",
     /,
     *,
-    remove: Annotated[bool, Parameter(help="Remove what is found, and do not only list it.", negative="")] = False,
+    remove: Annotated[bool, Parameter(help="Remove the machines, do not only list them.", negative="")] = False,
     config: Config = None,
     data: Data = None,
     output: Output = "text",
 ) -> int:
-    """List machines of this manager that nobody owns any more: of runners that are gone, or forgotten ones.
+    """List machines of this manager without an owner: of removed runners, or unknown to the manager.
 
-    They are found by their tags, and those of runners that were taken out while no manager ran by what is kept of them.
+    They are found by their tags. Machines of runners that were removed while no manager ran are found by stored data.
 
-    Exit code 1 when a group could not be asked, or did not take a removal.
+    Exit code 1 if a group could not be asked, or refused a removal.
 
     Try:
 

@@ -15,31 +15,41 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def run(
-    step: Annotated[str, Parameter(help="Folder or file of a definition, or a reference: git, OCI, builtin://.")],
+    step: Annotated[str, Parameter(help="Folder or file of a definition, or a reference to git, OCI or builtin://.")],
     /,
     *,
     inputs: Annotated[
         Pairs,
-        Parameter(name="--input", negative=(), help="NAME=VALUE; others than texts as YAML. Repeatable."),
+        Parameter(
+            name="--input",
+            negative=(),
+            help="Input, NAME=VALUE. Values of types other than text are YAML. Can be repeated.",
+        ),
     ] = None,
     env: Annotated[
-        Pairs, Parameter(name="--env", negative=(), help="NAME=VALUE for the step's environment. Repeatable.")
+        Pairs,
+        Parameter(name="--env", negative=(), help="Environment variable of the step, NAME=VALUE. Can be repeated."),
     ] = None,
     variables: Annotated[
-        Pairs, Parameter(name="--var", negative=(), help="NAME=VALUE of a job variable, ${{ vars.NAME }}. Repeatable.")
+        Pairs,
+        Parameter(
+            name="--var",
+            negative=(),
+            help="Job variable, NAME=VALUE, for ${{ vars.NAME }} and the environment. Can be repeated.",
+        ),
     ] = None,
-    timeout: Annotated[int, Parameter(help="Seconds until it is stopped; 0: no limit.")] = 0,
+    timeout: Annotated[int, Parameter(help="Timeout in seconds. 0 means no limit.")] = 0,
     output: Annotated[
-        Literal["text", "json"] | None, Parameter(help="What to print [default: text on a terminal, else json].")
+        Literal["text", "json"] | None, Parameter(help="Format of the output [default: text on a terminal, else json].")
     ] = None,
 ) -> None:
-    """Run a step here and print what came of it.
+    """Run a step on this machine and print its result.
 
-    The working directory is this folder. The log goes to stderr; stdout gets one JSON object with status, exit_code,
-    outputs, exports, error and steps, the results of all steps below it. Of your environment the step sees only what a
-    job's step sees of its machine's (PATH, HOME, locale, proxies); everything else comes by --env.
+    The working directory is the current folder. The log goes to stderr. stdout gets one JSON object with status,
+    exit_code, outputs, exports, error and steps (the results of all inner steps). The step gets only PATH, HOME,
+    locale, terminal and proxies of your environment; pass everything else with --env.
 
-    Exit code 0 when the step succeeded, 1 when it failed, 2 when it could not be loaded.
+    Exit codes: 0 the step succeeded, 1 it failed, 2 it could not be loaded, 130 Ctrl-C.
 
     Try:
 

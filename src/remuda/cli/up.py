@@ -28,19 +28,19 @@ RUNNER_FILE = "runner.json"
 def up(
     *,
     data: Data = None,
-    listen: Annotated[str, Parameter(help="HOST:PORT of the cell; port 0 picks a free one.")] = "127.0.0.1:8929",
+    listen: Annotated[str, Parameter(help="HOST:PORT of the cell. Port 0 means any free port.")] = "127.0.0.1:8929",
     concurrent: Annotated[
-        int | None, Parameter(help="Jobs at the same time [default: the number of cores, at least 2].")
+        int | None, Parameter(help="Number of jobs at the same time [default: the number of cores, at least 2].")
     ] = None,
     isolation: Isolate = "auto",
 ) -> None:
     """Start the whole platform on this machine: cell, runner manager and agent.
 
-    The first start makes an administrator's token, prints it once, and registers a runner. `remuda job` finds the cell
-    without further options. Ctrl-C stops the platform; jobs that run go on, and the next start finds them.
+    The first start creates an administrator's token, prints it once, and registers a runner. `remuda job` finds the
+    cell without options. Ctrl-C stops the platform. Running jobs continue, and the next start takes them over.
 
-    Jobs run on this machine as your user, with your programs, but without the platform's own files, such as that token
-    (see --isolation).
+    Jobs run on this machine as your user, with your programs, but they do not see the platform's own files, such as
+    that token (see --isolation).
 
     Try:
 

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 def audit(
     *,
-    action: Annotated[str, Parameter(help="Only this action, for example project_deleted.")] = "",
-    since: Annotated[str, Parameter(help='Only events of the last so much time: "2 days".')] = "",
-    limit: Annotated[int, Parameter(help="How many events at most, the newest first.")] = 50,
+    action: Annotated[str, Parameter(help="Show only this action, for example project_deleted.")] = "",
+    since: Annotated[str, Parameter(help='Show only events since this time ago, for example "2 days".')] = "",
+    limit: Annotated[int, Parameter(help="Maximum number of events.")] = 50,
     data: Data = None,
     database: Database = None,
     config: Config = None,
     output: Output = "text",
 ) -> None:
-    """Show the audit log: who did what, to what, when, from where. The cell may run meanwhile.
+    """Show the audit log, the newest event first: who did what, to what, when, and from where. The cell may run.
 
     Try:
 

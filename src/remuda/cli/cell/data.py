@@ -28,15 +28,13 @@ def migrate(
     *,
     data: Data = None,
     database: Database = None,
-    cell_id: Annotated[
-        int | None, Parameter(help="Number of the cell, for a database that is empty [default: 1].")
-    ] = None,
+    cell_id: Annotated[int | None, Parameter(help="Number of the cell, for an empty database [default: 1].")] = None,
     config: Config = None,
 ) -> None:
-    """Bring a cell's tables up to date.
+    """Migrate the tables of a cell to this release.
 
-    Every start of a cell does that by itself. Do it beforehand to know how long it takes, and after a backup: an older
-    release does not start with what a newer one has migrated. A SQLite file must not be in use meanwhile.
+    Every start of a cell does this. Run it separately to learn how long it takes. Make a backup first: an older release
+    cannot use tables that a newer one has migrated. A SQLite file must not be in use.
 
     Try:
 
@@ -49,11 +47,11 @@ def migrate(
 
 
 def check(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> int:
-    """Look whether what a cell keeps hangs together.
+    """Check that the data of a cell is complete and consistent.
 
-    Tells where its settings come from, the version of the tables, how much there is, references that lead nowhere, and
-    encryption keys, repositories, artifacts and logs that are missing. Changes nothing. Exit code 1 when there is a
-    problem.
+    Prints where each setting that is not the default comes from, the version of the tables, the number of rows, broken
+    references, and missing encryption keys, repositories, artifacts and logs. Changes nothing. Exit code 1 if there
+    is a problem.
 
     Try:
 
@@ -80,20 +78,21 @@ def check(*, data: Data = None, database: Database = None, config: Config = None
 
 
 def backup(
-    to: Annotated[Path, Parameter(help="A new folder, or a file: NAME.tar, NAME.tar.gz or NAME.tgz.")],
+    to: Annotated[Path, Parameter(help="A new folder, or a file NAME.tar, NAME.tar.gz or NAME.tgz.")],
     *,
     with_keys: Annotated[
-        bool, Parameter(help="With the encryption keys: whoever has the backup has all secrets.", negative="")
+        bool, Parameter(help="Include the encryption keys: whoever has the backup can read all secrets.", negative="")
     ] = False,
     data: Data = None,
     database: Database = None,
     config: Config = None,
 ) -> None:
-    """Write everything that a cell keeps to a folder or an archive, while it runs or not.
+    """Write all data of a cell except cell.toml to a folder or an archive. The cell may run.
 
-    Only its owner can read it. Secrets in it are encrypted, and the keys are not in it unless --with-keys is given:
-    keep a copy of the key file elsewhere, a restored cell does not start without it. What is kept in a bucket stays
-    there.
+    Only the owner can read the backup. All rows are of one moment. A backup that fails leaves nothing behind. Objects
+    in a bucket are not copied. Secrets are encrypted. Without --with-keys the backup has no keys and prints which
+    keys a restored cell needs: keep a copy of the key file elsewhere, because a restored cell does not start
+    without it.
 
     Try:
 
@@ -115,15 +114,17 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, Parameter(help="What `remuda cell backup` wrote.")],
+    source: Annotated[Path, Parameter(help="A folder or file that `remuda cell backup` wrote.")],
     *,
     data: Data = None,
     database: Database = None,
     config: Config = None,
 ) -> None:
-    """Make a cell of a backup, in an empty data folder and, with --database, an empty database.
+    """Create a cell from a backup, in an empty data folder and, with --database, an empty database.
 
-    A backup fits either kind of database: this is also how a cell moves from its file to PostgreSQL.
+    A backup can be restored to either kind of database, so this also moves a cell from SQLite to PostgreSQL. The folder
+    may already contain a cell.toml and keys. If a restore is interrupted, run it again; until then the folder
+    cannot be served.
 
     Try:
 

@@ -40,11 +40,12 @@ def list_keys(*, data: Data = None, database: Database = None, config: Config = 
 
 
 def rotate(*, data: Data = None, database: Database = None, config: Config = None) -> None:
-    """Make a new encryption key and encrypt everything with it, while the cell runs or not.
+    """Create a new encryption key and encrypt everything with it. The cell may run.
 
-    If it is interrupted nothing is lost: call it again. The old keys stay in the key file, so that what is left and
-    backups from before can be read; `remuda cell encryption forget` removes one. Where the keys are given in
-    REMUDA_ENCRYPTION_KEYS no key is made: put a new one in front there, restart the cell's processes, then call this.
+    If the command is interrupted, nothing is lost: run it again. Old keys stay in the key file, so that remaining rows
+    and earlier backups can be read; `remuda cell encryption forget` removes one. If REMUDA_ENCRYPTION_KEYS has the
+    keys, no key is created: put a new key first in that variable, restart the cell's processes, then run this
+    command.
 
     Try:
 
@@ -57,15 +58,15 @@ def rotate(*, data: Data = None, database: Database = None, config: Config = Non
 
 
 def forget(
-    key: Annotated[str, Parameter(help="The id of the key, as `remuda cell encryption list` shows it.")],
+    key: Annotated[str, Parameter(help="Id of the key, as `remuda cell encryption list` prints it.")],
     *,
     data: Data = None,
     database: Database = None,
     config: Config = None,
 ) -> None:
-    """Remove an old encryption key, once nothing is encrypted with it any more.
+    """Remove an old encryption key with which nothing is encrypted any more.
 
-    Backups that were encrypted with it cannot be restored then, unless a copy of the key is kept elsewhere.
+    Afterwards, backups that were encrypted with it can be restored only with a copy of the key.
 
     Try:
 

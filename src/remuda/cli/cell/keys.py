@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def list_keys(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> None:
-    """List the keys that sign tokens, and what each is for.
+    """List the keys that sign tokens, with their purpose.
 
     Try:
 
@@ -40,19 +40,19 @@ def list_keys(*, data: Data = None, database: Database = None, config: Config = 
 
 def rotate(
     *,
-    job_tokens: Annotated[bool, Parameter(help="The key that signs job tokens.", negative="")] = False,
+    job_tokens: Annotated[bool, Parameter(help="Rotate the key that signs job tokens.", negative="")] = False,
     at_once: Annotated[
         bool,
-        Parameter(help="Job tokens of older keys are dead now, and running jobs with them.", negative=""),
+        Parameter(help="Invalidate job tokens of older keys now. Running jobs fail.", negative=""),
     ] = False,
     data: Data = None,
     database: Database = None,
     config: Config = None,
 ) -> None:
-    """Make a new key, which is used from now on; the cell may run meanwhile.
+    """Create a new key and use it from now on. The cell may run; all its processes use the new key within seconds.
 
-    Job tokens that the old key signed are good until their jobs are over; a day later at the earliest the cell removes
-    it. If somebody else has got hold of the old key, --at-once removes it now.
+    Job tokens of the old key are valid until their jobs have ended. The cell removes the old key after a day at the
+    earliest. If the old key was stolen, use --at-once to remove it now.
 
     Try:
 

@@ -6,7 +6,8 @@ import sys
 def openapi() -> None:
     """Print the OpenAPI 3.1 document of all HTTP calls that a cell answers, as JSON.
 
-    A cell serves the same at /api/remuda/v1/openapi.json. Generators of clients and tools that try out an API read it.
+    A cell serves the same document at /api/remuda/v1/openapi.json. Client generators and API explorers can read it. No
+    cell needs to run.
 
     Try:
 

@@ -18,22 +18,22 @@ def serve(
     *,
     data: Data = None,
     listen: Annotated[
-        str | None, Parameter(help="HOST:PORT to serve on; port 0 picks a free one [default: 127.0.0.1:8929].")
+        str | None, Parameter(help="HOST:PORT to serve on. Port 0 means any free port [default: 127.0.0.1:8929].")
     ] = None,
     cell_id: Annotated[
-        int | None, Parameter(help="Number of this cell; never changes for a data folder [default: 1].")
+        int | None, Parameter(help="Number of this cell. It cannot change for a data folder [default: 1].")
     ] = None,
     database: Database = None,
     config: Config = None,
 ) -> None:
     """Serve a cell: projects, pipelines, jobs, traces, artifacts, git.
 
-    The first start makes an administrator's token and prints it once; REMUDA_ADMIN_TOKEN gives one of your choice.
-    SIGTERM and Ctrl-C stop it; held polls are answered at once. Every setting of a cell can be given in the
-    environment (REMUDA_PUBLIC_URL, REMUDA_LEASE_SECONDS and so on) or in the file cell.toml (public_url = "...",
-    lease_seconds = 60 and so on); options win over the environment, and that over the file. With a PostgreSQL
-    database several processes may serve one data folder, each on an address of its own; give all of them the address
-    that people use as public_url.
+    The first start creates an administrator's token and prints it once; REMUDA_ADMIN_TOKEN sets it instead. SIGTERM and
+    Ctrl-C stop the cell; held polls are answered at once. Every setting of a cell can be set in the environment
+    (REMUDA_PUBLIC_URL, REMUDA_LEASE_SECONDS and so on) or in the file cell.toml (public_url = "...", lease_seconds
+    = 60 and so on). Options win over the environment, and the environment wins over the file. With a PostgreSQL
+    database, several processes can serve one data folder, each on its own address. Set public_url of all of them to
+    the address that people use.
 
     Try:
 

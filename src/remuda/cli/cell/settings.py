@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
 Database = Annotated[
     str | None,
-    Parameter(help="postgresql://USER:PASSWORD@HOST:PORT/NAME [default: REMUDA_DATABASE, or a file in --data]."),
+    Parameter(
+        help="postgresql://USER:PASSWORD@HOST:PORT/NAME, a UTF-8 database for this cell only [default: "
+        "REMUDA_DATABASE, else cell.sqlite in --data]."
+    ),
 ]
 Config = Annotated[
-    Path | None, Parameter(help="File with settings [default: REMUDA_CONFIG, or cell.toml in --data if it is there].")
+    Path | None, Parameter(help="File with settings [default: REMUDA_CONFIG, else cell.toml in --data if it exists].")
 ]
 
 PREFIX = "REMUDA_"

@@ -14,17 +14,17 @@ from remuda.localrun.render.words import on_one_line
 if TYPE_CHECKING:
     from remuda.manager.config.load import ManagerConfig, Remark
 
-Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
+Config = Annotated[Path, Parameter(help="Configuration file, gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 _ON_THIS_MACHINE = ("shell", "docker")
 """Executors whose jobs have their agent on the manager's machine."""
 _ORDER = ("refused", "unknown", "ignored", "differs", "works")
 
 
 def check(*, config: Config, output: Output = "text") -> int:
-    """Say whether the manager would take a configuration file, and what it would warn about.
+    """Check whether the manager accepts a configuration file, and print all problems and warnings with their lines.
 
-    Exit code 1: it would not. Environment variables that url and token name must be set, as for a start. Plugins that
-    are on this host are asked about their settings; what they say is a warning.
+    Exit code 1 if it does not. Environment variables that url and token refer to must be set, as for a start. Plugins
+    on this host are asked about their settings; their answers are warnings.
 
     Try:
 
@@ -56,11 +56,11 @@ def check(*, config: Config, output: Output = "text") -> int:
 
 
 def doctor(*, config: Config, output: Output = "text") -> int:
-    """Go through an existing gitlab-runner configuration: what works, differs, has no effect, or is refused.
+    """Examine a configuration of gitlab-runner: which keys work, differ, have no effect, or are refused.
 
-    For every key a line with its verdict; then why Remuda would not start with the file, if so, and what to do and to
-    know before switching. The file is only read, values are not shown. Plugins that are on this host are asked about
-    their settings. Exit code 1: Remuda would not start with it.
+    Prints one line for every key; then why Remuda would not start with the file, if so, and advice for the switch. The
+    file is only read, and values are not printed. Plugins on this host are asked about their settings. Exit code 1
+    if Remuda would not start with the file.
 
     Try:
 
@@ -95,7 +95,7 @@ def doctor(*, config: Config, output: Output = "text") -> int:
 
 
 def schema() -> None:
-    """Print a JSON schema of config.toml, for editors and for programs that write such files.
+    """Print a JSON schema of config.toml, for editors and programs that write such files.
 
     Try:
 

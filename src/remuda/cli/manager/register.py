@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from remuda.cli.cell_access import check_token
 from remuda.lib.exits import BadInputError
 
-Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
+Config = Annotated[Path, Parameter(help="Configuration file, gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 Texts = tuple[str, ...]
 
 
@@ -21,18 +21,23 @@ class ServerOptions:
     """Settings of a runner that the server stores; they work only with a registration token."""
 
     tag_list: Annotated[
-        str, Parameter(help="Tags with commas between; only with a registration token.", env_var="RUNNER_TAG_LIST")
+        str,
+        Parameter(
+            help="Tags, separated by commas. Only with a registration token, like the next six options.",
+            env_var="RUNNER_TAG_LIST",
+        ),
     ] = ""
     run_untagged: Annotated[
-        bool | None, Parameter(help="Take jobs without tags [default: where there are no tags].", negative="")
+        bool | None, Parameter(help="Take jobs without tags [default: if there are no tags].", negative="")
     ] = None
-    locked: Annotated[bool | None, Parameter(help="Keep the runner to its project [default: true].", negative="")] = (
-        None
-    )
-    paused: Annotated[bool | None, Parameter(help="Take no jobs yet.", negative="")] = None
+    locked: Annotated[
+        bool | None,
+        Parameter(help="Lock the runner to its project; --locked=false disables this [default: true].", negative=""),
+    ] = None
+    paused: Annotated[bool | None, Parameter(help="Create the runner paused.", negative="")] = None
     access_level: Annotated[str, Parameter(help="not_protected or ref_protected.")] = ""
-    maximum_timeout: Annotated[int, Parameter(help="Longest time of a job, in seconds.")] = 0
-    maintenance_note: Annotated[str, Parameter(help="For people who look after it.")] = ""
+    maximum_timeout: Annotated[int, Parameter(help="Maximum duration of a job, in seconds.")] = 0
+    maintenance_note: Annotated[str, Parameter(help="Note for administrators.")] = ""
 
 
 @Parameter(name="*")
@@ -40,34 +45,34 @@ class ServerOptions:
 class SectionOptions:
     """Keys of the new [[runners]] section."""
 
-    limit: Annotated[int, Parameter(help="Jobs at the same time.", env_var="RUNNER_LIMIT")] = 0
-    request_concurrency: Annotated[int, Parameter(help="Requests for jobs at the same time.")] = 0
-    builds_dir: Annotated[str, Parameter(help="Where working directories are made.")] = ""
-    cache_dir: Annotated[str, Parameter(help="Where caches are kept.")] = ""
-    clone_url: Annotated[str, Parameter(help="The server's address for git.")] = ""
-    env: Annotated[Texts, Parameter(help="NAME=value for every job; may be repeated.", negative="")] = ()
+    limit: Annotated[int, Parameter(help="Maximum number of jobs at the same time.", env_var="RUNNER_LIMIT")] = 0
+    request_concurrency: Annotated[int, Parameter(help="Maximum number of job requests at the same time.")] = 0
+    builds_dir: Annotated[str, Parameter(help="Folder for working directories.")] = ""
+    cache_dir: Annotated[str, Parameter(help="Folder for caches.")] = ""
+    clone_url: Annotated[str, Parameter(help="Address of the server for git.")] = ""
+    env: Annotated[Texts, Parameter(help="Variable of every job, NAME=value. Can be repeated.", negative="")] = ()
     tls_ca_file: Annotated[
-        str, Parameter(help="Authority of the server's certificate.", env_var="CI_SERVER_TLS_CA_FILE")
+        str, Parameter(help="CA file for the server's certificate.", env_var="CI_SERVER_TLS_CA_FILE")
     ] = ""
-    tls_cert_file: Annotated[str, Parameter(help="The runner's certificate.")] = ""
-    tls_key_file: Annotated[str, Parameter(help="Its key.")] = ""
-    docker_image: Annotated[str, Parameter(help="Image of jobs that name none.", env_var="DOCKER_IMAGE")] = ""
+    tls_cert_file: Annotated[str, Parameter(help="Client certificate of the runner.")] = ""
+    tls_key_file: Annotated[str, Parameter(help="Key of the client certificate.")] = ""
+    docker_image: Annotated[str, Parameter(help="Image of jobs without an image.", env_var="DOCKER_IMAGE")] = ""
     docker_host: Annotated[str, Parameter(help="Address of the container engine.")] = ""
-    docker_privileged: Annotated[bool, Parameter(help="Containers have all rights.", negative="")] = False
-    docker_volumes: Annotated[Texts, Parameter(help="A volume of every job; may be repeated.", negative="")] = ()
-    docker_pull_policy: Annotated[Texts, Parameter(help="How images are got; may be repeated.", negative="")] = ()
-    docker_network_mode: Annotated[str, Parameter(help="The network of jobs.")] = ""
+    docker_privileged: Annotated[bool, Parameter(help="Run privileged containers.", negative="")] = False
+    docker_volumes: Annotated[Texts, Parameter(help="Volume of every job. Can be repeated.", negative="")] = ()
+    docker_pull_policy: Annotated[Texts, Parameter(help="Pull policy. Can be repeated.", negative="")] = ()
+    docker_network_mode: Annotated[str, Parameter(help="Network mode of containers.")] = ""
     docker_allowed_images: Annotated[
-        Texts, Parameter(help="Glob of images that jobs may use; may be repeated.", negative="")
+        Texts, Parameter(help="Pattern of images that jobs may use. Can be repeated.", negative="")
     ] = ()
-    ssh_host: Annotated[str, Parameter(help="The machine of the ssh executor.")] = ""
-    ssh_port: Annotated[int, Parameter(help="Its port.")] = 0
-    ssh_user: Annotated[str, Parameter(help="Who logs in there.")] = ""
-    ssh_identity_file: Annotated[str, Parameter(help="With which private key.")] = ""
-    custom_config_exec: Annotated[str, Parameter(help="Program of the custom executor: config.")] = ""
-    custom_prepare_exec: Annotated[str, Parameter(help="Program: prepare.")] = ""
-    custom_run_exec: Annotated[str, Parameter(help="Program: run.")] = ""
-    custom_cleanup_exec: Annotated[str, Parameter(help="Program: cleanup.")] = ""
+    ssh_host: Annotated[str, Parameter(help="Host of the ssh executor.")] = ""
+    ssh_port: Annotated[int, Parameter(help="SSH port.")] = 0
+    ssh_user: Annotated[str, Parameter(help="SSH user.")] = ""
+    ssh_identity_file: Annotated[str, Parameter(help="File with the SSH private key.")] = ""
+    custom_config_exec: Annotated[str, Parameter(help="Program of the custom executor for the config stage.")] = ""
+    custom_prepare_exec: Annotated[str, Parameter(help="Program for the prepare stage.")] = ""
+    custom_run_exec: Annotated[str, Parameter(help="Program for the run stage.")] = ""
+    custom_cleanup_exec: Annotated[str, Parameter(help="Program for the cleanup stage.")] = ""
 
     def values(self) -> dict[str, Any]:
         """The section with these keys."""
@@ -91,10 +96,13 @@ class SectionOptions:
 class RunnerOptions:
     """How the runner is confirmed and named, and where the rest of its section comes from."""
 
-    token: Annotated[str, Parameter(help="A runner's glrt- token.", env_var="CI_SERVER_TOKEN")] = ""
+    token: Annotated[
+        str, Parameter(help="Token of a runner that was created on the server (glrt-).", env_var="CI_SERVER_TOKEN")
+    ] = ""
 
     registration_token: Annotated[
-        str, Parameter(help="Instead of it: a registration token.", env_var="REGISTRATION_TOKEN")
+        str,
+        Parameter(help="Registration token, instead of --token. Creates a new runner.", env_var="REGISTRATION_TOKEN"),
     ] = ""
     executor: Annotated[
         str,
@@ -106,22 +114,26 @@ class RunnerOptions:
     name: Annotated[
         str,
         Parameter(
-            name=["--name", "--description"], help="The runner's name [default: this machine's].", env_var="RUNNER_NAME"
+            name=["--name", "--description"],
+            help="Name of the runner [default: the name of this machine].",
+            env_var="RUNNER_NAME",
         ),
     ] = ""
     template_config: Annotated[
         Path | None,
         Parameter(
-            help="File with one [[runners]] section that gives what no option says.", env_var="TEMPLATE_CONFIG_FILE"
+            help="File with one [[runners]] section, for keys that no option sets.", env_var="TEMPLATE_CONFIG_FILE"
         ),
     ] = None
     set_: Annotated[
         Texts,
         Parameter(
-            name="--set", help="Any other key of the section, such as docker.memory=2g; may be repeated.", negative=""
+            name="--set", help="Any other key of the section, such as docker.memory=2g. Can be repeated.", negative=""
         ),
     ] = ()
-    non_interactive: Annotated[bool, Parameter(help="Always so; taken for gitlab-runner's sake.", negative="")] = False
+    non_interactive: Annotated[
+        bool, Parameter(help="No effect; accepted for compatibility with gitlab-runner.", negative="")
+    ] = False
 
 
 _NO_RUNNER_OPTIONS = RunnerOptions()
@@ -139,9 +151,10 @@ def register(
 ) -> None:
     """Add a runner to a configuration file, after the server has confirmed its token.
 
-    The token belongs to a runner that was created on the server (POST /api/v4/user/runners, or a page of GitLab's).
-    Tags and the like are set there. An old server's registration token makes a new runner, with the tags given here.
-    Comments in the file stay; it is readable by its owner only. Nothing is asked, so it can be used in scripts.
+    The token belongs to a runner that was created on the server (POST /api/v4/user/runners, or GitLab's web page),
+    where its tags and similar settings are stored. The registration token of an older server creates a new runner
+    with the tags given here. Comments in the file are kept; only its owner can read the file. The command asks no
+    questions, so scripts can use it. Exit code 2, without a change, if the server refuses the token.
 
     Try:
 

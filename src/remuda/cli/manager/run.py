@@ -18,20 +18,21 @@ def run(
     config: Config,
     data: Annotated[
         Path | None,
-        Parameter(help="Folder for the journal [default: one per configuration in the user's data folder]."),
+        Parameter(help="Folder of the journal [default: one for each configuration file, in the user's data folder]."),
     ] = None,
     jobs: Annotated[
         Path | None,
         Parameter(
-            help="Folder for what jobs on this machine have: agent, builds, caches [default: DATA.jobs beside it]."
+            help="Folder for agent, working directories and caches of jobs on this machine [default: "
+            "DATA.jobs next to --data]."
         ),
     ] = None,
 ) -> None:
-    """Take jobs from the servers of a configuration file and run them where it says.
+    """Take jobs from the servers in a configuration file and run them as it says.
 
-    SIGTERM and Ctrl-C stop it at once: running jobs go on, and the next start finds them. SIGQUIT drains: no new jobs,
-    running ones are waited for (`drain_timeout`). SIGHUP reads the configuration again; so does the manager itself
-    when the file has changed.
+    SIGTERM and Ctrl-C stop the manager at once. Running jobs continue, and the next start takes them over. SIGQUIT
+    drains: the manager takes no new jobs and waits for running jobs, up to `drain_timeout`. SIGHUP reads the
+    configuration again. The manager also reads it when the file has changed.
 
     Try:
 

@@ -13,15 +13,15 @@ from remuda.lib.exits import BadInputError, Exit
 if TYPE_CHECKING:
     from remuda.manager.registration.runner_entries import Selection
 
-Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
-Name = Annotated[str, Parameter(help="The runner of this name.")]
-Token = Annotated[str, Parameter(help="The runner with this token.")]
-Url = Annotated[str, Parameter(help="Only a runner of this server.")]
-All = Annotated[bool, Parameter(help="All runners of the file.", negative="")]
+Config = Annotated[Path, Parameter(help="Configuration file, gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
+Name = Annotated[str, Parameter(help="Choose the runner with this name.")]
+Token = Annotated[str, Parameter(help="Choose the runner with this token.")]
+Url = Annotated[str, Parameter(help="Choose only a runner of this server.")]
+All = Annotated[bool, Parameter(help="Choose all runners of the file.", negative="")]
 
 
 def list_runners(*, config: Config, output: Output = "text") -> None:
-    """List the runners of a configuration file. No server is asked; of tokens only the part that may be shown is.
+    """List the runners of a configuration file. No server is asked. Tokens are shortened.
 
     Try:
 
@@ -45,11 +45,14 @@ def verify(
     name: Name = "",
     token: Token = "",
     url: Url = "",
-    delete: Annotated[bool, Parameter(help="Take out those that their server does not know.", negative="")] = False,
+    delete: Annotated[
+        bool, Parameter(help="Remove the runners that their server does not know from the file.", negative="")
+    ] = False,
 ) -> int:
-    """Ask the servers whether they know the runners of a file: all of them, or one.
+    """Ask the servers whether they know the runners of a file: all runners, or the chosen ones.
 
-    A server that cannot be reached is an error, and nothing is taken out then. Exit code 1: some are not known.
+    If a server cannot be reached, this is an error, and no runner is removed. Exit code 1 if some runners are not
+    known.
 
     Try:
 
@@ -68,10 +71,10 @@ def verify(
 
 
 def unregister(*, config: Config, name: Name = "", token: Token = "", url: Url = "", all_runners: All = False) -> None:
-    """Take runners off their servers, and out of the file.
+    """Remove runners from their servers and from the file.
 
-    Of a runner that was created on the server (glrt- token) only this manager goes; the runner stays, for other
-    managers. One that its server does not know any more goes out of the file, too.
+    If the runner was created on the server (glrt- token), only this manager is removed there; the runner stays for
+    other managers. A runner that its server does not know any more is removed from the file, too.
 
     Try:
 
@@ -93,12 +96,14 @@ def reset_token(
     url: Url = "",
     all_runners: All = False,
     pat: Annotated[
-        str, Parameter(help="A person's token, where the runner's own does not count any more.", env_var="PAT")
+        str, Parameter(help="Token of a user, for runners whose own token is not valid any more.", env_var="PAT")
     ] = "",
 ) -> None:
-    """Have new tokens made for runners, and put them into the file; the old ones end.
+    """Let the server create new tokens for runners, and write them to the file. The old tokens become invalid.
 
-    The manager renews by itself what ends by itself. A manager that runs finds the new token in the file.
+    A running manager renews tokens that expire by itself, and reads a new token from the file. The server invalidates
+    the old token when it creates the new one: if the command is killed before it has written the file, both are
+    lost, and only --pat helps.
 
     Try:
 

@@ -10,16 +10,18 @@ from cyclopts import Parameter
 
 def service(
     *,
-    system: Annotated[Literal["systemd", "launchd", "windows"], Parameter(help="Which kind of file.")] = "systemd",
-    config: Annotated[Path, Parameter(help="The configuration that the manager reads.")] = Path(
+    system: Annotated[
+        Literal["systemd", "launchd", "windows"], Parameter(help="Kind of the service file.")
+    ] = "systemd",
+    config: Annotated[Path, Parameter(help="Configuration file of the manager.")] = Path(
         "/etc/gitlab-runner/config.toml"
     ),
-    data: Annotated[Path, Parameter(help="The manager's data folder.")] = Path("/var/lib/remuda-manager/data"),
-    user: Annotated[str, Parameter(help="Whom it runs as [default: root].")] = "",
+    data: Annotated[Path, Parameter(help="Data folder of the manager.")] = Path("/var/lib/remuda-manager/data"),
+    user: Annotated[str, Parameter(help="User of the service [default: root].")] = "",
 ) -> None:
     """Print a service file for this program: a systemd unit, a launchd property list, or a script for Windows.
 
-    With each of them the agent and its jobs go on when the manager ends, and the next start finds them again.
+    With each of them, the agent and its jobs continue when the manager ends, and the next start takes them over.
 
     Try:
 

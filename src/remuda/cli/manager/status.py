@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from remuda.manager.process.status import ManagerStatus, RunnerStatus
 
 Config = Annotated[
-    Path | None, Parameter(help="The configuration that the manager was started with.", env_var="CONFIG_FILE")
+    Path | None, Parameter(help="Configuration file that the manager was started with.", env_var="CONFIG_FILE")
 ]
 Data = Annotated[
-    Path | None, Parameter(help="The manager's data folder [default: that of the configuration, or of the only one].")
+    Path | None,
+    Parameter(help="Data folder of the manager [default: that of --config, else that of the only running manager]."),
 ]
 
 
 def status(*, config: Config = None, data: Data = None, output: Output = "text") -> None:
-    """Show how a running manager stands: slots, servers, jobs, machines, its configuration.
+    """Show the state of a running manager: slots, servers, jobs, machines and configuration.
 
     Try:
 
@@ -48,14 +49,13 @@ def drain(
     *,
     config: Config = None,
     data: Data = None,
-    wait: Annotated[bool, Parameter(help="Return when the manager is over, not at once.", negative="")] = False,
-    timeout: Annotated[
-        str, Parameter(help="With --wait: how long at most, such as 30m [default: as long as it takes].")
-    ] = "",
+    wait: Annotated[bool, Parameter(help="Return when the manager has ended, not at once.", negative="")] = False,
+    timeout: Annotated[str, Parameter(help="With --wait: maximum time to wait, such as 30m [default: no limit].")] = "",
 ) -> int:
-    """Have a manager take no more jobs, and end when those that it has are over. The same as SIGQUIT.
+    """Let a manager take no more jobs, and end when its running jobs have ended. SIGQUIT does the same.
 
-    Exit code 1 when it ended with jobs left, or when the timeout came first; it goes on draining then.
+    Exit code 1 if the manager ended with jobs left because the drain time was over, or if --timeout was reached; then
+    the manager continues draining.
 
     Try:
 
