@@ -65,45 +65,51 @@ def _parser() -> argparse.ArgumentParser:
         subparser.set_defaults(run=run)
         return subparser
 
-    serve = command("serve", _serve, "serve jobs until told to stop; running jobs outlive the agent")
+    serve = command("serve", _serve, "serve jobs until SIGTERM or SIGINT; running jobs continue without the agent")
     _add_data(serve)
-    serve.add_argument("--socket", type=Path, help="where to listen (default: agent.sock in the data folder)")
+    serve.add_argument("--socket", type=Path, help="socket to listen on (default: agent.sock in the data folder)")
     serve.add_argument(
         "--listen",
         metavar="HOW",
         help="unix (default), or tcp or tcp:HOST:PORT on the loopback address, with a token in the data folder",
     )
-    serve.add_argument("--idle-exit", type=float, metavar="SECONDS", help="exit after that long without work")
+    serve.add_argument(
+        "--idle-exit", type=float, metavar="SECONDS", help="exit after this time without jobs and clients"
+    )
     serve.add_argument(
         "words",
         nargs=argparse.REMAINDER,
         metavar="WORDS",
-        help="a command that is run with stdin once something arrives there; the agent ends with it, or with stdin",
+        help="a command to start with stdin when the first byte arrives; the agent ends with it, or when stdin ends",
     )
     proxy = command("proxy", _proxy, "connect stdin and stdout to the agent of this machine")
     _add_data(proxy)
-    proxy.add_argument("--socket", type=Path, help="where the agent listens (default: what its data folder says)")
-    proxy.add_argument("--start", action="store_true", help="start an agent first where none answers")
+    proxy.add_argument("--socket", type=Path, help="socket of the agent (default: the one recorded in the data folder)")
+    proxy.add_argument("--start", action="store_true", help="start an agent first if none answers")
     proxy.add_argument(
         "--idle-exit",
         type=float,
         metavar="SECONDS",
         default=program.IDLE_EXIT_SECONDS,
-        help="for the one that is started",
+        help="--idle-exit of the started agent",
     )
-    bootstrap = command("bootstrap", _bootstrap, "put the agent into a file, here or on another machine")
-    bootstrap.add_argument("file", metavar="FILE", help="the program's path there; replaced whole, or left as it is")
+    bootstrap = command("bootstrap", _bootstrap, "install the agent as a file, on this machine or on another one")
+    bootstrap.add_argument(
+        "file", metavar="FILE", help="path of the program; replaced atomically, not changed if it is correct"
+    )
     bootstrap.add_argument(
         "--through",
         metavar="COMMAND",
-        help="takes a shell command line as its last argument and runs it there, as `ssh HOST` does",
+        help="command that runs its last argument, a shell command line, on the other machine, such as `ssh HOST`",
     )
     bootstrap.add_argument("--frozen", type=Path, help="the frozen agent, for a machine without Python 3.11")
-    delegate = command("delegate", _delegate, "have another agent run a part of a job; the engine calls this")
-    delegate.add_argument("file", type=Path, metavar="FILE", help="the order")
-    delegate.add_argument("--end", action="store_true", help="end and forget there what was ordered")
+    delegate = command("delegate", _delegate, "let another agent run a part of a job; the engine calls this")
+    delegate.add_argument("file", type=Path, metavar="FILE", help="file with the order")
+    delegate.add_argument(
+        "--end", action="store_true", help="end the delegated job on the other agent and remove it there"
+    )
     command("version", _version, "print version, protocol, form and digest of this program")
-    pack = command("pack", _pack, "make the agent one file for Python 3.11 or newer")
+    pack = command("pack", _pack, "write the agent as one zip file for Python 3.11 or newer")
     pack.add_argument("-o", "--output", type=Path, default=Path("remuda-agent.pyz"))
     commands.add_parser("step", help="run one standard step by its name; the engine calls this")
     return parser
