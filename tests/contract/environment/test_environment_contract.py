@@ -337,7 +337,7 @@ async def test_usage_says_how_much_room_there_is(subject: Subject) -> None:
     assert (await subject.environment.usage()).disk_free_bytes > 0
 
 
-async def test_a_link_that_a_job_left_in_the_place_of_a_folder_is_not_followed(subject: Subject) -> None:
+async def test_a_link_in_the_place_of_a_folder_is_not_followed(subject: Subject) -> None:
     precious = subject.folder / "precious"
     (precious / "project" / "inside").mkdir(parents=True)
     (precious / "project.tmp").mkdir()

@@ -372,7 +372,7 @@ def test_a_branch_with_a_tags_name_does_not_become_the_default_one(cell: ServedC
     assert cell.api("PUT", PROJECT, {"default_branch": "next"}).status == 200
 
 
-def test_a_tag_from_before_its_branch_is_not_protected_and_does_not_stand_for_it(
+def test_a_tag_older_than_its_branch_is_neither_protected_nor_preferred(
     cell: ServedCell, clone: Clone, ada: Person, runner: ScriptedRunner
 ) -> None:
     """A developer is quicker than the first push of the default branch."""

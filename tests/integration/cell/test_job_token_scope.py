@@ -144,7 +144,7 @@ def test_needs_of_another_project(world: World, cell: ServedCell) -> None:
     assert [one["name"] for one in world.runner.take()["dependencies"]] == ["make"]
 
 
-def test_artifacts_of_another_project_by_what_holds_when_they_are_fetched(world: World, cell: ServedCell) -> None:
+def test_artifacts_of_another_project_by_the_rights_when_fetched(world: World, cell: ServedCell) -> None:
     world.make()
     ada = a_person(cell, "ada")
     a_member(cell, f"projects/{world.shop}", ada, 40)

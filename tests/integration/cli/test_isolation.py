@@ -225,7 +225,7 @@ def test_a_job_of_run_reads_nothing_of_the_platform_nor_of_others(world: World, 
     assert "WARNING" not in result.err
 
 
-def test_a_plain_users_jobs_find_the_users_programs_but_nothing_of_the_platform(
+def test_a_plain_users_jobs_find_programs_but_nothing_of_the_platform(
     world: World, pipeline: Any, plain_python: Path
 ) -> None:
     tools = world.folder / "bin"

@@ -1,6 +1,6 @@
 """The one table of what is promised against a hostile job, in each way of running jobs that the suite tries.
 
-The suite asserts it, docs/reference/security.md shows it, and a unit test compares the two. Values only.
+The suite asserts it, docs/reference/security.md shows it, and a unit test compares the two. Only values.
 """
 
 from dataclasses import dataclass
@@ -68,19 +68,24 @@ PROMISES = (
     _promise("neighbour.command_lines", "see the command lines of another job", _NO, _NO, _YES, _YES),
     _promise(
         "neighbour.private_memory",
-        "read what another job keeps for its own user in `/tmp`, `/dev/shm` and System V shared memory",
+        "read data in `/tmp`, `/dev/shm` and System V shared memory that another job keeps for its own user",
         _NO,
         _YES,
         _YES,
         _YES,
     ),
     _promise(
-        "neighbour.open_memory", "read what another job leaves open to everybody in these places", _NO, _NO, _YES, _YES
+        "neighbour.open_memory",
+        "read data in `/tmp`, `/dev/shm` and System V shared memory that another job leaves readable for all users",
+        _NO,
+        _NO,
+        _YES,
+        _YES,
     ),
     _promise("neighbour.cache", "read or change the caches that another slot is using", _NO, _YES, _YES, _YES),
     _promise(
         "neighbour.network",
-        "reach what another job listens on: loopback ports and abstract sockets",
+        "connect to loopback ports and abstract sockets of another job",
         _NO,
         _NO,
         _NO,
@@ -90,13 +95,13 @@ PROMISES = (
     _promise("earlier.cache", "read or change the caches of an earlier job of another project", _NO, _NO, _YES, _YES),
     _promise(
         "earlier.memory",
-        "read what an earlier job left in `/tmp`, `/dev/shm` and System V shared memory",
+        "read data of an earlier job in `/tmp`, `/dev/shm` and System V shared memory",
         _NO,
         _NO,
         _YES,
         _YES,
     ),
-    _promise("earlier.processes", "meet processes that an earlier job left running", _UNTRIED, _YES, _YES, _YES),
+    _promise("earlier.processes", "find running processes of an earlier job", _UNTRIED, _YES, _YES, _YES),
     _promise(
         "agent.files", "read or change the agent's files: requests, journals, logs, results", _NO, _YES, _YES, _YES
     ),
@@ -107,11 +112,11 @@ PROMISES = (
     ),
     _promise("agent.descriptors", "use open files that were inherited from the agent", _YES, _YES, _YES, _YES),
     _promise(
-        "agent.archives", "have the agent upload a file that the job cannot read itself", _UNTRIED, _YES, _YES, _YES
+        "agent.archives", "make the agent upload a file that the job itself cannot read", _UNTRIED, _YES, _YES, _YES
     ),
     _promise(
         "agent.checkout",
-        "have the next checkout run programs of the job with the agent's rights (hooks, filters, git configuration)",
+        "make the next checkout run programs of the job with the agent's rights (hooks, filters, git configuration)",
         _UNTRIED,
         _YES,
         _YES,
@@ -119,7 +124,7 @@ PROMISES = (
     ),
     _promise(
         "agent.exchange",
-        "have the agent run something by writing into inputs and outputs of the platform's own steps",
+        "make the agent run a program by writing to inputs and outputs of the platform's own steps",
         _UNTRIED,
         _YES,
         _YES,
@@ -127,7 +132,7 @@ PROMISES = (
     ),
     _promise(
         "agent.variables",
-        "have the platform's own steps run something with the agent's rights by variables of the job (`PATH`, `GIT_…`)",
+        "make the platform's own steps run a program with the agent's rights by variables of the job (`PATH`, `GIT_…`)",
         _UNTRIED,
         _YES,
         _YES,
@@ -135,7 +140,7 @@ PROMISES = (
     ),
     _promise(
         "agent.unpacking",
-        "have the agent unpack artifacts of the job outside of the working directory",
+        "make the agent unpack artifacts of the job outside of the working directory",
         _UNTRIED,
         _YES,
         _YES,
@@ -143,7 +148,7 @@ PROMISES = (
     ),
     _promise(
         "agent.links",
-        "have the platform empty or fill a folder that a link in the place of the working directory names",
+        "make the platform empty or fill another folder through a link in place of the working directory",
         _YES,
         _YES,
         _YES,
@@ -158,7 +163,7 @@ PROMISES = (
     _promise("cell.process", "signal or trace the cell, or read its environment", _NO, _YES, _YES, _YES),
     _promise(
         "cell.calls",
-        "use the job's token for anything but the job: other jobs, users, settings",
+        "use the job's token for anything but the job, such as other jobs, users or settings",
         _YES,
         _YES,
         _YES,
@@ -178,7 +183,7 @@ PROMISES = (
     ),
     _promise(
         "policy.inserted",
-        "skip, replace or bend an inserted step by variables, exports and programs of its own",
+        "skip, replace or change an inserted step with variables, exports and programs of the job",
         _UNTRIED,
         _YES,
         _YES,
@@ -186,7 +191,7 @@ PROMISES = (
     ),
     _promise(
         "policy.results",
-        "make a result say `enforced` where nothing is, or show a step that did not run",
+        "make a result show `enforced` without enforcement, or show a step that did not run",
         _UNTRIED,
         _YES,
         _YES,

@@ -465,7 +465,7 @@ async def test_no_shell_beside_a_step_that_a_policy_inserted(
         assert b"alone" in seen.lines
 
 
-async def test_an_inserted_step_does_not_wait_for_a_shell_whose_caller_reads_nothing(
+async def test_an_inserted_step_does_not_wait_for_a_shell_without_a_reader(
     agent: AgentProcess, running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
 ) -> None:
     work = tmp_path / "work"

@@ -188,7 +188,7 @@ async def stall_no_other(
     assert has_room(disk)
 
 
-async def test_a_job_that_fills_the_disk_outside_of_its_folders_is_found_by_what_it_has_written(
+async def test_a_job_that_fills_the_disk_outside_of_its_folders_is_found(
     ext4: Path, a_job: Build, tmp_path: Path
 ) -> None:
     (ext4 / "shared").mkdir()
@@ -232,7 +232,7 @@ async def test_a_job_that_fills_the_disk_with_a_file_that_is_only_mapped_is_foun
 
 
 @pytest.mark.long
-async def test_a_job_that_fills_the_disk_with_files_of_its_own_user_is_found(
+async def test_a_job_that_fills_the_disk_with_files_of_its_user_is_found(
     disk: Path, a_job: Build, tmp_path: Path
 ) -> None:
     """On a machine whose folder for everybody's temporary files lies on the agent's disk."""

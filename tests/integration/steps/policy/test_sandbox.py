@@ -93,7 +93,7 @@ async def test_a_job_sees_neither_the_agents_data_nor_other_processes(tmp_path: 
     assert not [line for line in found if line.endswith((b"/events", b"/request", b"/log"))]
 
 
-async def test_a_job_that_is_kept_from_the_platforms_folders_does_not_see_a_socket_outside_of_them(
+async def test_a_job_kept_from_the_platforms_folders_sees_no_socket_outside(
     tmp_path: Path,
 ) -> None:
     """Where the agent's folder has too long a path for a socket, that lies in a folder for temporary files."""

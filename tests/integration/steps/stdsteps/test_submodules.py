@@ -83,7 +83,7 @@ def leave_repository(folder: Path, program: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "link", "link above"])
-async def test_a_repository_at_the_place_of_a_submodule_starts_no_program(
+async def test_a_repository_in_place_of_a_submodule_starts_no_program(
     run_step: RunStep, server: StepServer, sha: str, tmp_path: Path, kind: str
 ) -> None:
     work = tmp_path / "work"

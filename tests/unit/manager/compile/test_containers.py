@@ -221,7 +221,7 @@ def test_a_job_does_not_choose_predefined_variables_in_the_configuration() -> No
     assert step(compiled(docker, image=None, variables=forged), "container")["inputs"]["image"] == "base/g/p:1"
 
 
-def test_a_predefined_variable_that_a_job_has_invented_is_empty_in_the_configuration() -> None:
+def test_an_invented_predefined_variable_is_empty_in_the_configuration() -> None:
     """A pipeline of a branch has no tag, whatever the job says. `CI_TEAM` is the project's own."""
     docker = DockerConfig(volumes=("/caches/of$CI_COMMIT_TAG-$CI_TEAM:/cache",))
     variables = [variable("CI_COMMIT_TAG", "-others"), variable("CI_TEAM", "a")]

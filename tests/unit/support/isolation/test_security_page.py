@@ -14,14 +14,24 @@ IN_PIPELINE = {"agent.exchange", "agent.links", "agent.unpacking", "agent.variab
 REFERENCE = re.compile(r"\b((?:tests|plugins)/[\w/.-]+\.py)::(\w+)")
 
 
-def rows(name: str) -> list[list[str]]:
-    """The cells of a table between its markers, without the head."""
+def part(name: str) -> str:
+    """The text between the markers of a part."""
     [text] = re.findall(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", PAGE, re.DOTALL)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+    return str(text)
+
+
+def verdicts() -> dict[str, list[str]]:
+    """The table of promises: by name the cells that follow it."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part("promises").strip().splitlines()]
+    return {key.strip("`"): cells for key, *cells in rows[2:]}
 
 
 def test_the_page_says_what_the_suite_asserts() -> None:
-    shown = {key.strip("`"): (text, verdicts[: len(Mode)]) for key, text, *verdicts in rows("promises")}
+    texts = {
+        key: " ".join(text.split())
+        for key, text in re.findall(r"^`([\w.]+)`\n: {3}(.*?)(?=\n\n|\Z)", part("attacks"), re.MULTILINE | re.DOTALL)
+    }
+    shown = {key: (texts.get(key), cells[: len(Mode)]) for key, cells in verdicts().items()}
     asserted = {
         promise.key: (
             promise.text,
@@ -30,6 +40,7 @@ def test_the_page_says_what_the_suite_asserts() -> None:
         for promise in PROMISES
     }
     assert shown == asserted
+    assert texts.keys() == asserted.keys()
 
 
 def test_every_promise_has_its_attack() -> None:
@@ -38,7 +49,8 @@ def test_every_promise_has_its_attack() -> None:
 
 
 def test_every_other_promise_names_a_test() -> None:
-    named = {promise: REFERENCE.findall(tests) for promise, tests in rows("more promises")}
+    promises = part("more promises").split("\n- ")[1:]
+    named = {promise: REFERENCE.findall(promise) for promise in promises}
     assert named
     assert [promise for promise, tests in named.items() if not tests] == []
 
