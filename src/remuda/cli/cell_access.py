@@ -3,12 +3,16 @@
 A stored token goes only to the stored address: a command that names another cell does not send it there.
 """
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
+from cyclopts import Parameter
+
+from remuda.cli.options import Data, Url
 from remuda.lib.exits import BadInputError
 
 if TYPE_CHECKING:
@@ -18,15 +22,29 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-async def with_client(url: str | None, data: Path | None, ask: "Callable[[UserClient], Awaitable[_T]]") -> _T:
-    """Call `ask` with a client of the cell that the options name."""
-    from remuda.localrun.client_file import read_access
-    from remuda.localrun.data_folder import data_folder
-    from remuda.wire.user_client import UserClient
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CellAddress:
+    """The options that name a running cell, for a command to take as one parameter."""
 
-    access = find_access(url=url, stored=read_access(data_folder(data)), environment=os.environ)
-    async with UserClient(access.url, access.token) as client:
-        return await ask(client)
+    url: Url = None
+    data: Data = None
+
+    def ask(self, question: "Callable[[UserClient], Awaitable[_T]]") -> _T:
+        """Run `question` with a client of the cell and return its result."""
+        return asyncio.run(self._ask(question))
+
+    async def _ask(self, question: "Callable[[UserClient], Awaitable[_T]]") -> _T:
+        from remuda.localrun.client_file import read_access
+        from remuda.localrun.data_folder import data_folder
+        from remuda.wire.user_client import UserClient
+
+        access = find_access(url=self.url, stored=read_access(data_folder(self.data)), environment=os.environ)
+        async with UserClient(access.url, access.token) as client:
+            return await question(client)
+
+
+USUAL_CELL = CellAddress()
 
 
 def find_access(*, url: str | None, stored: "Access | None", environment: Mapping[str, str]) -> "Access":

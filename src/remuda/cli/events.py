@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_access import with_client
-from remuda.cli.options import Data, Output, Url
+from remuda.cli.cell_access import USUAL_CELL, CellAddress
+from remuda.cli.options import Output
 from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def events(
     kind: Annotated[
         str | None, Parameter(help="Show only these kinds, separated by commas: job, pipeline, runner.")
     ] = None,
-    url: Url = None,
-    data: Data = None,
+    cell: CellAddress = USUAL_CELL,
     output: Output = "text",
 ) -> None:
     """Print changes in a cell as they happen.
@@ -46,11 +45,7 @@ def events(
     """
     options = {"project": project, "pipeline": pipeline, "job": job, "kind": kind}
     filters = {name: value for name, value in options.items() if value is not None}
-
-    async def ask(client: "UserClient") -> None:
-        await _follow(client, filters, as_json=output == "json")
-
-    asyncio.run(with_client(url, data, ask))
+    cell.ask(lambda client: _follow(client, filters, as_json=output == "json"))
 
 
 async def _follow(client: "UserClient", filters: Mapping[str, str | int], *, as_json: bool) -> None:

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_access import with_client
-from remuda.cli.options import Data, Output, Url
+from remuda.cli.cell_access import USUAL_CELL, CellAddress
+from remuda.cli.options import Output
 from remuda.cli.render.listing import local_time, print_json, print_table
 from remuda.lib.clock import SystemClock
 from remuda.lib.exits import BadInputError
@@ -32,8 +32,7 @@ def list_jobs(
         bool, Parameter(negative=(), help="List only failed jobs that are on hold: their environment still exists.")
     ] = False,
     limit: Annotated[int, Parameter(help="Maximum number of jobs.")] = 20,
-    url: Url = None,
-    data: Data = None,
+    cell: CellAddress = USUAL_CELL,
     output: Output = "text",
 ) -> None:
     """List jobs, newest first.
@@ -51,11 +50,7 @@ def list_jobs(
         raise BadInputError("--held lists the held jobs of all your projects; leave --project and --status out")
     path = f"/api/v4/projects/{quote(project, safe='')}/jobs" if project else "/api/remuda/v1/jobs"
     query: dict[str, str | int] = {"scope": status} if status else {"held": "true"} if held else {}
-
-    async def ask(client: "UserClient") -> list[Any]:
-        return await client.pages(path, limit=limit, **query)
-
-    jobs = asyncio.run(with_client(url, data, ask))
+    jobs = cell.ask(lambda client: client.pages(path, limit=limit, **query))
     if output == "json":
         print_json(jobs)
         return
@@ -72,8 +67,7 @@ def show(
     /,
     *,
     steps: Annotated[bool, Parameter(negative=(), help="Show the tree of steps with all details.")] = False,
-    url: Url = None,
-    data: Data = None,
+    cell: CellAddress = USUAL_CELL,
     output: Output = "text",
 ) -> None:
     """Show a job: its status, how its time was used, and its steps.
@@ -94,7 +88,7 @@ def show(
     async def ask(client: "UserClient") -> dict[str, Any]:
         return {**await client.job(job), "steps": list(await client.steps(job))}
 
-    answer = asyncio.run(with_client(url, data, ask))
+    answer = cell.ask(ask)
     if output == "json":
         print_json({**answer, "steps": tree_of(answer["steps"])} if steps else answer)
         return
@@ -102,7 +96,7 @@ def show(
         print(on_one_line(line))
 
 
-def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output = "text") -> None:
+def why(job: JobNumber, /, *, cell: CellAddress = USUAL_CELL, output: Output = "text") -> None:
     """Explain why a job waits, or why it ended with its status, and what can be done.
 
     Try:
@@ -112,7 +106,7 @@ def why(job: JobNumber, /, *, url: Url = None, data: Data = None, output: Output
     """
     from remuda.cli.render.job_reasons import reasons
 
-    answer = asyncio.run(with_client(url, data, lambda client: client.why(job)))
+    answer = cell.ask(lambda client: client.why(job))
     if output == "json":
         print_json(answer)
         return
@@ -128,8 +122,7 @@ def cancel(
         bool,
         Parameter(negative=(), help="Do not wait for the runner and the job's after_script. Only for maintainers."),
     ] = False,
-    url: Url = None,
-    data: Data = None,
+    cell: CellAddress = USUAL_CELL,
     output: Output = "text",
 ) -> None:
     """Cancel a job. A running job is canceling until its runner has stopped it and its after_script has run.
@@ -148,21 +141,21 @@ def cancel(
         changed: dict[str, Any] = await client.call("POST", path, {"force": True} if force else None)
         return changed
 
-    changed = asyncio.run(with_client(url, data, ask))
+    changed = cell.ask(ask)
     if output == "json":
         print_json(changed)
     else:
         print(f"job {job} is {changed['status']}")
 
 
-def payload(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
+def payload(job: JobNumber, /, *, cell: CellAddress = USUAL_CELL) -> None:
     """Print the payload that a runner gets with a job, as JSON, without secrets.
 
     Try:
 
         remuda job payload 7 > payload.json
     """
-    print_json(asyncio.run(with_client(url, data, lambda client: client.payload(job))))
+    print_json(cell.ask(lambda client: client.payload(job)))
 
 
 def log(
@@ -175,8 +168,7 @@ def log(
     raw: Annotated[
         bool, Parameter(negative=(), help="Print the stored bytes, with line headers and section markers.")
     ] = False,
-    url: Url = None,
-    data: Data = None,
+    cell: CellAddress = USUAL_CELL,
 ) -> None:
     """Print a job's log.
 
@@ -188,11 +180,7 @@ def log(
         remuda job log 7 --follow
         remuda job log 7 --raw > job.log
     """
-
-    async def ask(client: "UserClient") -> None:
-        await _copy_log(client, job, follow=follow, raw=raw)
-
-    asyncio.run(with_client(url, data, ask))
+    cell.ask(lambda client: _copy_log(client, job, follow=follow, raw=raw))
 
 
 async def _copy_log(client: "UserClient", job: int, *, follow: bool, raw: bool) -> None:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_access import with_client
+from remuda.cli.cell_access import USUAL_CELL, CellAddress
 from remuda.cli.job import JobNumber
-from remuda.cli.options import Data, Url
 from remuda.lib.exits import CommandError
 from remuda.lib.waiting import unwrap_group_error
 from remuda.localrun.render.words import on_one_line
@@ -46,8 +45,7 @@ def shell(
     *command: Annotated[
         str, Parameter(allow_leading_hyphen=True, help="A command to run instead of a shell, after `--`.")
     ],
-    url: Url = None,
-    data: Data = None,
+    cell: CellAddress = USUAL_CELL,
 ) -> int:
     """Open a shell in the environment of a job, with its variables. The job runs, or failed and is on hold.
 
@@ -63,10 +61,10 @@ def shell(
         tar c fixes | remuda job shell 7 -- tar x
     """
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    return asyncio.run(with_client(url, data, lambda client: _look(client, job, command, terminal=terminal)))
+    return cell.ask(lambda client: _look(client, job, command, terminal=terminal))
 
 
-def release(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
+def release(job: JobNumber, /, *, cell: CellAddress = USUAL_CELL) -> None:
     """End the hold of a failed job: its environment is closed, and its runner can take another job.
 
     Try:
@@ -75,7 +73,7 @@ def release(job: JobNumber, /, *, url: Url = None, data: Data = None) -> None:
         remuda job release 7
     """
     path = f"/api/remuda/v1/jobs/{job}/release"
-    asyncio.run(with_client(url, data, lambda client: client.call("POST", path)))
+    cell.ask(lambda client: client.call("POST", path))
     print(f"job {job} is let go")
 
 

@@ -24,6 +24,7 @@ Url = Annotated[
     str | None,
     Parameter(help="Address of the cell [default: REMUDA_URL, else the address that `remuda up` stored in --data]."),
 ]
+ConfigToml = Annotated[Path, Parameter(help="Configuration file, gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 Folder = Annotated[Path, Parameter(help="The repository, any folder with a pipeline file, or the pipeline file.")]
 
 

@@ -1,13 +1,12 @@
 """`remuda runner`: lists the runners of a cell with their managers, and changes settings that only Remuda has."""
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_access import with_client
-from remuda.cli.options import Data, Output, Url
+from remuda.cli.cell_access import USUAL_CELL, CellAddress
+from remuda.cli.options import Output
 from remuda.cli.render.listing import local_time, print_json, print_table
 from remuda.lib.exits import BadInputError
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 _HEADINGS = ("runner", "description", "type", "tags", "manager", "version", "jobs", "load", "status", "seen")
 
 
-def list_runners(*, url: Url = None, data: Data = None, output: Output = "text") -> None:
+def list_runners(*, cell: CellAddress = USUAL_CELL, output: Output = "text") -> None:
     """List runners with their managers: how many jobs each manager has, and how many it can run (2/4).
 
     Load is the share of a manager's slots that are in use, including jobs of its other servers, as of a minute ago. A
@@ -40,7 +39,7 @@ def list_runners(*, url: Url = None, data: Data = None, output: Output = "text")
             answers.append({**await client.call("GET", path), "managers": await client.pages(f"{path}/managers")})
         return answers
 
-    runners = asyncio.run(with_client(url, data, ask))
+    runners = cell.ask(ask)
     if output == "json":
         print_json(runners)
         return
@@ -64,8 +63,7 @@ def set_runner(
     priority: Annotated[
         int | None, Parameter(help="Of the runners that wait for a job, those with a higher priority get it first.")
     ] = None,
-    url: Url = None,
-    data: Data = None,
+    cell: CellAddress = USUAL_CELL,
     output: Output = "text",
 ) -> None:
     """Change the settings of a runner that GitLab does not have.
@@ -88,12 +86,7 @@ def set_runner(
         change["priority"] = priority
     if not change:
         raise BadInputError("nothing to change: give --poll-hold or --priority")
-
-    async def ask(client: "UserClient") -> dict[str, Any]:
-        changed: dict[str, Any] = await client.call("PUT", f"/api/v4/runners/{runner}", change)
-        return changed
-
-    changed = asyncio.run(with_client(url, data, ask))
+    changed = cell.ask(lambda client: client.call("PUT", f"/api/v4/runners/{runner}", change))
     if output == "json":
         print_json(changed)
         return

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections import Counter
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from remuda.cli.manager.status import Config, Data, find_manager_folder
 from remuda.cli.options import Output
-from remuda.cli.render.listing import print_json, print_table
+from remuda.cli.render.listing import local_time, print_json, print_table
 from remuda.lib.durations import format_duration
 from remuda.lib.exits import Exit
 
@@ -19,10 +18,11 @@ if TYPE_CHECKING:
 
 SHOWN_DECISIONS = 15
 """How many of the latest decisions are shown; JSON has all."""
+Runner = Annotated[str, Parameter(help="Name or short token of a runner [default: all].", show_default=False)]
 
 
 def explain(
-    runner: Annotated[str, Parameter(help="Name or short token of a runner [default: all].", show_default=False)] = "",
+    runner: Runner = "",
     /,
     *,
     config: Config = None,
@@ -37,14 +37,12 @@ def explain(
         remuda scale explain builder --config config.toml
         remuda scale explain --output json
     """
-    import msgspec
-
     from remuda.manager.process.control import Command, ask
     from remuda.manager.process.scale_commands import ScaleReport
 
     report = asyncio.run(ask(find_manager_folder(config, data), Command(command="scale", runner=runner), ScaleReport))
     if output == "json":
-        print_json(msgspec.to_builtins(report))
+        print_json(report)
         return
     for number, fleet in enumerate(report.fleets):
         if number:
@@ -53,7 +51,7 @@ def explain(
 
 
 def sweep(
-    runner: Annotated[str, Parameter(help="Name or short token of a runner [default: all].", show_default=False)] = "",
+    runner: Runner = "",
     /,
     *,
     remove: Annotated[bool, Parameter(help="Remove the machines, do not only list them.", negative="")] = False,
@@ -72,34 +70,24 @@ def sweep(
         remuda scale sweep
         remuda scale sweep --remove
     """
-    import msgspec
-
     from remuda.manager.process.control import Command, ask
     from remuda.manager.process.scale_commands import SWEEP_SECONDS, SweepReport
 
     command = Command(command="sweep", runner=runner, remove=remove)
     report = asyncio.run(ask(find_manager_folder(config, data), command, SweepReport, seconds=SWEEP_SECONDS))
     if output == "json":
-        print_json(msgspec.to_builtins(report))
+        print_json(report)
     else:
         rows = [
-            (
-                orphan.instance,
-                orphan.owner,
-                _time(orphan.created_at),
-                orphan.cause,
-                "removed" if orphan.is_removed else "",
-            )
-            for orphan in report.orphans
+            (each.instance, each.owner, local_time(each.created_at), each.cause, "removed" if each.is_removed else "")
+            for each in report.orphans
         ]
         if rows:
             print_table([("machine", "owner", "created", "why", ""), *rows])
         elif not report.problems and not report.passed_over and not report.remarks:
             print("no machine is without an owner")
-        for remark in report.remarks:
-            print(remark)
-        for problem in report.problems:
-            print(problem)
+        for text in (*report.remarks, *report.problems):
+            print(text)
         for group in report.passed_over:
             print(f"{group} was not looked at: its plugin cannot find machines by their tags; ask its provider")
         if rows and not remove:
@@ -137,20 +125,16 @@ def _show(fleet: "FleetReport") -> None:
         print("\nOf late:")
         for decision in now.decisions[-SHOWN_DECISIONS:]:
             what = decision.instance or f"{decision.count} in {decision.group}"
-            print(f"  {_time(decision.at)}  {decision.action} {what}: {decision.text}")
+            print(f"  {local_time(decision.at)}  {decision.action} {what}: {decision.text}")
 
 
 def _row(instance: "InstanceStatus") -> tuple[str, ...]:
     return (
         instance.name,
         instance.state,
-        _time(instance.since),
+        local_time(instance.since),
         "" if instance.state == "foreign" else f"{instance.slots_used}/{instance.capacity}",
         str(instance.uses),
         instance.address,
         instance.error,
     )
-
-
-def _time(at: float | None) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""

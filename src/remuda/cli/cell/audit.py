@@ -1,15 +1,14 @@
 """`remuda cell audit`: shows the audit log, read from the cell's store."""
 
 import asyncio
-import json
-import os
 import time
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from
-from remuda.cli.options import Data, Output
+from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
+from remuda.cli.options import Output
+from remuda.cli.render.listing import print_json
 from remuda.lib.exits import BadInputError
 from remuda.localrun.render.words import on_one_line
 
@@ -22,9 +21,7 @@ def audit(
     action: Annotated[str, Parameter(help="Show only this action, for example project_deleted.")] = "",
     since: Annotated[str, Parameter(help='Show only events since this time ago, for example "2 days".')] = "",
     limit: Annotated[int, Parameter(help="Maximum number of events.")] = 50,
-    data: Data = None,
-    database: Database = None,
-    config: Config = None,
+    cell: CellOptions = NO_CELL_OPTIONS,
     output: Output = "text",
 ) -> None:
     """Show the audit log, the newest event first: who did what, to what, when, and from where. The cell may run.
@@ -44,13 +41,9 @@ def audit(
     if limit < 1:
         raise BadInputError(f"--limit {limit}: at least 1")
     wanted = AuditFilter(action=action, created_after=None if seconds is None else time.time() - seconds)
-    print_warnings(os.environ)
-    settings = settings_from(os.environ, data=data, config=config, database=database)
-    events = asyncio.run(read_audit_events(settings, wanted, limit))
+    events = asyncio.run(read_audit_events(cell.settings(), wanted, limit))
     if output == "json":
-        import msgspec
-
-        print(json.dumps([msgspec.to_builtins(event) for event in events], indent=2))
+        print_json(events)
         return
     for event in events:
         print(line(event))

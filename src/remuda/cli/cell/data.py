@@ -5,8 +5,6 @@ work. `check` and `backup` may be called while the cell runs.
 """
 
 import asyncio
-import json
-import os
 import shlex
 import sys
 import time
@@ -15,21 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell.settings import Config, Database, print_warnings, read_settings, settings_from
-from remuda.cli.options import Data, Output
+from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
+from remuda.cli.options import Output
+from remuda.cli.render.listing import print_json
 from remuda.lib.exits import Exit
 
 if TYPE_CHECKING:
     from remuda.cell.operations.integrity_checks import Report
-    from remuda.cell.settings import CellSettings
 
 
 def migrate(
     *,
-    data: Data = None,
-    database: Database = None,
+    cell: CellOptions = NO_CELL_OPTIONS,
     cell_id: Annotated[int | None, Parameter(help="Number of the cell, for an empty database [default: 1].")] = None,
-    config: Config = None,
 ) -> None:
     """Migrate the tables of a cell to this release.
 
@@ -43,10 +39,10 @@ def migrate(
     """
     from remuda.cell.operations.existing_store import migrate as migrate_store
 
-    print(f"schema version {asyncio.run(migrate_store(_settings(data, database, config, cell_id)))}")
+    print(f"schema version {asyncio.run(migrate_store(cell.settings(cell_id=cell_id)))}")
 
 
-def check(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> int:
+def check(*, cell: CellOptions = NO_CELL_OPTIONS, output: Output = "text") -> int:
     """Check that the data of a cell is complete and consistent.
 
     Prints where each setting that is not the default comes from, the version of the tables, the number of rows, broken
@@ -58,18 +54,14 @@ def check(*, data: Data = None, database: Database = None, config: Config = None
         remuda cell check --data /var/lib/remuda
         remuda cell check --data /var/lib/remuda --output json
     """
+    import msgspec
+
     from remuda.cell.operations.integrity_checks import check_cell
 
-    print_warnings(os.environ)
-    options = {"data": data, "database": database}
-    settings, sources = read_settings(
-        os.environ, config=config, **{name: value for name, value in options.items() if value is not None}
-    )
+    settings, sources = cell.settings_and_sources()
     report = asyncio.run(check_cell(settings))
     if output == "json":
-        import msgspec
-
-        print(json.dumps(msgspec.to_builtins(report) | {"settings": sources}, indent=2))
+        print_json(msgspec.to_builtins(report) | {"settings": sources})
     else:
         for name, source in sorted(sources.items()):
             print(f"setting {name}: {source}")
@@ -83,9 +75,7 @@ def backup(
     with_keys: Annotated[
         bool, Parameter(help="Include the encryption keys: whoever has the backup can read all secrets.", negative="")
     ] = False,
-    data: Data = None,
-    database: Database = None,
-    config: Config = None,
+    cell: CellOptions = NO_CELL_OPTIONS,
 ) -> None:
     """Write all data of a cell except cell.toml to a folder or an archive. The cell may run.
 
@@ -103,7 +93,7 @@ def backup(
     from remuda.cell.operations.backups import back_up
     from remuda.cell.operations.encryption_keys import encryption_key_place
 
-    settings = _settings(data, database, config)
+    settings = cell.settings()
     manifest = asyncio.run(back_up(settings, to.absolute(), now=time.time(), with_keys=with_keys))
     print(f"cell {manifest.cell_id} is backed up to {to}")
     if left_out := [key for key in manifest.keys_wanted if key not in manifest.keys]:
@@ -116,9 +106,7 @@ def backup(
 def restore(
     source: Annotated[Path, Parameter(help="A folder or file that `remuda cell backup` wrote.")],
     *,
-    data: Data = None,
-    database: Database = None,
-    config: Config = None,
+    cell: CellOptions = NO_CELL_OPTIONS,
 ) -> None:
     """Create a cell from a backup, in an empty data folder and, with --database, an empty database.
 
@@ -134,10 +122,10 @@ def restore(
     from remuda.cell.operations.backups import missing_keys_advice
     from remuda.cell.operations.backups import restore as restore_cell
 
-    settings = _settings(data, database, config)
+    settings = cell.settings()
     manifest = asyncio.run(restore_cell(source.absolute(), settings))
     print(f"cell {manifest.cell_id} is restored; start it with: remuda cell serve --data {settings.data}", end="")
-    print(f" --database {_without_password(database)}" if database else "", end="")
+    print(f" --database {_without_password(cell.database)}" if cell.database else "", end="")
     print(f" --cell-id {manifest.cell_id}" if manifest.cell_id != 1 else "")
     if advice := missing_keys_advice(manifest, settings):
         print(advice, file=sys.stderr)
@@ -147,13 +135,6 @@ def _without_password(database: str) -> str:
     user, _, place = database.partition("://")[2].rpartition("@")
     name, colon, _ = user.partition(":")
     return shlex.quote(f"postgresql://{name}:PASSWORD@{place}") if colon else shlex.quote(database)
-
-
-def _settings(
-    data: Path | None, database: str | None, config: Path | None, cell_id: int | None = None
-) -> "CellSettings":
-    print_warnings(os.environ)
-    return settings_from(os.environ, data=data, config=config, cell_id=cell_id, database=database)
 
 
 def _print(report: "Report") -> None:

@@ -4,21 +4,16 @@ All commands may be called while the cell runs. `remuda.cell.operations.encrypti
 """
 
 import asyncio
-import json
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from
-from remuda.cli.options import Data, Output
-
-if TYPE_CHECKING:
-    from remuda.cell.settings import CellSettings
+from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
+from remuda.cli.options import Output
+from remuda.cli.render.listing import print_json
 
 
-def list_keys(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> None:
+def list_keys(*, cell: CellOptions = NO_CELL_OPTIONS, output: Output = "text") -> None:
     """List the encryption keys of a cell, and how many rows of its store are encrypted with each.
 
     Try:
@@ -26,20 +21,18 @@ def list_keys(*, data: Data = None, database: Database = None, config: Config = 
         remuda cell encryption list --data /var/lib/remuda
         remuda cell encryption list --data /var/lib/remuda --output json
     """
-    import msgspec
-
     from remuda.cell.operations.encryption_keys import list_encryption_keys
 
-    keys = asyncio.run(list_encryption_keys(_settings(data, database, config)))
+    keys = asyncio.run(list_encryption_keys(cell.settings()))
     if output == "json":
-        print(json.dumps(msgspec.to_builtins(keys), indent=2))
+        print_json(keys)
         return
     for key in keys:
         use = "encrypts" if key.encrypts else "decrypts" if key.known else "IS MISSING"
         print(f"{key.id:<14} {key.rows:>10} rows  {use}")
 
 
-def rotate(*, data: Data = None, database: Database = None, config: Config = None) -> None:
+def rotate(*, cell: CellOptions = NO_CELL_OPTIONS) -> None:
     """Create a new encryption key and encrypt everything with it. The cell may run.
 
     If the command is interrupted, nothing is lost: run it again. Old keys stay in the key file, so that remaining rows
@@ -53,16 +46,14 @@ def rotate(*, data: Data = None, database: Database = None, config: Config = Non
     """
     from remuda.cell.operations.encryption_keys import rotate_encryption_key
 
-    key, changed = asyncio.run(rotate_encryption_key(_settings(data, database, config)))
+    key, changed = asyncio.run(rotate_encryption_key(cell.settings()))
     print(f"key {key} encrypts now; {changed} rows were encrypted with it")
 
 
 def forget(
     key: Annotated[str, Parameter(help="Id of the key, as `remuda cell encryption list` prints it.")],
     *,
-    data: Data = None,
-    database: Database = None,
-    config: Config = None,
+    cell: CellOptions = NO_CELL_OPTIONS,
 ) -> None:
     """Remove an old encryption key with which nothing is encrypted any more.
 
@@ -74,7 +65,7 @@ def forget(
     """
     from remuda.cell.operations.encryption_keys import forget_encryption_key
 
-    asyncio.run(forget_encryption_key(_settings(data, database, config), key))
+    asyncio.run(forget_encryption_key(cell.settings(), key))
     print(f"key {key} is removed")
 
 
@@ -88,8 +79,3 @@ def generate() -> None:
     from remuda.cell.operations.encryption_keys import generate_encryption_key
 
     print(generate_encryption_key())
-
-
-def _settings(data: Path | None, database: str | None, config: Path | None) -> "CellSettings":
-    print_warnings(os.environ)
-    return settings_from(os.environ, data=data, config=config, database=database)

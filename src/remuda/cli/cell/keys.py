@@ -4,23 +4,18 @@
 """
 
 import asyncio
-import json
-import os
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from
-from remuda.cli.options import Data, Output
+from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
+from remuda.cli.options import Output
+from remuda.cli.render.listing import print_json
 from remuda.lib.exits import BadInputError
 
-if TYPE_CHECKING:
-    from remuda.cell.settings import CellSettings
 
-
-def list_keys(*, data: Data = None, database: Database = None, config: Config = None, output: Output = "text") -> None:
+def list_keys(*, cell: CellOptions = NO_CELL_OPTIONS, output: Output = "text") -> None:
     """List the keys that sign tokens, with their purpose.
 
     Try:
@@ -30,9 +25,9 @@ def list_keys(*, data: Data = None, database: Database = None, config: Config = 
     """
     from remuda.cell.operations.signing_keys import list_signing_keys
 
-    keys = asyncio.run(list_signing_keys(_settings(data, database, config)))
+    keys = asyncio.run(list_signing_keys(cell.settings()))
     if output == "json":
-        print(json.dumps([{"name": key.name, "for": key.purpose, "signs": key.signs} for key in keys], indent=2))
+        print_json([{"name": key.name, "for": key.purpose, "signs": key.signs} for key in keys])
         return
     for key in keys:
         print(f"{key.name:<34} {key.purpose:<16} {'signs' if key.signs else 'still accepted'}")
@@ -45,9 +40,7 @@ def rotate(
         bool,
         Parameter(help="Invalidate job tokens of older keys now. Running jobs fail.", negative=""),
     ] = False,
-    data: Data = None,
-    database: Database = None,
-    config: Config = None,
+    cell: CellOptions = NO_CELL_OPTIONS,
 ) -> None:
     """Create a new key and use it from now on. The cell may run; all its processes use the new key within seconds.
 
@@ -63,10 +56,5 @@ def rotate(
         raise BadInputError("which key? Give --job-tokens")
     from remuda.cell.operations.signing_keys import rotate_job_token_key
 
-    kid = asyncio.run(rotate_job_token_key(_settings(data, database, config), now=time.time(), at_once=at_once))
+    kid = asyncio.run(rotate_job_token_key(cell.settings(), now=time.time(), at_once=at_once))
     print(f"{kid} signs job tokens now")
-
-
-def _settings(data: Path | None, database: str | None, config: Path | None) -> "CellSettings":
-    print_warnings(os.environ)
-    return settings_from(os.environ, data=data, config=config, database=database)

@@ -1,14 +1,13 @@
 """`remuda cell serve`: a cell with the settings of `remuda.cli.cell.settings`, which then runs until a signal."""
 
 import asyncio
-import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.cell.settings import Config, Database, print_warnings, settings_from
-from remuda.cli.options import Data, listen_address
+from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
+from remuda.cli.options import listen_address
 
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
@@ -16,15 +15,13 @@ if TYPE_CHECKING:
 
 def serve(
     *,
-    data: Data = None,
+    cell: CellOptions = NO_CELL_OPTIONS,
     listen: Annotated[
         str | None, Parameter(help="HOST:PORT to serve on. Port 0 means any free port [default: 127.0.0.1:8929].")
     ] = None,
     cell_id: Annotated[
         int | None, Parameter(help="Number of this cell. It cannot change for a data folder [default: 1].")
     ] = None,
-    database: Database = None,
-    config: Config = None,
 ) -> None:
     """Serve a cell: projects, pipelines, jobs, traces, artifacts, git.
 
@@ -43,11 +40,7 @@ def serve(
         REMUDA_ADMIN_TOKEN=choose-a-long-one remuda cell serve --data ./cell --listen 0.0.0.0:8929
     """
     host, port = listen_address(listen) if listen is not None else (None, None)
-    print_warnings(os.environ)
-    settings = settings_from(
-        os.environ, data=data, config=config, host=host, port=port, cell_id=cell_id, database=database
-    )
-    asyncio.run(_serve(settings))
+    asyncio.run(_serve(cell.settings(host=host, port=port, cell_id=cell_id)))
 
 
 def print_token(token: str) -> None:

@@ -5,15 +5,18 @@ or version. `remuda.cell.settings` describes the settings. All `remuda cell` com
 """
 
 import difflib
+import os
 import stat
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from remuda.cli.options import Data
 from remuda.lib.exits import BadInputError
 from remuda.localrun.data_folder import data_folder
 
@@ -45,35 +48,47 @@ SECRETS = frozenset({"admin_token", "registration_token", "database", "encryptio
 """Settings that should not be in a file which other users can read."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CellOptions:
+    """The options that name a cell's data, for a command to take as one parameter."""
+
+    data: Data = None
+    database: Database = None
+    config: Config = None
+
+    def settings(self, **more: Any) -> "CellSettings":
+        """The cell's settings. Prints a warning for every misspelt setting in the environment."""
+        return self.settings_and_sources(**more)[0]
+
+    def settings_and_sources(self, **more: Any) -> tuple["CellSettings", dict[str, str]]:
+        """The settings, and the source of each that is not a default."""
+        print_warnings(os.environ)
+        return read_settings(os.environ, config=self.config, data=self.data, database=self.database, **more)
+
+
+NO_CELL_OPTIONS = CellOptions()
+
+
 def cell_folder(data: Path | None) -> Path:
     """The folder of a cell: that of the option, or `cell` in the user's data folder."""
     return data.absolute() if data else data_folder(None) / "cell"
 
 
-def settings_from(
-    environment: Mapping[str, str],
-    *,
-    data: Path | None = None,
-    config: Path | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    cell_id: int | None = None,
-    database: str | None = None,
-) -> "CellSettings":
+def settings_from(environment: Mapping[str, str], *, config: Path | None = None, **options: Any) -> "CellSettings":
     """A cell's settings: these options, REMUDA_<NAME> and the file for the rest. Raises BadInputError."""
-    options = {"data": data, "host": host, "port": port, "cell_id": cell_id, "database": database}
-    present = {name: value for name, value in options.items() if value is not None}
-    return read_settings(environment, config=config, **present)[0]
+    return read_settings(environment, config=config, **options)[0]
 
 
 def read_settings(
     environment: Mapping[str, str], *, config: Path | None = None, **options: Any
 ) -> tuple["CellSettings", dict[str, str]]:
-    """A cell's settings, and the source of each that is not a default."""
+    """A cell's settings, and the source of each that is not a default. An option that is None was not given."""
     import msgspec
 
     from remuda.cell.settings import CellSettings
 
+    options = {name: value for name, value in options.items() if value is not None}
     if "data" in options:
         options["data"] = options["data"].absolute()
     path = _file(environment, options.get("data"), config)

@@ -2,11 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from remuda.cli.options import Output
+from remuda.cli.options import ConfigToml, Output
 from remuda.cli.render.listing import print_json
 from remuda.lib.exits import BadInputError, Exit
 from remuda.localrun.render.words import on_one_line
@@ -14,13 +12,12 @@ from remuda.localrun.render.words import on_one_line
 if TYPE_CHECKING:
     from remuda.manager.config.load import ManagerConfig, Remark
 
-Config = Annotated[Path, Parameter(help="Configuration file, gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 _ON_THIS_MACHINE = ("shell", "docker")
 """Executors whose jobs have their agent on the manager's machine."""
 _ORDER = ("refused", "unknown", "ignored", "differs", "works")
 
 
-def check(*, config: Config, output: Output = "text") -> int:
+def check(*, config: ConfigToml, output: Output = "text") -> int:
     """Check whether the manager accepts a configuration file, and print all problems and warnings with their lines.
 
     Exit code 1 if it does not. Environment variables that url and token refer to must be set, as for a start. Plugins
@@ -55,7 +52,7 @@ def check(*, config: Config, output: Output = "text") -> int:
     return Exit.FAILURE if result.problems else Exit.SUCCESS
 
 
-def doctor(*, config: Config, output: Output = "text") -> int:
+def doctor(*, config: ConfigToml, output: Output = "text") -> int:
     """Examine a configuration of gitlab-runner: which keys work, differ, have no effect, or are refused.
 
     Prints one line for every key; then why Remuda would not start with the file, if so, and advice for the switch. The
@@ -67,14 +64,12 @@ def doctor(*, config: Config, output: Output = "text") -> int:
         remuda manager doctor --config /etc/gitlab-runner/config.toml
         remuda manager doctor --config /etc/gitlab-runner/config.toml --output json
     """
-    import msgspec
-
     from remuda.manager.config.doctor import examine
     from remuda.manager.config.plugin_checks import look_at
 
     report = examine(_text(config), file=str(config), environment=os.environ, look=look_at)
     if output == "json":
-        print_json(msgspec.to_builtins(report))
+        print_json(report)
         return Exit.FAILURE if report.problems else Exit.SUCCESS
     for entry in report.diagnoses:
         about = "" if entry.verdict == "works" else f": {entry.about}"

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from remuda.cli.cell_access import check_token
+from remuda.cli.options import ConfigToml
 from remuda.lib.exits import BadInputError
 
-Config = Annotated[Path, Parameter(help="Configuration file, gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 Texts = tuple[str, ...]
 
 
@@ -144,7 +144,7 @@ _NO_SECTION_OPTIONS = SectionOptions()
 def register(
     *,
     url: Annotated[str, Parameter(help="Address of the cell or GitLab server.", env_var="CI_SERVER_URL")],
-    config: Config,
+    config: ConfigToml,
     runner: RunnerOptions = _NO_RUNNER_OPTIONS,
     server: ServerOptions = _NO_SERVER_OPTIONS,
     section: SectionOptions = _NO_SECTION_OPTIONS,

@@ -1,26 +1,24 @@
 """`remuda manager list|verify|unregister|reset-token`: the runners of a configuration file."""
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.options import Output
+from remuda.cli.options import ConfigToml, Output
 from remuda.cli.render.listing import print_json, print_table
 from remuda.lib.exits import BadInputError, Exit
 
 if TYPE_CHECKING:
     from remuda.manager.registration.runner_entries import Selection
 
-Config = Annotated[Path, Parameter(help="Configuration file, gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 Name = Annotated[str, Parameter(help="Choose the runner with this name.")]
 Token = Annotated[str, Parameter(help="Choose the runner with this token.")]
 Url = Annotated[str, Parameter(help="Choose only a runner of this server.")]
 All = Annotated[bool, Parameter(help="Choose all runners of the file.", negative="")]
 
 
-def list_runners(*, config: Config, output: Output = "text") -> None:
+def list_runners(*, config: ConfigToml, output: Output = "text") -> None:
     """List the runners of a configuration file. No server is asked. Tokens are shortened.
 
     Try:
@@ -41,7 +39,7 @@ def list_runners(*, config: Config, output: Output = "text") -> None:
 
 def verify(
     *,
-    config: Config,
+    config: ConfigToml,
     name: Name = "",
     token: Token = "",
     url: Url = "",
@@ -70,7 +68,9 @@ def verify(
     return Exit.SUCCESS if all(result.is_known for result in results) else Exit.FAILURE
 
 
-def unregister(*, config: Config, name: Name = "", token: Token = "", url: Url = "", all_runners: All = False) -> None:
+def unregister(
+    *, config: ConfigToml, name: Name = "", token: Token = "", url: Url = "", all_runners: All = False
+) -> None:
     """Remove runners from their servers and from the file.
 
     If the runner was created on the server (glrt- token), only this manager is removed there; the runner stays for
@@ -90,7 +90,7 @@ def unregister(*, config: Config, name: Name = "", token: Token = "", url: Url =
 
 def reset_token(
     *,
-    config: Config,
+    config: ConfigToml,
     name: Name = "",
     token: Token = "",
     url: Url = "",

@@ -34,13 +34,11 @@ def status(*, config: Config = None, data: Data = None, output: Output = "text")
         remuda manager status --config config.toml
         remuda manager status --output json
     """
-    import msgspec
-
     from remuda.manager.process.control import ask_status
 
     report = asyncio.run(ask_status(find_manager_folder(config, data)))
     if output == "json":
-        print_json(msgspec.to_builtins(report))
+        print_json(report)
     else:
         show(report)
 

@@ -1,11 +1,11 @@
 """The cell's explanation of a job's status as lines, for `remuda job why`. Pure."""
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from remuda.cli.render.listing import local_time
 from remuda.localrun.render.words import duration
 from remuda.wire.explanations import JobWhy, RunnerCounts
 
@@ -57,6 +57,5 @@ def _runners(counts: RunnerCounts) -> Iterator[str]:
     words = ", ".join(f"{count} {word}" for word, count in by_state.items() if count)
     yield f"runners    {counts.matching} of {counts.known} match{f': {words}' if words else ''}"
     if counts.last_seen_at is not None and not (counts.free or counts.busy):
-        seen = datetime.fromtimestamp(counts.last_seen_at).astimezone()
-        yield f"           last heard of at {seen:%Y-%m-%d %H:%M:%S}"
+        yield f"           last heard of at {local_time(counts.last_seen_at)}"
     yield from (f"           {other.count}: {other.reason}" for other in counts.others)

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from remuda.localrun.render.words import on_one_line
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print a value of JSON types, or of msgspec structs and dataclasses of them."""
+    import msgspec  # most commands have imported it by now
+
+    print(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
 
 
 def print_table(table: Sequence[tuple[str, ...]]) -> None:
@@ -19,6 +22,9 @@ def print_table(table: Sequence[tuple[str, ...]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def local_time(stamp: str | None) -> str:
-    """A time of the API in the reader's time zone."""
-    return datetime.fromisoformat(stamp).astimezone().strftime("%Y-%m-%d %H:%M:%S") if stamp else ""
+def local_time(at: str | float | None) -> str:
+    """A time of the API, or in seconds, in the reader's time zone; empty without one."""
+    if not at:
+        return ""
+    time = datetime.fromisoformat(at) if isinstance(at, str) else datetime.fromtimestamp(at, UTC)
+    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -4,7 +4,7 @@ import pytest
 
 from remuda.cell.errors import CellError
 from remuda.cli.cell.serve import serve
-from remuda.cli.cell.settings import settings_from, warnings_about
+from remuda.cli.cell.settings import CellOptions, settings_from, warnings_about
 from remuda.lib.exits import BadInputError
 
 
@@ -52,7 +52,7 @@ def test_a_token_that_is_too_short_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("database", ["user:secret@host/db", "mysql://user:secret@x", "sqlite:///other/file"])
 def test_other_databases_are_refused(tmp_path: Path, database: str) -> None:
     with pytest.raises(CellError, match="postgresql://") as caught:
-        serve(data=tmp_path, database=database)
+        serve(cell=CellOptions(data=tmp_path, database=database))
     assert "secret" not in str(caught.value)
 
 
