@@ -88,5 +88,5 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """The part of the handler's docstring after `METHOD /path: `."""
-        return (self.handler.__doc__ or "").partition(": ")[2].partition("\n")[0]
+        """The first line of the handler's docstring."""
+        return (self.handler.__doc__ or "").partition("\n")[0]

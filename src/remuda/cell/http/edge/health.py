@@ -5,19 +5,22 @@ from collections.abc import Awaitable
 from typing import Any
 
 from msgspec import UNSET, UnsetType
-from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda import __version__
 from remuda.cell.core.payload.predefined_variables import GITLAB_VERSION
 from remuda.cell.errors import CellError
 from remuda.cell.http.edge.access import OPEN, USER
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
+from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import json_answer
+from remuda.cell.http.edge.routes import Routes
 from remuda.model.job import JobId
 from remuda.telemetry.metrics import CONTENT_TYPE
 
 _CHECK_SECONDS = 5
+
+
+routes = Routes()
 
 
 class VersionShape(Shape, kw_only=True):
@@ -27,13 +30,16 @@ class VersionShape(Shape, kw_only=True):
     enterprise: bool | UnsetType = UNSET
 
 
-async def health(edge: Edge, request: Request) -> Response:
-    """GET /-/health: answers as long as the process serves requests."""
+@routes.get("/-/health", OPEN, gives=bytes)
+@routes.get("/-/liveness", OPEN, gives=bytes)
+async def health(edge: Edge) -> Response:
+    """Answer as long as the process serves requests."""
     return Response("Remuda OK\n", media_type="text/plain")
 
 
-async def readiness(edge: Edge, request: Request) -> Response:
-    """GET /-/readiness: check that the store, traces, blobs and git work; 503 if one does not."""
+@routes.get("/-/readiness", OPEN, gives=dict[str, Any], also=(503,))
+async def readiness(edge: Edge) -> Response:
+    """Check that the store, traces, blobs and git work; 503 if one does not."""
     parts = {
         "store": await _part(edge.store.check_writable()),
         "traces": await _part(edge.traces.size(JobId(0))),
@@ -53,8 +59,9 @@ async def _part(check: Awaitable[object]) -> dict[str, str]:
     return {"status": "ok"}
 
 
-async def metrics(edge: Edge, request: Request) -> Response:
-    """GET /-/metrics: metrics in the Prometheus text format."""
+@routes.get("/-/metrics", OPEN, gives=bytes)
+async def metrics(edge: Edge) -> Response:
+    """Show metrics in the Prometheus text format."""
     text = edge.metrics.text(
         jobs=await edge.store.jobs.count_jobs(),
         pipelines=await edge.store.pipelines.count_pipelines(),
@@ -67,22 +74,14 @@ async def metrics(edge: Edge, request: Request) -> Response:
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
-async def version(edge: Edge, request: Request) -> Response:
-    """GET /version: the version of GitLab whose API this is, and Remuda's own."""
-    return json_answer(VersionShape())
+@routes.get("/api/v4/version", USER.with_scopes("read_user"))
+async def version(edge: Edge) -> VersionShape:
+    """Show the version of GitLab whose API this is, and Remuda's own."""
+    return VersionShape()
 
 
-async def metadata(edge: Edge, request: Request) -> Response:
-    """GET /metadata: the version, in the longer form that newer clients read."""
+@routes.get("/api/v4/metadata", USER.with_scopes("read_user"))
+async def metadata(edge: Edge) -> VersionShape:
+    """Show the version, in the longer form that newer clients read."""
     kas = {"enabled": False, "externalUrl": None, "version": None}
-    return json_answer(VersionShape(kas=kas, enterprise=False))
-
-
-ENDPOINTS = (
-    Endpoint("GET", "/-/health", health, OPEN, gives=bytes),
-    Endpoint("GET", "/-/liveness", health, OPEN, gives=bytes),
-    Endpoint("GET", "/-/readiness", readiness, OPEN, gives=dict[str, Any], also=(503,)),
-    Endpoint("GET", "/-/metrics", metrics, OPEN, gives=bytes),
-    Endpoint("GET", "/api/v4/version", version, USER.with_scopes("read_user"), gives=VersionShape),
-    Endpoint("GET", "/api/v4/metadata", metadata, USER.with_scopes("read_user"), gives=VersionShape),
-)
+    return VersionShape(kas=kas, enterprise=False)

@@ -4,15 +4,18 @@ Pure but for reading the request. Used by every endpoint that lists.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
+import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.http.edge.errors import ApiError, bad_parameter, json_answer
 from remuda.cell.values import Page
+
+T = TypeVar("T")
 
 MAX_SIZE = 100
 KEYSET = {
@@ -26,6 +29,14 @@ KEYSET = {
 _AS_IDS = ("id", "created_at")
 """Sort keys with the same order as ids, which increase with the time of creation."""
 _MAX_NUMBER = 10_000_000
+
+
+class Paged(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list, with the length of the whole list."""
+
+    entries: Sequence[T]
+    total: int
+    page: Page
 
 
 def page_of(request: Request) -> Page:

@@ -4,19 +4,23 @@ Only the default branch is protected. Maintainers push to it (`remuda.cell.http.
 add commits unless the project allows force pushes.
 """
 
+from typing import Annotated
+
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import json_answer, not_found
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import not_found
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
-from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.projects.refs import default_branch
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
+
+_ROOT = "/api/v4/projects/{id}/protected_branches"
+_ACCESS = in_project(Level.MAINTAINER)
+routes = Routes()
 
 
 class ProtectedBranchChange(msgspec.Struct, kw_only=True):
@@ -36,35 +40,36 @@ class ProtectedBranchShape(Shape, kw_only=True):
     allow_force_push: bool
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/protected_branches: list the default branch, the only protected one."""
-    return slice_answer(request, [_view(edge, await project_in_path(edge, request))])
+async def _find(edge: Edge, request: Request) -> Project:
+    """The project; 404 unless the branch in the path is its protected one."""
+    project = await project_in_path(edge, request)
+    if text_in_path(request, "name") != default_branch(edge.projects.repos, project):
+        raise not_found("Protected branch")
+    return project
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/protected_branches/:name: show the protected branch."""
-    return json_answer(_view(edge, await _project(edge, request)))
+@routes.get(_ROOT, _ACCESS)
+async def list_all(edge: Edge, project: Project) -> list[ProtectedBranchShape]:
+    """List the default branch, the only protected one."""
+    return [_view(edge, project)]
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PATCH /projects/:id/protected_branches/:name: allow or forbid force pushes."""
-    project = await _project(edge, request)
-    params = await parameters(request, ProtectedBranchChange, limit_bytes=edge.settings.body_limit_bytes)
+@routes.get(f"{_ROOT}/{{name}}", _ACCESS)
+async def show(edge: Edge, project: Annotated[Project, _find]) -> ProtectedBranchShape:
+    """Show the protected branch."""
+    return _view(edge, project)
+
+
+@routes.patch(f"{_ROOT}/{{name}}", _ACCESS)
+async def update(edge: Edge, project: Annotated[Project, _find], params: ProtectedBranchChange) -> ProtectedBranchShape:
+    """Allow or forbid force pushes."""
     allowed = params.allow_force_push
     if allowed is not None:
         changed = await edge.store.projects.change_project(
             project.id, lambda row: msgspec.structs.replace(row, allow_force_push=allowed)
         )
         project = changed or project
-    return json_answer(_view(edge, project))
-
-
-async def _project(edge: Edge, request: Request) -> Project:
-    """The project; 404 unless the branch in the path is its protected one."""
-    project = await project_in_path(edge, request)
-    if text_in_path(request, "name") != default_branch(edge.projects.repos, project):
-        raise not_found("Protected branch")
-    return project
+    return _view(edge, project)
 
 
 def _view(edge: Edge, project: Project) -> ProtectedBranchShape:
@@ -76,13 +81,3 @@ def _view(edge: Edge, project: Project) -> ProtectedBranchShape:
         merge_access_levels=[maintainers],
         allow_force_push=project.allow_force_push,
     )
-
-
-_ROOT = "/api/v4/projects/{id}/protected_branches"
-_ACCESS = in_project(Level.MAINTAINER)
-
-ENDPOINTS = (
-    Endpoint("GET", _ROOT, list_all, _ACCESS, gives=list[ProtectedBranchShape]),
-    Endpoint("GET", f"{_ROOT}/{{name}}", show, _ACCESS, gives=ProtectedBranchShape),
-    Endpoint("PATCH", f"{_ROOT}/{{name}}", update, _ACCESS, takes=ProtectedBranchChange, gives=ProtectedBranchShape),
-)

@@ -14,21 +14,25 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.git.commits import is_branch_name
 from remuda.cell.git.port import GitError
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.admission import caller_of, check_push
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.edge.admission import Caller, check_push
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
-from remuda.cell.http.edge.lookup import project_in_path, text_in_path
-from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
+from remuda.cell.http.edge.lookup import text_in_path
+from remuda.cell.http.edge.paging import Paged
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import CommitShape, commit_view
 from remuda.cell.projects.projects import CommitRequest
-from remuda.cell.values import Project
+from remuda.cell.values import Page, Project
 from remuda.cell.values.people import Level
 
 FILE_LIMIT_BYTES = 100 * 1024 * 1024
 _REF = re.compile(r"refs/(?:heads|tags)/(.+)|refs/compared/[0-9a-f]{40}|refs/merge-requests/[1-9][0-9]*/head")
 _SHA = re.compile(r"[0-9a-f]{40}")
+
+
+_ROOT = "/api/v4/projects/{id}/repository"
+routes = Routes()
 
 
 class NewRefs(msgspec.Struct, kw_only=True):
@@ -47,22 +51,20 @@ class BranchShape(Shape, kw_only=True):
     web_url: str
 
 
-async def commit(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/repository/commits: create a commit with file actions."""
-    project = await project_in_path(edge, request)
+@routes.post(f"{_ROOT}/commits", in_project(Level.DEVELOPER), takes=CommitRequest)
+async def commit(edge: Edge, request: Request, caller: Caller, project: Project) -> CommitShape:
+    """Create a commit with file actions."""
     async with large_parameters(edge, request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes) as params:
         if not params.commit_message.strip():
             raise bad_parameter("commit_message is empty")
-        caller = caller_of(request)
         await check_push(edge, caller, project, [f"refs/heads/{params.branch}"])
         sha = await edge.projects.commit(project, params, caller.user)
-    return json_answer(await _view(edge, project, sha), 201)
+    return await _view(edge, project, sha)
 
 
-async def put_refs(edge: Edge, request: Request) -> Response:
-    """PUT /api/remuda/v1/projects/:id/refs: set refs to commits that the repository has, like a push."""
-    project = await project_in_path(edge, request)
-    params, caller = await parameters(request, NewRefs, limit_bytes=edge.settings.body_limit_bytes), caller_of(request)
+@routes.put("/api/remuda/v1/projects/{id}/refs", in_project(Level.DEVELOPER).with_scopes("write_repository"))
+async def put_refs(edge: Edge, project: Project, params: NewRefs, caller: Caller) -> None:
+    """Set refs to commits that the repository has, like a push."""
     for ref, sha in params.refs.items():
         named = _REF.fullmatch(ref)
         if not named or (named[1] and not is_branch_name(named[1])) or not _SHA.fullmatch(sha):
@@ -72,7 +74,6 @@ async def put_refs(edge: Edge, request: Request) -> Response:
         await edge.projects.put_refs(project, params.refs, caller.user)
     except (GitError, InvalidError) as error:
         raise bad_parameter(f"refs is invalid: {error}") from None
-    return no_content()
 
 
 async def _view(edge: Edge, project: Project, sha: str) -> CommitShape:
@@ -89,12 +90,12 @@ async def _resolve(edge: Edge, project: Project, name: str, what: str) -> str:
     return sha
 
 
-async def list_commits(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/commits: list the commits of a ref or path."""
-    project = await project_in_path(edge, request)
-    repos, page = edge.projects.repos, page_of(request)
+@routes.get(f"{_ROOT}/commits", in_project(Level.REPORTER), query={"ref_name": str, "path": str})
+async def list_commits(edge: Edge, request: Request, project: Project, page: Page) -> Paged[CommitShape]:
+    """List the commits of a ref or path."""
+    repos = edge.projects.repos
     if await repos.is_empty(project.repo_path):
-        return page_answer(request, [], 0, page)
+        return Paged([], 0, page)
     ref = request.query_params.get("ref_name") or repos.head(project.repo_path) or project.default_branch
     sha = await _resolve(edge, project, ref, "Commit")
     path = request.query_params.get("path", "").strip("/")
@@ -102,34 +103,33 @@ async def list_commits(edge: Edge, request: Request) -> Response:
         raise bad_parameter("path is invalid")
     commits = await repos.log(project.repo_path, sha, skip=(page.number - 1) * page.size, count=page.size, path=path)
     total = await repos.count(project.repo_path, sha, path)
-    return page_answer(request, [commit_view(commit, project, edge.settings.url) for commit in commits], total, page)
+    return Paged([commit_view(commit, project, edge.settings.url) for commit in commits], total, page)
 
 
-async def show_commit(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/commits/:sha: show a commit."""
-    project = await project_in_path(edge, request)
+@routes.get(f"{_ROOT}/commits/{{sha}}", in_project(Level.REPORTER))
+async def show_commit(edge: Edge, request: Request, project: Project) -> CommitShape:
+    """Show a commit."""
     sha = await _resolve(edge, project, text_in_path(request, "sha"), "Commit")
-    return json_answer(await _view(edge, project, sha))
+    return await _view(edge, project, sha)
 
 
-async def list_branches(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/branches: list the branches."""
-    project = await project_in_path(edge, request)
+@routes.get(f"{_ROOT}/branches", in_project(Level.REPORTER), query={"search": str})
+async def list_branches(edge: Edge, request: Request, project: Project) -> list[BranchShape]:
+    """List the branches."""
     search = request.query_params.get("search", "")
     refs = await edge.projects.repos.refs(project.repo_path)
     names = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
-    views = [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in names if search in name]
-    return slice_answer(request, views)
+    return [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in names if search in name]
 
 
-async def show_branch(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/branches/:branch: show a branch."""
-    project = await project_in_path(edge, request)
+@routes.get(f"{_ROOT}/branches/{{branch}}", in_project(Level.REPORTER))
+async def show_branch(edge: Edge, request: Request, project: Project) -> BranchShape:
+    """Show a branch."""
     name = text_in_path(request, "branch")
     refs = await edge.projects.repos.refs(project.repo_path)
     if f"refs/heads/{name}" not in refs:
         raise not_found("Branch")
-    return json_answer(await branch_at(edge, project, name, refs[f"refs/heads/{name}"]))
+    return await branch_at(edge, project, name, refs[f"refs/heads/{name}"])
 
 
 async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> BranchShape:
@@ -146,9 +146,14 @@ async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> Branch
     )
 
 
-async def raw_file(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/files/:path/raw: the content of a file."""
-    project = await project_in_path(edge, request)
+@routes.get(
+    f"{_ROOT}/files/{{path:path}}/raw",
+    in_project(Level.REPORTER).with_scopes("read_repository", "write_repository"),
+    query={"ref": str},
+    gives=bytes,
+)
+async def raw_file(edge: Edge, request: Request, project: Project) -> Response:
+    """Return the content of a file."""
     ref = request.query_params.get("ref") or edge.projects.repos.head(project.repo_path) or project.default_branch
     if ref == "HEAD":
         ref = edge.projects.repos.head(project.repo_path) or project.default_branch
@@ -167,43 +172,3 @@ async def raw_file(edge: Edge, request: Request) -> Response:
         if content is None:
             raise not_found("File")
         return await large_answer(edge, content, "text/plain", headers)
-
-
-_ROOT = "/api/v4/projects/{id}/repository"
-
-ENDPOINTS = (
-    Endpoint(
-        "PUT",
-        "/api/remuda/v1/projects/{id}/refs",
-        put_refs,
-        in_project(Level.DEVELOPER).with_scopes("write_repository"),
-        takes=NewRefs,
-    ),
-    Endpoint("POST", f"{_ROOT}/commits", commit, in_project(Level.DEVELOPER), takes=CommitRequest, gives=CommitShape),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/commits",
-        list_commits,
-        in_project(Level.REPORTER),
-        query={"ref_name": str, "path": str},
-        gives=list[CommitShape],
-    ),
-    Endpoint("GET", f"{_ROOT}/commits/{{sha}}", show_commit, in_project(Level.REPORTER), gives=CommitShape),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/branches",
-        list_branches,
-        in_project(Level.REPORTER),
-        query={"search": str},
-        gives=list[BranchShape],
-    ),
-    Endpoint("GET", f"{_ROOT}/branches/{{branch}}", show_branch, in_project(Level.REPORTER), gives=BranchShape),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/files/{{path:path}}/raw",
-        raw_file,
-        in_project(Level.REPORTER).with_scopes("read_repository", "write_repository"),
-        query={"ref": str},
-        gives=bytes,
-    ),
-)

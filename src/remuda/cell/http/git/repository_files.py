@@ -16,17 +16,24 @@ from remuda.cell.git.commits import EXECUTABLE, FileAction
 from remuda.cell.git.port import LIST_LIMIT_BYTES, Contents, TreeEntry
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
-from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
+from remuda.cell.http.edge.paging import Paged
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.projects.projects import CommitRequest
-from remuda.cell.values import Project
+from remuda.cell.values import Page, Project
 from remuda.cell.values.people import Level
 
 FILE_LIMIT_BYTES = 100 * 1024 * 1024
+
+
+_ROOT = "/api/v4/projects/{id}/repository"
+_FILE = f"{_ROOT}/files/{{path}}"
+_READ = in_project(Level.REPORTER).with_scopes("read_repository", "write_repository")
+_WRITE = in_project(Level.DEVELOPER)
+routes = Routes()
 
 
 class FileChange(msgspec.Struct, kw_only=True):
@@ -84,17 +91,17 @@ async def commit_at(edge: Edge, project: Project, ref: str | None) -> str:
     return sha
 
 
-async def list_tree(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/tree: list a folder."""
-    project, query = await project_in_path(edge, request), request.query_params
+@routes.get(f"{_ROOT}/tree", _READ, query={"path": str, "ref": str, "recursive": bool})
+async def list_tree(edge: Edge, request: Request, project: Project, page: Page) -> Paged[TreeEntryShape]:
+    """List a folder."""
+    query = request.query_params
     if not query.get("ref") and await edge.projects.repos.is_empty(project.repo_path):
-        return slice_answer(request, [])
+        return Paged([], 0, page)
     sha = await commit_at(edge, project, query.get("ref"))
     path = query.get("path", "").strip("/")
     if "\0" in path:
         raise bad_parameter("path is invalid")
     is_deep = query.get("recursive", "").lower() in ("true", "1")
-    page = page_of(request)
     first = (page.number - 1) * page.size
 
     def read(limit_bytes: int) -> Awaitable[list[TreeEntry]]:
@@ -111,12 +118,13 @@ async def list_tree(edge: Edge, request: Request) -> Response:
         )
         for entry in shown
     ]
-    return page_answer(request, entries, total, page)
+    return Paged(entries, total, page)
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/files/:path: show a file with its content in base64."""
-    project, repos = await project_in_path(edge, request), edge.projects.repos
+@routes.get(_FILE, _READ, query={"ref": str}, gives=FileShape)
+async def show(edge: Edge, request: Request, project: Project) -> Response:
+    """Show a file with its content in base64."""
+    repos = edge.projects.repos
     path, ref = text_in_path(request, "path"), request.query_params.get("ref") or "HEAD"
     sha = await commit_at(edge, project, ref)
 
@@ -154,17 +162,19 @@ async def _entry(repos: Contents, project: Project, sha: str, path: str) -> Tree
     return entries[0]
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/repository/files/:path: create a file with a commit."""
-    return await _change(edge, request, "create", 201)
+@routes.post(_FILE, _WRITE, takes=FileChange)
+async def create(edge: Edge, request: Request) -> ChangedFileShape:
+    """Create a file with a commit."""
+    return await _change(edge, request, "create")
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/repository/files/:path: change a file with a commit."""
-    return await _change(edge, request, "update", 200)
+@routes.put(_FILE, _WRITE, takes=FileChange)
+async def update(edge: Edge, request: Request) -> ChangedFileShape:
+    """Change a file with a commit."""
+    return await _change(edge, request, "update")
 
 
-async def _change(edge: Edge, request: Request, action: str, status: int) -> Response:
+async def _change(edge: Edge, request: Request, action: str) -> ChangedFileShape:
     path = text_in_path(request, "path")
     async with large_parameters(edge, request, FileChange, limit_bytes=edge.settings.commit_limit_bytes) as params:
         done = FileAction(
@@ -178,15 +188,14 @@ async def _change(edge: Edge, request: Request, action: str, status: int) -> Res
         if action == "update" and params.execute_filemode is not None:
             actions.append(FileAction(action="chmod", file_path=path, execute_filemode=params.execute_filemode))
         await _commit(edge, request, params, actions)
-    return json_answer(ChangedFileShape(file_path=path, branch=params.branch), status)
+    return ChangedFileShape(file_path=path, branch=params.branch)
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/repository/files/:path: delete a file with a commit."""
-    params = await parameters(request, FileRemoval, limit_bytes=edge.settings.body_limit_bytes)
+@routes.delete(_FILE, _WRITE)
+async def remove(edge: Edge, request: Request, params: FileRemoval) -> None:
+    """Delete a file with a commit."""
     action = FileAction(action="delete", file_path=text_in_path(request, "path"))
     await _commit(edge, request, params, [action])
-    return no_content()
 
 
 async def _commit(edge: Edge, request: Request, params: FileChange | FileRemoval, actions: list[FileAction]) -> None:
@@ -203,24 +212,3 @@ async def _commit(edge: Edge, request: Request, params: FileChange | FileRemoval
         author_email=params.author_email,
     )
     await edge.projects.commit(project, commit, caller.user)
-
-
-_ROOT = "/api/v4/projects/{id}/repository"
-_FILE = f"{_ROOT}/files/{{path}}"
-_READ = in_project(Level.REPORTER).with_scopes("read_repository", "write_repository")
-_WRITE = in_project(Level.DEVELOPER)
-
-ENDPOINTS = (
-    Endpoint(
-        "GET",
-        f"{_ROOT}/tree",
-        list_tree,
-        _READ,
-        query={"path": str, "ref": str, "recursive": bool},
-        gives=list[TreeEntryShape],
-    ),
-    Endpoint("GET", _FILE, show, _READ, query={"ref": str}, gives=FileShape),
-    Endpoint("POST", _FILE, create, _WRITE, takes=FileChange, gives=ChangedFileShape),
-    Endpoint("PUT", _FILE, update, _WRITE, takes=FileChange, gives=ChangedFileShape),
-    Endpoint("DELETE", _FILE, remove, _WRITE, takes=FileRemoval),
-)

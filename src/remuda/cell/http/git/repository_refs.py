@@ -8,22 +8,27 @@ from collections.abc import Sequence
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.git.commits import is_branch_name
 from remuda.cell.git.port import Tag
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.admission import caller_of, check_push
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import ApiError, forbidden, json_answer, no_content, not_found
-from remuda.cell.http.edge.lookup import project_in_path, text_in_path
-from remuda.cell.http.edge.paging import page_answer, page_of
+from remuda.cell.http.edge.admission import Caller, check_push
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import ApiError, forbidden, not_found
+from remuda.cell.http.edge.lookup import text_in_path
+from remuda.cell.http.edge.paging import Paged
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.git.repository import BranchShape, branch_at
 from remuda.cell.http.gitlab.views import CommitShape, commit_view
-from remuda.cell.values import Project
+from remuda.cell.values import Page, Project
 from remuda.cell.values.people import Level
+
+_ROOT = "/api/v4/projects/{id}/repository"
+_TAGS = f"{_ROOT}/tags"
+_LISTED = {"search": str, "sort": str}
+_READ, _WRITE = in_project(Level.REPORTER), in_project(Level.DEVELOPER)
+routes = Routes()
 
 
 class NewBranch(msgspec.Struct, kw_only=True):
@@ -60,11 +65,10 @@ async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -
     return sha
 
 
-async def create_branch(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/repository/branches: create a branch at a commit, a tag or another branch."""
-    project = await project_in_path(edge, request)
-    params = await parameters(request, NewBranch, limit_bytes=edge.settings.body_limit_bytes)
-    caller, ref = caller_of(request), f"refs/heads/{params.branch}"
+@routes.post(f"{_ROOT}/branches", _WRITE)
+async def create_branch(edge: Edge, caller: Caller, project: Project, params: NewBranch) -> BranchShape:
+    """Create a branch at a commit, a tag or another branch."""
+    ref = f"refs/heads/{params.branch}"
     await check_push(edge, caller, project, [ref])
     sha = await _start(edge, project, params.branch, "Branch", params.ref)
     async with edge.projects.track_push(project):
@@ -77,12 +81,13 @@ async def create_branch(edge: Edge, request: Request) -> Response:
             )
         except ConflictError as error:
             raise _bad_request(str(error)) from None
-    return json_answer(await branch_at(edge, project, params.branch, sha), 201)
+    return await branch_at(edge, project, params.branch, sha)
 
 
-async def remove_branch(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/repository/branches/:branch: delete a branch other than the default one."""
-    project, repos, name = await project_in_path(edge, request), edge.projects.repos, text_in_path(request, "branch")
+@routes.delete(f"{_ROOT}/branches/{{branch}}", _WRITE)
+async def remove_branch(edge: Edge, request: Request, project: Project) -> None:
+    """Delete a branch other than the default one."""
+    repos, name = edge.projects.repos, text_in_path(request, "branch")
     ref = f"refs/heads/{name}"
     if not is_branch_name(name) or await repos.commit_of(project.repo_path, ref) is None:
         raise not_found("Branch")
@@ -90,7 +95,6 @@ async def remove_branch(edge: Edge, request: Request) -> Response:
         raise forbidden("the default branch cannot be deleted; make another one the default first")
     async with edge.projects.track_push(project):
         await repos.remove_ref(project.repo_path, ref)
-    return no_content()
 
 
 async def _views(edge: Edge, project: Project, shown: Sequence[Tag]) -> list[TagShape]:
@@ -112,14 +116,14 @@ async def _views(edge: Edge, project: Project, shown: Sequence[Tag]) -> list[Tag
     return views
 
 
-async def list_tags(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/tags: list tags by name, the last one first."""
-    project, page = await project_in_path(edge, request), page_of(request)
+@routes.get(_TAGS, _READ, query=_LISTED)
+async def list_tags(edge: Edge, request: Request, project: Project, page: Page) -> Paged[TagShape]:
+    """List tags by name, the last one first."""
     search, sort = request.query_params.get("search", ""), request.query_params.get("sort", "desc")
     matches = [tag for tag in await edge.projects.repos.tags(project.repo_path) if search in tag.name]
     ordered = matches if sort == "asc" else matches[::-1]
     shown = ordered[(page.number - 1) * page.size : page.number * page.size]
-    return page_answer(request, await _views(edge, project, shown), len(matches), page)
+    return Paged(await _views(edge, project, shown), len(matches), page)
 
 
 async def _tag(edge: Edge, project: Project, name: str) -> Tag:
@@ -130,18 +134,17 @@ async def _tag(edge: Edge, project: Project, name: str) -> Tag:
     return match
 
 
-async def show_tag(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/repository/tags/:tag: show a tag."""
-    project = await project_in_path(edge, request)
+@routes.get(f"{_TAGS}/{{tag}}", _READ)
+async def show_tag(edge: Edge, request: Request, project: Project) -> TagShape:
+    """Show a tag."""
     tag = await _tag(edge, project, text_in_path(request, "tag"))
-    return json_answer((await _views(edge, project, [tag]))[0])
+    return (await _views(edge, project, [tag]))[0]
 
 
-async def create_tag(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/repository/tags: create a tag, with a message if one is given."""
-    project = await project_in_path(edge, request)
-    params = await parameters(request, NewTag, limit_bytes=edge.settings.body_limit_bytes)
-    user, ref = caller_of(request).user, f"refs/tags/{params.tag_name}"
+@routes.post(_TAGS, _WRITE)
+async def create_tag(edge: Edge, caller: Caller, project: Project, params: NewTag) -> TagShape:
+    """Create a tag, with a message if one is given."""
+    ref = f"refs/tags/{params.tag_name}"
     if "\0" in params.message:
         raise _bad_request("message has a NUL character")
     sha = await _start(edge, project, params.tag_name, "Tag", params.ref)
@@ -157,34 +160,18 @@ async def create_tag(edge: Edge, request: Request) -> Response:
                 sha,
                 message=params.message,
                 at=int(edge.clock.now()),
-                before_move=lambda at: edge.projects.note_push(project, {ref: at}, user.id),
+                before_move=lambda at: edge.projects.note_push(project, {ref: at}, caller.user.id),
             )
         except ConflictError:
             raise _bad_request(f"Tag {params.tag_name} already exists") from None
     tag = await _tag(edge, project, params.tag_name)
-    return json_answer((await _views(edge, project, [tag]))[0], 201)
+    return (await _views(edge, project, [tag]))[0]
 
 
-async def remove_tag(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/repository/tags/:tag: delete a tag and its release."""
-    project = await project_in_path(edge, request)
+@routes.delete(f"{_TAGS}/{{tag}}", in_project(Level.MAINTAINER))
+async def remove_tag(edge: Edge, request: Request, project: Project) -> None:
+    """Delete a tag and its release."""
     tag = await _tag(edge, project, text_in_path(request, "tag"))
     async with edge.projects.track_push(project):
         await edge.projects.repos.remove_ref(project.repo_path, f"refs/tags/{tag.name}")
     await edge.store.schedules.remove_release(project.id, tag.name)
-    return no_content()
-
-
-_ROOT = "/api/v4/projects/{id}/repository"
-_TAGS = f"{_ROOT}/tags"
-_LISTED = {"search": str, "sort": str}
-_READ, _WRITE = in_project(Level.REPORTER), in_project(Level.DEVELOPER)
-
-ENDPOINTS = (
-    Endpoint("POST", f"{_ROOT}/branches", create_branch, _WRITE, takes=NewBranch, gives=BranchShape),
-    Endpoint("DELETE", f"{_ROOT}/branches/{{branch}}", remove_branch, _WRITE),
-    Endpoint("GET", _TAGS, list_tags, _READ, query=_LISTED, gives=list[TagShape]),
-    Endpoint("GET", f"{_TAGS}/{{tag}}", show_tag, _READ, gives=TagShape),
-    Endpoint("POST", _TAGS, create_tag, _WRITE, takes=NewTag, gives=TagShape),
-    Endpoint("DELETE", f"{_TAGS}/{{tag}}", remove_tag, in_project(Level.MAINTAINER)),
-)

@@ -5,57 +5,57 @@ Checks who may; `remuda.cell.operations.retention` does it.
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.blobs.archives import Listed, list_entries
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import in_project, of_job
-from remuda.cell.http.edge.admission import caller_of, check_acts_on
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import forbidden, json_answer, no_content, not_found
-from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path, project_in_path
-from remuda.cell.http.edge.paging import page_answer, page_of
-from remuda.cell.http.gitlab.jobs import describe
+from remuda.cell.http.edge.admission import Caller, check_acts_on
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import forbidden, not_found
+from remuda.cell.http.edge.paging import Paged, page_of
+from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.gitlab.jobs import describe_job
 from remuda.cell.http.gitlab.views import JobShape, MessageShape
 from remuda.cell.operations import retention
-from remuda.cell.values import Job, Page
+from remuda.cell.values import Job, Page, Project
 from remuda.cell.values.people import Level
 from remuda.model.job import FINAL
 
+_ROOT = "/api/v4/projects/{id}/jobs/{job_id}"
+routes = Routes()
 
-async def keep(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/artifacts/keep: keep the artifacts of a job for ever."""
-    job, project = await job_in_path(edge, request)
-    check_acts_on(caller_of(request), project, job)
+
+@routes.post(f"{_ROOT}/artifacts/keep", in_project(Level.DEVELOPER), status=200)
+async def keep(edge: Edge, caller: Caller, job: Job, project: Project) -> JobShape:
+    """Keep the artifacts of a job for ever."""
+    check_acts_on(caller, project, job)
     if not await edge.store.jobs.list_artifacts(job.id):
         raise not_found("Artifacts")
     await retention.keep_artifacts(edge.store, job.id)
-    return await _answer(edge, job, 200)
+    return await _show_again(edge, job)
 
 
-async def delete(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/jobs/:job_id/artifacts: delete the artifacts of a job."""
-    job, _ = await job_in_path(edge, request)
+@routes.delete(f"{_ROOT}/artifacts", in_project(Level.MAINTAINER))
+async def delete(edge: Edge, job: Job) -> None:
+    """Delete the artifacts of a job."""
     await retention.delete_artifacts(edge.store, edge.blobs, job.id)
-    return no_content()
 
 
-async def delete_all(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/artifacts: delete the artifacts of all finished jobs of the project."""
-    project = await project_in_path(edge, request)
+@routes.delete("/api/v4/projects/{id}/artifacts", in_project(Level.MAINTAINER), status=202)
+async def delete_all(edge: Edge, project: Project) -> MessageShape:
+    """Delete the artifacts of all finished jobs of the project."""
     page = Page(size=100, ascending=True, counted=False)
     while jobs := (await edge.store.jobs.list_jobs(page, project_id=project.id, with_retried=True))[0]:
         for job in jobs:
             if job.state in FINAL:
                 await retention.delete_artifacts(edge.store, edge.blobs, job.id)
         page = msgspec.structs.replace(page, after=jobs[-1].id)
-    return json_answer(MessageShape(message="202 Accepted"), 202)
+    return MessageShape(message="202 Accepted")
 
 
-async def erase(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/erase: delete the log and artifacts of a job."""
-    job, project = await job_in_path(edge, request)
-    caller = caller_of(request)
+@routes.post(f"{_ROOT}/erase", in_project(Level.DEVELOPER))
+async def erase(edge: Edge, caller: Caller, job: Job, project: Project) -> JobShape:
+    """Delete the log and artifacts of a job."""
     check_acts_on(caller, project, job)
     if (caller.level_in(project) or 0) < Level.MAINTAINER:
         pipeline = await edge.store.pipelines.load_pipeline(job.pipeline_id)
@@ -65,17 +65,16 @@ async def erase(edge: Edge, request: Request) -> Response:
         await retention.erase_job(edge.store, edge.traces, edge.blobs, job.id, now=edge.clock.now())
     except InvalidError:
         raise forbidden("Job is not erasable!") from None
-    return await _answer(edge, job, 201)
+    return await _show_again(edge, job)
 
 
-async def _answer(edge: Edge, job: Job, status: int) -> Response:
-    row = await edge.store.jobs.load_job(job.id) or job
-    return json_answer((await describe(edge, [row]))[0], status)
+async def _show_again(edge: Edge, job: Job) -> JobShape:
+    return await describe_job(edge, await edge.store.jobs.load_job(job.id) or job)
 
 
-async def files(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/artifacts/files: list the files in the archive."""
-    job = await any_job_in_path(edge, request)
+@routes.get("/api/remuda/v1/jobs/{job_id}/artifacts/files", of_job(Level.REPORTER))
+async def files(edge: Edge, request: Request, job: Job) -> Paged[Listed]:
+    """List the files in the archive."""
     archive = next(
         (artifact for artifact in await edge.store.jobs.list_artifacts(job.id) if artifact.type == "archive"), None
     )
@@ -90,22 +89,4 @@ async def files(edge: Edge, request: Request) -> Response:
         limit_entries=edge.settings.archive_limit_entries,
         run=edge.parsers.run,
     )
-    return page_answer(request, shown, total, page)
-
-
-_ROOT = "/api/v4/projects/{id}/jobs/{job_id}"
-
-ENDPOINTS = (
-    Endpoint("POST", f"{_ROOT}/artifacts/keep", keep, in_project(Level.DEVELOPER), gives=JobShape, status=200),
-    Endpoint("DELETE", f"{_ROOT}/artifacts", delete, in_project(Level.MAINTAINER)),
-    Endpoint(
-        "DELETE",
-        "/api/v4/projects/{id}/artifacts",
-        delete_all,
-        in_project(Level.MAINTAINER),
-        gives=MessageShape,
-        status=202,
-    ),
-    Endpoint("POST", f"{_ROOT}/erase", erase, in_project(Level.DEVELOPER), gives=JobShape),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}/artifacts/files", files, of_job(Level.REPORTER), gives=list[Listed]),
-)
+    return Paged(shown, total, page)

@@ -6,22 +6,27 @@
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, in_group, in_project
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
-from remuda.cell.http.edge.lookup import group_in_path, number_in_path, project_in_path
-from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import bad_parameter, not_found
+from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.pipelines.releases import parse_time
+from remuda.cell.values import Project
 from remuda.cell.values.audit_events import AuditEvent, AuditFilter
-from remuda.cell.values.people import Level
+from remuda.cell.values.people import Level, Namespace
 from remuda.lib.clock import rfc3339
 
 _TYPES = ("Project", "Group", "User", "Runner", "Instance")
 _MAX_DIGITS = 18
 _QUERY = KEYSET | {"created_after": str, "created_before": str, "action": str, "author_id": int}
+
+
+_ALL = _QUERY | {"entity_type": str, "entity_id": int}
+routes = Routes()
 
 
 class AuditEventShape(Shape, kw_only=True):
@@ -58,33 +63,38 @@ def event_view(event: AuditEvent) -> AuditEventShape:
     )
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /audit_events: list all audit events, newest first."""
+@routes.get("/api/v4/audit_events", ADMINISTRATOR, query=_ALL)
+@routes.get("/api/remuda/v1/audit_events", ADMINISTRATOR, query=_ALL)
+async def list_all(edge: Edge, request: Request) -> Paged[AuditEventShape]:
+    """List all audit events, newest first."""
     kind = request.query_params.get("entity_type", "")
     if kind and kind not in _TYPES:
         raise bad_parameter("entity_type does not have a valid value")
     return await _list(edge, request, kind, _number(request, "entity_id"))
 
 
-async def list_of_project(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/audit_events: list the audit events of a project, newest first."""
-    return await _list(edge, request, "Project", (await project_in_path(edge, request)).id)
+@routes.get("/api/v4/projects/{id}/audit_events", in_project(Level.MAINTAINER), query=_QUERY)
+async def list_of_project(edge: Edge, request: Request, project: Project) -> Paged[AuditEventShape]:
+    """List the audit events of a project, newest first."""
+    return await _list(edge, request, "Project", project.id)
 
 
-async def list_of_group(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/audit_events: list the audit events of a group, newest first."""
-    return await _list(edge, request, "Group", (await group_in_path(edge, request)).id)
+@routes.get("/api/v4/groups/{id}/audit_events", in_group(Level.OWNER), query=_QUERY)
+async def list_of_group(edge: Edge, request: Request, group: Namespace) -> Paged[AuditEventShape]:
+    """List the audit events of a group, newest first."""
+    return await _list(edge, request, "Group", group.id)
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /audit_events/:id: show one audit event."""
+@routes.get("/api/v4/audit_events/{event_id}", ADMINISTRATOR)
+async def show(edge: Edge, request: Request) -> AuditEventShape:
+    """Show one audit event."""
     event = await edge.store.settings.load_audit_event(number_in_path(request, "event_id"))
     if event is None:
         raise not_found("Audit event")
-    return json_answer(event_view(event))
+    return event_view(event)
 
 
-async def _list(edge: Edge, request: Request, entity_type: str, entity_id: int | None) -> Response:
+async def _list(edge: Edge, request: Request, entity_type: str, entity_id: int | None) -> Paged[AuditEventShape]:
     event_filter = AuditFilter(
         action=request.query_params.get("action", ""),
         author_id=_number(request, "author_id"),
@@ -95,7 +105,7 @@ async def _list(edge: Edge, request: Request, entity_type: str, entity_id: int |
     )
     page = page_by_id(request)
     events, total = await edge.store.settings.list_audit_events(page, event_filter)
-    return page_answer(request, [event_view(event) for event in events], total, page)
+    return Paged([event_view(event) for event in events], total, page)
 
 
 def _number(request: Request, name: str) -> int | None:
@@ -111,29 +121,3 @@ def _time(request: Request, name: str) -> float | None:
         return parse_time(text) if text else None
     except InvalidError:
         raise bad_parameter(f"{name} is invalid") from None
-
-
-_SHOWN = AuditEventShape
-_ALL = _QUERY | {"entity_type": str, "entity_id": int}
-
-ENDPOINTS = (
-    Endpoint("GET", "/api/v4/audit_events", list_all, ADMINISTRATOR, query=_ALL, gives=list[_SHOWN]),
-    Endpoint("GET", "/api/v4/audit_events/{event_id}", show, ADMINISTRATOR, gives=_SHOWN),
-    Endpoint("GET", "/api/remuda/v1/audit_events", list_all, ADMINISTRATOR, query=_ALL, gives=list[_SHOWN]),
-    Endpoint(
-        "GET",
-        "/api/v4/projects/{id}/audit_events",
-        list_of_project,
-        in_project(Level.MAINTAINER),
-        query=_QUERY,
-        gives=list[_SHOWN],
-    ),
-    Endpoint(
-        "GET",
-        "/api/v4/groups/{id}/audit_events",
-        list_of_group,
-        in_group(Level.OWNER),
-        query=_QUERY,
-        gives=list[_SHOWN],
-    ),
-)

@@ -6,22 +6,25 @@ Everybody may create a group at the top level; maintainers of a group may create
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER, in_group
-from remuda.cell.http.edge.admission import caller_of, check_level
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import bad_field, json_answer, not_found
-from remuda.cell.http.edge.lookup import group_in_path, number_in_path, number_or_text, text_in_path
-from remuda.cell.http.edge.paging import KEYSET, page_answer, page_of, slice_answer
+from remuda.cell.http.edge.admission import Caller, caller_of, check_level
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import bad_field, not_found
+from remuda.cell.http.edge.lookup import number_in_path, number_or_text, text_in_path
+from remuda.cell.http.edge.paging import KEYSET, Paged, page_of
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.projects import LISTED, check_texts, page_of_projects, remove_project
 from remuda.cell.http.gitlab.views import MessageShape, NamespaceShape, ProjectShape, time_text
 from remuda.cell.projects.namespaces import list_all_projects
 from remuda.cell.projects.paths import check_path
 from remuda.cell.values import Page
 from remuda.cell.values.people import Level, Namespace, NamespaceFilter, Organization, ProjectFilter, RunnerFilter
+
+_ROOT = "/api/v4/groups"
+_ONE = f"{_ROOT}/{{id}}"
+routes = Routes()
 
 
 class NewGroup(msgspec.Struct, kw_only=True):
@@ -119,16 +122,16 @@ def _organization_view(organization: Organization, url: str) -> OrganizationShap
     )
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /groups: create a group. The caller becomes its owner."""
-    params = await parameters(request, NewGroup, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(_ROOT, USER)
+async def create(edge: Edge, caller: Caller, params: NewGroup) -> GroupShape:
+    """Create a group. The caller becomes its owner."""
     check_texts(name=params.name, description=params.description, visibility=params.visibility)
-    user, parent = caller_of(request).user, None
+    user, parent = caller.user, None
     if params.parent_id is not None:
         parent = await edge.store.people.load_namespace(params.parent_id)
         if parent is None or not parent.is_group:
             raise not_found("Group")
-        check_level(caller_of(request).level_in_group(parent), Level.MAINTAINER, "Group")
+        check_level(caller.level_in_group(parent), Level.MAINTAINER, "Group")
     organization_id = user.organization_id if params.organization_id is None else params.organization_id
     if organization_id != user.organization_id and not user.is_admin:
         raise not_found("Organization")
@@ -148,28 +151,28 @@ async def create(edge: Edge, request: Request) -> Response:
         raise bad_field("path", "has already been taken") from None
     except InvalidError as error:
         raise bad_field("path", str(error)) from None
-    return json_answer(group_view(group, edge.settings.url), 201)
+    return group_view(group, edge.settings.url)
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id: show a group."""
-    return json_answer(group_view(await group_in_path(edge, request), edge.settings.url))
+@routes.get(_ONE, in_group(0))
+async def show(edge: Edge, group: Namespace) -> GroupShape:
+    """Show a group."""
+    return group_view(group, edge.settings.url)
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PUT /groups/:id: change a group."""
-    group = await group_in_path(edge, request)
-    params = await parameters(request, GroupChange, limit_bytes=edge.settings.body_limit_bytes)
+@routes.put(_ONE, in_group(Level.OWNER))
+async def update(edge: Edge, group: Namespace, params: GroupChange) -> GroupShape:
+    """Change a group."""
     check_texts(name=params.name, description=params.description, visibility=params.visibility)
     changes = {name: value for name, value in msgspec.structs.asdict(params).items() if value is not None}
     changed = msgspec.structs.replace(group, **changes)
     await edge.store.people.put_namespace(changed)
-    return json_answer(group_view(changed, edge.settings.url))
+    return group_view(changed, edge.settings.url)
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /groups/:id: delete a group with everything in it."""
-    group = await group_in_path(edge, request)
+@routes.delete(_ONE, in_group(Level.OWNER), status=202)
+async def remove(edge: Edge, group: Namespace) -> MessageShape:
+    """Delete a group with everything in it."""
     for project in await list_all_projects(edge.store, ProjectFilter(group_id=group.id)):
         await remove_project(edge, project)
     for namespace in [*await edge.projects.namespaces.inside(group), group]:
@@ -179,73 +182,76 @@ async def remove(edge: Edge, request: Request) -> Response:
             for runner in runners:
                 await edge.store.runners.remove_runner(runner.id)
         await edge.store.people.remove_namespace(namespace.id)
-    return json_answer(MessageShape(message="202 Accepted"), 202)
+    return MessageShape(message="202 Accepted")
 
 
-async def _groups(edge: Edge, request: Request, group_filter: NamespaceFilter) -> Response:
+async def _groups(edge: Edge, request: Request, group_filter: NamespaceFilter) -> Paged[GroupShape]:
     page = page_of(request)
     group_filter = msgspec.structs.replace(
         group_filter, is_group=True, search=request.query_params.get("search", ""), sight=caller_of(request).sight
     )
     groups, total = await edge.store.people.list_namespaces(page, group_filter)
-    return page_answer(request, [group_view(group, edge.settings.url) for group in groups], total, page)
+    return Paged([group_view(group, edge.settings.url) for group in groups], total, page)
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /groups: list the groups that the caller may see."""
+@routes.get(_ROOT, USER, query={"search": str, "top_level_only": bool})
+async def list_all(edge: Edge, request: Request) -> Paged[GroupShape]:
+    """List the groups that the caller may see."""
     top_level = request.query_params.get("top_level_only", "").lower() in ("true", "1")
     return await _groups(edge, request, NamespaceFilter(top_level=top_level))
 
 
-async def subgroups(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/subgroups: list the groups directly in a group."""
-    return await _groups(edge, request, NamespaceFilter(parent_id=(await group_in_path(edge, request)).id))
+@routes.get(f"{_ONE}/subgroups", in_group(0), query={"search": str})
+async def subgroups(edge: Edge, request: Request, group: Namespace) -> Paged[GroupShape]:
+    """List the groups directly in a group."""
+    return await _groups(edge, request, NamespaceFilter(parent_id=group.id))
 
 
-async def descendants(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/descendant_groups: list all groups below a group."""
-    return await _groups(edge, request, NamespaceFilter(inside=(await group_in_path(edge, request)).id))
+@routes.get(f"{_ONE}/descendant_groups", in_group(0), query={"search": str})
+async def descendants(edge: Edge, request: Request, group: Namespace) -> Paged[GroupShape]:
+    """List all groups below a group."""
+    return await _groups(edge, request, NamespaceFilter(inside=group.id))
 
 
-async def projects(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/projects: list the projects of a group."""
-    group = await group_in_path(edge, request)
+@routes.get(f"{_ONE}/projects", in_group(0), query={"include_subgroups": bool} | LISTED | KEYSET)
+async def projects(edge: Edge, request: Request, group: Namespace) -> Paged[ProjectShape]:
+    """List the projects of a group."""
     is_deep = request.query_params.get("include_subgroups", "").lower() in ("true", "1")
     project_filter = ProjectFilter(group_id=group.id) if is_deep else ProjectFilter(namespace_id=group.id)
     return await page_of_projects(edge, request, project_filter)
 
 
-async def list_namespaces(edge: Edge, request: Request) -> Response:
-    """GET /namespaces: list groups, and the caller's own namespace."""
-    page = page_of(request)
-    namespace_filter = NamespaceFilter(search=request.query_params.get("search", ""), sight=caller_of(request).sight)
+@routes.get("/api/v4/namespaces", USER, query={"search": str})
+async def list_namespaces(edge: Edge, request: Request, caller: Caller, page: Page) -> Paged[NamespaceShape]:
+    """List groups, and the caller's own namespace."""
+    namespace_filter = NamespaceFilter(search=request.query_params.get("search", ""), sight=caller.sight)
     namespaces, total = await edge.store.people.list_namespaces(page, namespace_filter)
-    return page_answer(
-        request, [_namespace_view(namespace, edge.settings.url) for namespace in namespaces], total, page
-    )
+    return Paged([_namespace_view(namespace, edge.settings.url) for namespace in namespaces], total, page)
 
 
-async def show_namespace(edge: Edge, request: Request) -> Response:
-    """GET /namespaces/:id: show a namespace."""
+@routes.get("/api/v4/namespaces/{id}", USER)
+async def show_namespace(edge: Edge, request: Request, caller: Caller) -> NamespaceShape:
+    """Show a namespace."""
     number, text = number_or_text(request)
     namespace = await (
         edge.store.people.find_namespace(text) if number is None else edge.store.people.load_namespace(number)
     )
-    if namespace is None or caller_of(request).level_in_group(namespace) is None:
+    if namespace is None or caller.level_in_group(namespace) is None:
         raise not_found("Namespace")
-    return json_answer(_namespace_view(namespace, edge.settings.url))
+    return _namespace_view(namespace, edge.settings.url)
 
 
-async def namespace_exists(edge: Edge, request: Request) -> Response:
-    """GET /namespaces/:id/exists: check whether a path is taken by a namespace that the caller may see."""
+@routes.get("/api/v4/namespaces/{id}/exists", USER)
+async def namespace_exists(edge: Edge, request: Request, caller: Caller) -> ExistsShape:
+    """Check whether a path is taken by a namespace that the caller may see."""
     namespace = await edge.store.people.find_namespace(text_in_path(request, "id"))
-    is_visible = namespace is not None and caller_of(request).level_in_group(namespace) is not None
-    return json_answer(ExistsShape(exists=is_visible))
+    is_visible = namespace is not None and caller.level_in_group(namespace) is not None
+    return ExistsShape(exists=is_visible)
 
 
-async def create_organization(edge: Edge, request: Request) -> Response:
-    """POST /organizations: create an organization."""
-    params = await parameters(request, NewOrganization, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post("/api/v4/organizations", ADMINISTRATOR)
+async def create_organization(edge: Edge, params: NewOrganization) -> OrganizationShape:
+    """Create an organization."""
     check_texts(name=params.name, description=params.description, visibility=None)
     try:
         if "/" in params.path:
@@ -259,61 +265,25 @@ async def create_organization(edge: Edge, request: Request) -> Response:
         raise bad_field("path", "has already been taken") from None
     except InvalidError as error:
         raise bad_field("path", str(error)) from None
-    return json_answer(_organization_view(added, edge.settings.url), 201)
+    return _organization_view(added, edge.settings.url)
 
 
-async def list_organizations(edge: Edge, request: Request) -> Response:
-    """GET /organizations: list the caller's organization; for administrators all."""
-    user = caller_of(request).user
-    views = [
+@routes.get("/api/v4/organizations", USER)
+async def list_organizations(edge: Edge, caller: Caller) -> list[OrganizationShape]:
+    """List the caller's organization; for administrators all."""
+    user = caller.user
+    return [
         _organization_view(organization, edge.settings.url)
         for organization in await edge.store.people.list_organizations()
         if user.is_admin or organization.id == user.organization_id
     ]
-    return slice_answer(request, views)
 
 
-async def show_organization(edge: Edge, request: Request) -> Response:
-    """GET /organizations/:id: show an organization."""
-    user, number = caller_of(request).user, number_in_path(request, "id")
+@routes.get("/api/v4/organizations/{id}", USER)
+async def show_organization(edge: Edge, request: Request, caller: Caller) -> OrganizationShape:
+    """Show an organization."""
+    user, number = caller.user, number_in_path(request, "id")
     organization = await edge.store.people.load_organization(number)
     if organization is None or not (user.is_admin or user.organization_id == number):
         raise not_found("Organization")
-    return json_answer(_organization_view(organization, edge.settings.url))
-
-
-_ROOT = "/api/v4/groups"
-_ONE = f"{_ROOT}/{{id}}"
-
-ENDPOINTS = (
-    Endpoint("POST", _ROOT, create, USER, takes=NewGroup, gives=GroupShape),
-    Endpoint("GET", _ROOT, list_all, USER, query={"search": str, "top_level_only": bool}, gives=list[GroupShape]),
-    Endpoint("GET", _ONE, show, in_group(0), gives=GroupShape),
-    Endpoint("PUT", _ONE, update, in_group(Level.OWNER), takes=GroupChange, gives=GroupShape),
-    Endpoint("DELETE", _ONE, remove, in_group(Level.OWNER), gives=MessageShape, status=202),
-    Endpoint("GET", f"{_ONE}/subgroups", subgroups, in_group(0), query={"search": str}, gives=list[GroupShape]),
-    Endpoint(
-        "GET", f"{_ONE}/descendant_groups", descendants, in_group(0), query={"search": str}, gives=list[GroupShape]
-    ),
-    Endpoint(
-        "GET",
-        f"{_ONE}/projects",
-        projects,
-        in_group(0),
-        query={"include_subgroups": bool} | LISTED | KEYSET,
-        gives=list[ProjectShape],
-    ),
-    Endpoint("GET", "/api/v4/namespaces", list_namespaces, USER, query={"search": str}, gives=list[NamespaceShape]),
-    Endpoint("GET", "/api/v4/namespaces/{id}", show_namespace, USER, gives=NamespaceShape),
-    Endpoint("GET", "/api/v4/namespaces/{id}/exists", namespace_exists, USER, gives=ExistsShape),
-    Endpoint(
-        "POST",
-        "/api/v4/organizations",
-        create_organization,
-        ADMINISTRATOR,
-        takes=NewOrganization,
-        gives=OrganizationShape,
-    ),
-    Endpoint("GET", "/api/v4/organizations", list_organizations, USER, gives=list[OrganizationShape]),
-    Endpoint("GET", "/api/v4/organizations/{id}", show_organization, USER, gives=OrganizationShape),
-)
+    return _organization_view(organization, edge.settings.url)

@@ -5,27 +5,31 @@ what the list allows.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.core.access.job_token_scope import MAX_ENTRIES
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.admission import caller_of, require_visible
+from remuda.cell.http.edge.admission import Caller, require_visible
 from remuda.cell.http.edge.auditing import add_audit_details
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import ApiError, json_answer, no_content, not_found
-from remuda.cell.http.edge.lookup import number_in_path, project_in_path
-from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import ApiError, not_found
+from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.groups import GroupShape, group_view
 from remuda.cell.http.gitlab.projects import describe_project
 from remuda.cell.http.gitlab.views import ProjectShape
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
 from remuda.model.job import ProjectId
+
+_ROOT = "/api/v4/projects/{id}/job_token_scope"
+_PROJECTS, _GROUPS = f"{_ROOT}/allowlist", f"{_ROOT}/groups_allowlist"
+_ACCESS = in_project(Level.MAINTAINER)
+routes = Routes()
 
 
 class ScopeChange(msgspec.Struct, kw_only=True):
@@ -55,102 +59,83 @@ class GroupEntryShape(Shape, kw_only=True):
     target_group_id: int
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/job_token_scope: show whether the allow list is enabled."""
-    project = await project_in_path(edge, request)
-    return json_answer(ScopeShape(inbound_enabled=project.job_token_scope_enabled))
+@routes.get(_ROOT, _ACCESS)
+async def show(edge: Edge, project: Project) -> ScopeShape:
+    """Show whether the allow list is enabled."""
+    return ScopeShape(inbound_enabled=project.job_token_scope_enabled)
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PATCH /projects/:id/job_token_scope: enable the allow list, or disable it to admit all jobs."""
-    params = await parameters(request, ScopeChange, limit_bytes=edge.settings.body_limit_bytes)
-    await _change(edge, request, lambda row: replace(row, job_token_scope_enabled=params.enabled))
+@routes.patch(_ROOT, _ACCESS)
+async def update(edge: Edge, request: Request, project: Project, params: ScopeChange) -> None:
+    """Enable the allow list, or disable it to admit all jobs."""
+    await _change(edge, project, "job_token_scope_enabled", lambda _: params.enabled)
     add_audit_details(request, enabled=params.enabled)
-    return no_content()
 
 
-async def list_projects(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/job_token_scope/allowlist: list the allowed projects, itself first."""
-    project = await project_in_path(edge, request)
+@routes.get(_PROJECTS, _ACCESS)
+async def list_projects(edge: Edge, project: Project) -> list[ProjectShape]:
+    """List the allowed projects, itself first."""
     projects = [
         project,
         *[await edge.store.projects.load_project(ProjectId(number)) for number in project.job_token_projects],
     ]
-    views: list[ProjectShape] = [
-        describe_project(edge, other) for other in projects if other is not None and other.removed_at is None
-    ]
-    return slice_answer(request, views)
+    return [describe_project(edge, other) for other in projects if other is not None and other.removed_at is None]
 
 
-async def add_project(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/job_token_scope/allowlist: add a project."""
-    project = await project_in_path(edge, request)
-    params = await parameters(request, NewProjectEntry, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(_PROJECTS, _ACCESS)
+async def add_project(edge: Edge, caller: Caller, project: Project, params: NewProjectEntry) -> ProjectEntryShape:
+    """Add a project to the allow list."""
     target = await edge.store.projects.load_project(ProjectId(params.target_project_id))
     if target is None or target.removed_at is not None or target.organization_id != project.organization_id:
         raise not_found("Target project")
-    require_visible(caller_of(request).level_in(target), "Target project")
+    require_visible(caller.level_in(target), "Target project")
     if target.id == project.id:
         raise _bad_request("The project itself is always in its list")
-
-    def change(row: Project) -> Project:
-        return replace(row, job_token_projects=_add_entry(row.job_token_projects, target.id, "Target project"))
-
-    await _change(edge, request, change)
-    return json_answer(ProjectEntryShape(source_project_id=project.id, target_project_id=target.id), 201)
+    await _change(edge, project, "job_token_projects", lambda entries: _add_entry(entries, target.id, "Target project"))
+    return ProjectEntryShape(source_project_id=project.id, target_project_id=target.id)
 
 
-async def remove_project(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/job_token_scope/allowlist/:target_project_id: remove a project."""
-    project, number = await project_in_path(edge, request), number_in_path(request, "target_project_id")
+@routes.delete(f"{_PROJECTS}/{{target_project_id}}", _ACCESS)
+async def remove_project(edge: Edge, request: Request, project: Project) -> None:
+    """Remove a project from the allow list."""
+    number = number_in_path(request, "target_project_id")
     if number == project.id:
         raise _bad_request("The project itself is always in its list")
-
-    def change(row: Project) -> Project:
-        return replace(row, job_token_projects=_remove_entry(row.job_token_projects, number, "Target project"))
-
-    await _change(edge, request, change)
-    return no_content()
+    await _change(edge, project, "job_token_projects", lambda entries: _remove_entry(entries, number, "Target project"))
 
 
-async def list_groups(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/job_token_scope/groups_allowlist: list the allowed groups."""
-    project = await project_in_path(edge, request)
+@routes.get(_GROUPS, _ACCESS)
+async def list_groups(edge: Edge, project: Project) -> list[GroupShape]:
+    """List the allowed groups."""
     groups = [await edge.store.people.load_namespace(number) for number in project.job_token_groups]
-    views: list[GroupShape] = [group_view(group, edge.settings.url) for group in groups if group is not None]
-    return slice_answer(request, views)
+    return [group_view(group, edge.settings.url) for group in groups if group is not None]
 
 
-async def add_group(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/job_token_scope/groups_allowlist: add a group with all its projects."""
-    project = await project_in_path(edge, request)
-    params = await parameters(request, NewGroupEntry, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(_GROUPS, _ACCESS)
+async def add_group(edge: Edge, caller: Caller, project: Project, params: NewGroupEntry) -> GroupEntryShape:
+    """Add a group with all its projects to the allow list."""
     group = await edge.store.people.load_namespace(params.target_group_id)
     if group is None or not group.is_group or group.organization_id != project.organization_id:
         raise not_found("Target group")
-    require_visible(caller_of(request).level_in_group(group), "Target group")
-
-    def change(row: Project) -> Project:
-        return replace(row, job_token_groups=_add_entry(row.job_token_groups, group.id, "Target group"))
-
-    await _change(edge, request, change)
-    return json_answer(GroupEntryShape(source_project_id=project.id, target_group_id=group.id), 201)
+    require_visible(caller.level_in_group(group), "Target group")
+    await _change(edge, project, "job_token_groups", lambda entries: _add_entry(entries, group.id, "Target group"))
+    return GroupEntryShape(source_project_id=project.id, target_group_id=group.id)
 
 
-async def remove_group(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/job_token_scope/groups_allowlist/:target_group_id: remove a group."""
+@routes.delete(f"{_GROUPS}/{{target_group_id}}", _ACCESS)
+async def remove_group(edge: Edge, request: Request, project: Project) -> None:
+    """Remove a group from the allow list."""
     number = number_in_path(request, "target_group_id")
+    await _change(edge, project, "job_token_groups", lambda entries: _remove_entry(entries, number, "Target group"))
+
+
+async def _change(edge: Edge, project: Project, field: str, decide: Callable[[Any], Any]) -> None:
+    """Replace one field of the stored project by what `decide` makes of it."""
 
     def change(row: Project) -> Project:
-        return replace(row, job_token_groups=_remove_entry(row.job_token_groups, number, "Target group"))
+        return replace(row, **{field: decide(getattr(row, field))})
 
-    await _change(edge, request, change)
-    return no_content()
-
-
-async def _change(edge: Edge, request: Request, decide: Callable[[Project], Project]) -> None:
-    project = await project_in_path(edge, request)
-    if await edge.store.projects.change_project(project.id, decide) is None:
+    if await edge.store.projects.change_project(project.id, change) is None:
         raise not_found("Project")
 
 
@@ -170,19 +155,3 @@ def _remove_entry(entries: tuple[int, ...], number: int, what: str) -> tuple[int
 
 def _bad_request(reason: str) -> ApiError:
     return ApiError(400, {"message": reason})
-
-
-_ROOT = "/api/v4/projects/{id}/job_token_scope"
-_PROJECTS, _GROUPS = f"{_ROOT}/allowlist", f"{_ROOT}/groups_allowlist"
-_ACCESS = in_project(Level.MAINTAINER)
-
-ENDPOINTS = (
-    Endpoint("GET", _ROOT, show, _ACCESS, gives=ScopeShape),
-    Endpoint("PATCH", _ROOT, update, _ACCESS, takes=ScopeChange),
-    Endpoint("GET", _PROJECTS, list_projects, _ACCESS, gives=list[ProjectShape]),
-    Endpoint("POST", _PROJECTS, add_project, _ACCESS, takes=NewProjectEntry, gives=ProjectEntryShape),
-    Endpoint("DELETE", f"{_PROJECTS}/{{target_project_id}}", remove_project, _ACCESS),
-    Endpoint("GET", _GROUPS, list_groups, _ACCESS, gives=list[GroupShape]),
-    Endpoint("POST", _GROUPS, add_group, _ACCESS, takes=NewGroupEntry, gives=GroupEntryShape),
-    Endpoint("DELETE", f"{_GROUPS}/{{target_group_id}}", remove_group, _ACCESS),
-)

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.core.jobs import job_times
 from remuda.cell.dispatch.step_results import read_results
@@ -19,11 +18,10 @@ from remuda.cell.git.port import Commit
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, USER, in_project, of_job
 from remuda.cell.http.edge.admission import Caller, caller_of, check_acts_on
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, json_answer
-from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path, pipeline_in_path, project_in_path
-from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, page_of
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden
+from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id, page_of
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.variables import GivenVariable, read_given
 from remuda.cell.http.gitlab.views import (
     JobShape,
@@ -47,6 +45,11 @@ LOG_BYTES = 1024 * 1024
 """How much of a log's beginning, and of its end, is searched for sections."""
 
 _STATES = frozenset(state.value for state in JobState)
+
+
+_ROOT = "/api/v4/projects/{id}"
+SCOPE = {"scope": str, "scope[]": list[str], "state": str}
+routes = Routes()
 
 
 class Play(msgspec.Struct, kw_only=True):
@@ -103,8 +106,8 @@ async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None
     return views
 
 
-async def _answer(edge: Edge, job: Job, status: int = 200) -> Response:
-    return json_answer((await describe(edge, [job]))[0], status)
+async def describe_job(edge: Edge, job: Job) -> JobShape:
+    return (await describe(edge, [job]))[0]
 
 
 def scope_of(request: Request) -> list[str]:
@@ -126,7 +129,7 @@ async def _page(
     pipeline: Pipeline | None = None,
     is_trigger: bool | None = None,
     project_ids: list[ProjectId] | None = None,
-) -> Response:
+) -> Paged[JobShape]:
     page: Page = page_by_id(request) if pipeline is None else page_of(request)
     jobs, total = await edge.store.jobs.list_jobs(
         page,
@@ -138,7 +141,7 @@ async def _page(
         is_trigger=is_trigger,
         project_ids=project_ids,
     )
-    return page_answer(request, await describe(edge, jobs, caller_of(request)), total, page)
+    return Paged(await describe(edge, jobs, caller_of(request)), total, page)
 
 
 async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSummaryShape | None:
@@ -151,35 +154,41 @@ async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSu
     return pipeline_summary(pipeline, project, edge.settings.url) if pipeline and project else None
 
 
-async def list_of_project(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs: list the jobs of a project."""
-    return await _page(edge, request, project=await project_in_path(edge, request), is_trigger=False)
+@routes.get(f"{_ROOT}/jobs", in_project(Level.REPORTER), query=SCOPE | KEYSET)
+async def list_of_project(edge: Edge, request: Request, project: Project) -> Paged[JobShape]:
+    """List the jobs of a project."""
+    return await _page(edge, request, project=project, is_trigger=False)
 
 
-async def list_of_pipeline(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/jobs: list the jobs of a pipeline."""
-    pipeline, project = await pipeline_in_path(edge, request)
+@routes.get(
+    f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", in_project(Level.REPORTER), query=SCOPE | {"include_retried": bool}
+)
+async def list_of_pipeline(edge: Edge, request: Request, pipeline: Pipeline, project: Project) -> Paged[JobShape]:
+    """List the jobs of a pipeline."""
     return await _page(edge, request, project=project, pipeline=pipeline, is_trigger=False)
 
 
-async def list_bridges(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/bridges: list the trigger jobs of a pipeline."""
-    pipeline, project = await pipeline_in_path(edge, request)
+@routes.get(
+    f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", in_project(Level.REPORTER), query=SCOPE | {"include_retried": bool}
+)
+async def list_bridges(edge: Edge, request: Request, pipeline: Pipeline, project: Project) -> Paged[JobShape]:
+    """List the trigger jobs of a pipeline."""
     return await _page(edge, request, project=project, pipeline=pipeline, is_trigger=True)
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs: list the jobs of the caller's projects; for administrators all."""
-    projects = await _own_projects(edge, caller_of(request))
+@routes.get("/api/remuda/v1/jobs", USER, query=SCOPE | {"held": bool})
+async def list_all(edge: Edge, request: Request, caller: Caller) -> Paged[JobShape]:
+    """List the jobs of the caller's projects; for administrators all."""
+    projects = await _own_projects(edge, caller)
     if request.query_params.get("held", "").lower() not in ("true", "1"):
         return await _page(edge, request, project_ids=projects)
     page = page_of(request)
     held = await edge.store.jobs.load_jobs({JobId(hold.job_id) for hold in edge.shells.holds()})
     own = [job for job in reversed(held) if projects is None or job.project_id in projects]
-    shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller_of(request))
+    shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller)
     for view in shown:
         view.held_until = _hold_end(edge, JobId(view.id))
-    return page_answer(request, shown, len(own), page)
+    return Paged(shown, len(own), page)
 
 
 async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
@@ -190,20 +199,22 @@ async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
     return [project.id for project in projects if (caller.level_in(project) or 0) >= Level.REPORTER]
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/:job_id: show a job."""
-    job, _ = await job_in_path(edge, request)
-    return json_answer((await describe(edge, [job], caller_of(request)))[0])
+@routes.get(f"{_ROOT}/jobs/{{job_id}}", in_project(Level.REPORTER))
+async def show(edge: Edge, caller: Caller, job: Job) -> JobShape:
+    """Show a job."""
+    return (await describe(edge, [job], caller))[0]
 
 
-async def show_own(edge: Edge, request: Request) -> Response:
-    """GET /job: show the job whose token is used."""
-    return await _answer(edge, await auth.job_of(edge, auth.job_token_in(request)))
+@routes.get("/api/v4/job", JOB, query={"token": str})
+async def show_own(edge: Edge, request: Request) -> JobShape:
+    """Show the job whose token is used."""
+    return await describe_job(edge, await auth.job_of(edge, auth.job_token_in(request)))
 
 
-async def show_with_times(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id: show a job, and where its time went."""
-    return json_answer(await with_times(edge, await any_job_in_path(edge, request), caller_of(request)))
+@routes.get("/api/remuda/v1/jobs/{job_id}", of_job(Level.REPORTER))
+async def show_with_times(edge: Edge, caller: Caller, job: Job) -> TimedJobShape:
+    """Show a job, and where its time went."""
+    return await with_times(edge, job, caller)
 
 
 async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
@@ -276,96 +287,43 @@ class CancelJob(msgspec.Struct, kw_only=True):
     """Do not wait for the runner to stop the job; only maintainers may."""
 
 
-async def cancel(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/cancel: cancel a job."""
-    job, project = await job_in_path(edge, request)
-    check_acts_on(caller_of(request), project, job)
-    params = await parameters(request, CancelJob, limit_bytes=edge.settings.body_limit_bytes)
-    if params.force and (caller_of(request).level_in(project) or 0) < Level.MAINTAINER:
+@routes.post(f"{_ROOT}/jobs/{{job_id}}/cancel", in_project(Level.DEVELOPER))
+async def cancel(edge: Edge, caller: Caller, job: Job, project: Project, params: CancelJob) -> JobShape:
+    """Cancel a job."""
+    check_acts_on(caller, project, job)
+    if params.force and (caller.level_in(project) or 0) < Level.MAINTAINER:
         raise forbidden("only maintainers of the project may force a cancel")
-    return await _answer(edge, await edge.dispatch.user_commands.cancel_job(job.id, force=bool(params.force)), 201)
+    return await describe_job(edge, await edge.dispatch.user_commands.cancel_job(job.id, force=bool(params.force)))
 
 
-async def retry(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/retry: retry a job. Returns the new job."""
-    job, project = await job_in_path(edge, request)
+@routes.post(f"{_ROOT}/jobs/{{job_id}}/retry", in_project(Level.DEVELOPER))
+async def retry(edge: Edge, caller: Caller, job: Job, project: Project) -> JobShape:
+    """Retry a job. Returns the new job."""
     if job.retried:
         raise forbidden("Job is not retryable")
-    check_acts_on(caller_of(request), project, job)
+    check_acts_on(caller, project, job)
     try:
-        return await _answer(edge, await edge.dispatch.user_commands.retry_job(job.id), 201)
+        return await describe_job(edge, await edge.dispatch.user_commands.retry_job(job.id))
     except InvalidError:
         raise forbidden("Job is not retryable") from None
 
 
-async def play(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/play: start a manual or delayed job."""
-    job, project = await job_in_path(edge, request)
-    check_acts_on(caller_of(request), project, job)
-    params = await parameters(request, Play, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(f"{_ROOT}/jobs/{{job_id}}/play", in_project(Level.DEVELOPER), status=200)
+async def play(edge: Edge, caller: Caller, job: Job, project: Project, params: Play) -> JobShape:
+    """Start a manual or delayed job."""
+    check_acts_on(caller, project, job)
     variables, _ = read_given(params.job_variables_attributes)
     try:
-        return await _answer(edge, await edge.dispatch.user_commands.play_job(job.id, variables))
+        return await describe_job(edge, await edge.dispatch.user_commands.play_job(job.id, variables))
     except InvalidError:
         raise bad_request("Unplayable Job") from None
 
 
-async def unschedule(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/jobs/:job_id/unschedule: make a delayed job a manual one."""
-    job, project = await job_in_path(edge, request)
-    check_acts_on(caller_of(request), project, job)
+@routes.post(f"{_ROOT}/jobs/{{job_id}}/unschedule", in_project(Level.DEVELOPER), status=200)
+async def unschedule(edge: Edge, caller: Caller, job: Job, project: Project) -> JobShape:
+    """Make a delayed job a manual one."""
+    check_acts_on(caller, project, job)
     try:
-        return await _answer(edge, await edge.dispatch.user_commands.unschedule_job(job.id))
+        return await describe_job(edge, await edge.dispatch.user_commands.unschedule_job(job.id))
     except InvalidError:
         raise bad_request("Job is not scheduled") from None
-
-
-_ROOT = "/api/v4/projects/{id}"
-SCOPE = {"scope": str, "scope[]": list[str], "state": str}
-
-ENDPOINTS = (
-    Endpoint(
-        "GET", f"{_ROOT}/jobs", list_of_project, in_project(Level.REPORTER), query=SCOPE | KEYSET, gives=list[JobShape]
-    ),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/pipelines/{{pipeline_id}}/jobs",
-        list_of_pipeline,
-        in_project(Level.REPORTER),
-        query=SCOPE | {"include_retried": bool},
-        gives=list[JobShape],
-    ),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/pipelines/{{pipeline_id}}/bridges",
-        list_bridges,
-        in_project(Level.REPORTER),
-        query=SCOPE | {"include_retried": bool},
-        gives=list[JobShape],
-    ),
-    Endpoint("GET", f"{_ROOT}/jobs/{{job_id}}", show, in_project(Level.REPORTER), gives=JobShape),
-    Endpoint(
-        "POST", f"{_ROOT}/jobs/{{job_id}}/cancel", cancel, in_project(Level.DEVELOPER), takes=CancelJob, gives=JobShape
-    ),
-    Endpoint("POST", f"{_ROOT}/jobs/{{job_id}}/retry", retry, in_project(Level.DEVELOPER), gives=JobShape),
-    Endpoint(
-        "POST",
-        f"{_ROOT}/jobs/{{job_id}}/play",
-        play,
-        in_project(Level.DEVELOPER),
-        takes=Play,
-        gives=JobShape,
-        status=200,
-    ),
-    Endpoint(
-        "POST",
-        f"{_ROOT}/jobs/{{job_id}}/unschedule",
-        unschedule,
-        in_project(Level.DEVELOPER),
-        gives=JobShape,
-        status=200,
-    ),
-    Endpoint("GET", "/api/v4/job", show_own, JOB, query={"token": str}, gives=JobShape),
-    Endpoint("GET", "/api/remuda/v1/jobs", list_all, USER, query=SCOPE | {"held": bool}, gives=list[JobShape]),
-    Endpoint("GET", "/api/remuda/v1/jobs/{job_id}", show_with_times, of_job(Level.REPORTER), gives=TimedJobShape),
-)

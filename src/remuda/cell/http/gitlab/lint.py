@@ -12,15 +12,14 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import json_answer, not_found
-from remuda.cell.http.edge.lookup import project_in_path
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import not_found
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.pipeline_create import FILE_LIMIT_BYTES, mistake_view
 from remuda.cell.http.gitlab.views import View
 from remuda.cell.pipelines.lint import Included, Linted, lint
@@ -30,6 +29,8 @@ from remuda.cell.values.people import Level
 from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.pipeline import Facts, JobSpec, MemorySources
 from remuda.pipeline.facts import NO_SHA
+
+routes = Routes()
 
 
 class Content(msgspec.Struct, kw_only=True):
@@ -60,18 +61,17 @@ class LintShape(Shape, kw_only=True):
     jobs: list[dict[str, Any]] | UnsetType = UNSET
 
 
-async def lint_content(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/ci/lint: check the pipeline file in the request."""
-    project = await project_in_path(edge, request)
+@routes.post("/api/v4/projects/{id}/ci/lint", in_project(Level.DEVELOPER), takes=Content, status=200)
+async def lint_content(edge: Edge, request: Request, project: Project) -> LintShape:
+    """Check the pipeline file in the request."""
     params = await parameters(request, Content, limit_bytes=FILE_LIMIT_BYTES)
     pipeline_request = await _request_for(edge, request, project, params)
     return await _answer(edge, msgspec.structs.replace(pipeline_request, text=params.content), params)
 
 
-async def lint_stored(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/ci/lint: check the pipeline file of a commit."""
-    project = await project_in_path(edge, request)
-    params = await parameters(request, Stored, limit_bytes=edge.settings.body_limit_bytes)
+@routes.get("/api/v4/projects/{id}/ci/lint", in_project(Level.REPORTER))
+async def lint_stored(edge: Edge, request: Request, project: Project, params: Stored) -> LintShape:
+    """Check the pipeline file of a commit."""
     pipeline_request = await _request_for(edge, request, project, params)
     if content_ref := params.content_ref or params.sha:
         sha = await edge.projects.repos.resolve(project.repo_path, content_ref)
@@ -91,16 +91,16 @@ async def _request_for(edge: Edge, request: Request, project: Project, params: C
     return PipelineRequest(project=project, source="push", ref=ref, sha=sha, user_id=caller_of(request).user.id)
 
 
-async def _answer(edge: Edge, pipeline_request: PipelineRequest, params: Content | Stored) -> Response:
+async def _answer(edge: Edge, pipeline_request: PipelineRequest, params: Content | Stored) -> LintShape:
     try:
         linted = await _lint(edge, pipeline_request)
     except InvalidError as error:
-        return json_answer(LintShape(valid=False, errors=[str(error)]))
+        return LintShape(valid=False, errors=[str(error)])
     view = _view(linted, is_dry_run=params.dry_run)
     view.includes = [_include_view(edge, included, pipeline_request) for included in linted.included]
     if params.include_jobs:
         view.jobs = [_job_view(spec) for spec in linted.compiled.jobs] if linted.compiled else []
-    return json_answer(view)
+    return view
 
 
 async def _lint(edge: Edge, pipeline_request: PipelineRequest) -> Linted:
@@ -163,19 +163,3 @@ def _job_view(spec: JobSpec) -> View:
         "only": None,
         "except": None,
     }
-
-
-ENDPOINTS = (
-    Endpoint(
-        "POST",
-        "/api/v4/projects/{id}/ci/lint",
-        lint_content,
-        in_project(Level.DEVELOPER),
-        takes=Content,
-        gives=LintShape,
-        status=200,
-    ),
-    Endpoint(
-        "GET", "/api/v4/projects/{id}/ci/lint", lint_stored, in_project(Level.REPORTER), takes=Stored, gives=LintShape
-    ),
-)

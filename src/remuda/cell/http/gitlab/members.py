@@ -6,26 +6,27 @@ Members belong to the same organization.
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import asdict, replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.core.access.rights import active_members
 from remuda.cell.http.edge.access import in_group, in_project
-from remuda.cell.http.edge.admission import caller_of
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import ApiError, bad_parameter, forbidden, json_answer, no_content, not_found
+from remuda.cell.http.edge.admission import Caller, caller_of
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import ApiError, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.lookup import group_in_path, number_in_path, project_in_path
-from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import UserShape, user_view
 from remuda.cell.values.people import Level, Member, User
 from remuda.lib.clock import rfc3339
 from remuda.model.runner import Pool
 
 _LEVELS = frozenset(int(level) for level in Level)
+_OF_GROUP, _OF_PROJECT = "/api/v4/groups/{id}/members", "/api/v4/projects/{id}/members"
+routes = Routes()
 
 
 class NewMember(msgspec.Struct, kw_only=True):
@@ -107,15 +108,18 @@ async def _members(edge: Edge, owner: Pool) -> list[Member]:
     return active_members(await edge.store.people.list_members(owner), edge.clock.wall())
 
 
-async def list_direct(edge: Edge, request: Request) -> Response:
-    """GET .../members: list the direct members."""
-    place = await _place(edge, request)
-    return slice_answer(request, await _views(edge, await _members(edge, place.owner)))
+@routes.get(_OF_GROUP, in_group(Level.GUEST))
+@routes.get(_OF_PROJECT, in_project(Level.GUEST))
+async def list_direct(edge: Edge, place: Annotated[_Place, _place]) -> list[MemberShape]:
+    """List the direct members."""
+    return await _views(edge, await _members(edge, place.owner))
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET .../members/all: list all members, inherited ones too, each with the highest level."""
-    return slice_answer(request, await _views(edge, (await _all(edge, await _place(edge, request))).values()))
+@routes.get(f"{_OF_GROUP}/all", in_group(Level.GUEST))
+@routes.get(f"{_OF_PROJECT}/all", in_project(Level.GUEST))
+async def list_all(edge: Edge, place: Annotated[_Place, _place]) -> list[MemberShape]:
+    """List all members, inherited ones too, each with the highest level."""
+    return await _views(edge, (await _all(edge, place)).values())
 
 
 async def _all(edge: Edge, place: _Place) -> dict[int, Member]:
@@ -127,27 +131,30 @@ async def _all(edge: Edge, place: _Place) -> dict[int, Member]:
     return members
 
 
-async def list_users(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/users: list the users who are members, directly or by a group."""
-    users = [await edge.store.people.load_user(number) for number in await _all(edge, await _place(edge, request))]
+@routes.get("/api/v4/projects/{id}/users", in_project(Level.GUEST), query={"search": str})
+async def list_users(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> list[UserShape]:
+    """List the users who are members, directly or by a group."""
+    users = [await edge.store.people.load_user(number) for number in await _all(edge, place)]
     search = request.query_params.get("search", "").casefold()
     url = edge.settings.url
-    views = [user_view(url, user) for user in users if user and search in f"{user.username}\n{user.name}".casefold()]
-    return slice_answer(request, views)
+    return [user_view(url, user) for user in users if user and search in f"{user.username}\n{user.name}".casefold()]
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET .../members/:user_id: show a direct member."""
-    member = await _direct(edge, request, await _place(edge, request))
-    return json_answer((await _views(edge, [member]))[0])
+@routes.get(f"{_OF_GROUP}/{{user_id}}", in_group(Level.GUEST))
+@routes.get(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.GUEST))
+async def show(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> MemberShape:
+    """Show a direct member."""
+    return (await _views(edge, [await _direct(edge, request, place)]))[0]
 
 
-async def show_any(edge: Edge, request: Request) -> Response:
-    """GET .../members/all/:user_id: show a member, direct or inherited."""
-    member = (await _all(edge, await _place(edge, request))).get(number_in_path(request, "user_id"))
+@routes.get(f"{_OF_GROUP}/all/{{user_id}}", in_group(Level.GUEST))
+@routes.get(f"{_OF_PROJECT}/all/{{user_id}}", in_project(Level.GUEST))
+async def show_any(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> MemberShape:
+    """Show a member, direct or inherited."""
+    member = (await _all(edge, place)).get(number_in_path(request, "user_id"))
     if member is None:
         raise not_found("Member")
-    return json_answer((await _views(edge, [member]))[0])
+    return (await _views(edge, [member]))[0]
 
 
 async def _direct(edge: Edge, request: Request, place: _Place) -> Member:
@@ -165,10 +172,10 @@ def _check_level(level: int, place: _Place) -> None:
         raise forbidden("you cannot give a higher level than your own")
 
 
-async def add(edge: Edge, request: Request) -> Response:
-    """POST .../members: add a member."""
-    place = await _place(edge, request)
-    params = await parameters(request, NewMember, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(_OF_GROUP, in_group(Level.OWNER), also=(409,))
+@routes.post(_OF_PROJECT, in_project(Level.MAINTAINER), also=(409,))
+async def add(edge: Edge, place: Annotated[_Place, _place], params: NewMember) -> MemberShape:
+    """Add a member."""
     _check_level(params.access_level, place)
     if (params.user_id is None) == (params.username is None):
         raise bad_parameter("user_id, username are missing, exactly one parameter must be provided")
@@ -189,14 +196,14 @@ async def add(edge: Edge, request: Request) -> Response:
         expires_at=expiry_of(params.expires_at),
     )
     await edge.store.people.put_member(member)
-    return json_answer(_view(edge, user, member), 201)
+    return _view(edge, user, member)
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PUT .../members/:user_id: change the level or the expiry of a member."""
-    place = await _place(edge, request)
+@routes.put(f"{_OF_GROUP}/{{user_id}}", in_group(Level.OWNER))
+@routes.put(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.MAINTAINER))
+async def update(edge: Edge, request: Request, place: Annotated[_Place, _place], params: MemberChange) -> MemberShape:
+    """Change the level or the expiry of a member."""
     member = await _direct(edge, request, place)
-    params = await parameters(request, MemberChange, limit_bytes=edge.settings.body_limit_bytes)
     _check_level(params.access_level, place)
     _check_level(member.level, place)
     if params.access_level < Level.OWNER:
@@ -204,20 +211,20 @@ async def update(edge: Edge, request: Request) -> Response:
     expires_at = member.expires_at if params.expires_at is None else expiry_of(params.expires_at)
     changed = replace(member, level=params.access_level, expires_at=expires_at)
     await edge.store.people.put_member(changed)
-    return json_answer((await _views(edge, [changed]))[0])
+    return (await _views(edge, [changed]))[0]
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE .../members/:user_id: remove a member. Everybody may remove themselves."""
-    place = await _place(edge, request)
+@routes.delete(f"{_OF_GROUP}/{{user_id}}", in_group(Level.GUEST))
+@routes.delete(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.GUEST))
+async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[_Place, _place]) -> None:
+    """Remove a member. Everybody may remove themselves."""
     member = await _direct(edge, request, place)
-    if member.user_id != caller_of(request).user.id:
+    if member.user_id != caller.user.id:
         if place.level < (Level.OWNER if place.owner[0] == "group" else Level.MAINTAINER):
             raise forbidden()
         _check_level(member.level, place)
     await _check_owners(edge, place, member)
     await edge.store.people.remove_member(place.owner, member.user_id)
-    return no_content()
 
 
 async def _check_owners(edge: Edge, place: _Place, member: Member) -> None:
@@ -227,35 +234,3 @@ async def _check_owners(edge: Edge, place: _Place, member: Member) -> None:
     owners = [other for other in await _members(edge, place.owner) if other.level >= Level.OWNER]
     if len(owners) == 1:
         raise forbidden("a group needs an owner; make somebody else an owner first")
-
-
-def _endpoints() -> tuple[Endpoint, ...]:
-    endpoints: list[Endpoint] = []
-    places = (
-        ("/api/v4/groups/{id}/members", in_group(Level.GUEST), in_group(Level.OWNER)),
-        ("/api/v4/projects/{id}/members", in_project(Level.GUEST), in_project(Level.MAINTAINER)),
-    )
-    for root, reading, changing in places:
-        endpoints += [
-            Endpoint("GET", root, list_direct, reading, gives=list[MemberShape]),
-            Endpoint("GET", f"{root}/all", list_all, reading, gives=list[MemberShape]),
-            Endpoint("GET", f"{root}/all/{{user_id}}", show_any, reading, gives=MemberShape),
-            Endpoint("GET", f"{root}/{{user_id}}", show, reading, gives=MemberShape),
-            Endpoint("POST", root, add, changing, takes=NewMember, gives=MemberShape, also=(409,)),
-            Endpoint("PUT", f"{root}/{{user_id}}", update, changing, takes=MemberChange, gives=MemberShape),
-            Endpoint("DELETE", f"{root}/{{user_id}}", remove, reading),
-        ]
-    return tuple(endpoints)
-
-
-ENDPOINTS = (
-    *_endpoints(),
-    Endpoint(
-        "GET",
-        "/api/v4/projects/{id}/users",
-        list_users,
-        in_project(Level.GUEST),
-        query={"search": str},
-        gives=list[UserShape],
-    ),
-)

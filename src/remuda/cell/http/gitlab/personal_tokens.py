@@ -7,32 +7,28 @@ Invariant: no token gets a scope that the token which creates it lacks.
 """
 
 import secrets
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.core.access.rights import SCOPES, unknown_scopes
 from remuda.cell.core.access.tokens import RANDOM_BYTES
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER
-from remuda.cell.http.edge.admission import caller_of
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
+from remuda.cell.http.edge.admission import Caller, caller_of
+from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import (
     bad_field,
     bad_parameter,
     bad_request,
     forbidden,
-    json_answer,
-    no_content,
     not_found,
 )
 from remuda.cell.http.edge.lookup import number_in_path, text_in_path
-from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.members import day_of, expiry_of
 from remuda.cell.http.gitlab.views import time_text
 from remuda.cell.values import UserToken
@@ -43,6 +39,11 @@ from remuda.wire.routable_token import USER_PREFIX, encode, token_hash
 MAX_NAME = 255
 ROTATED_LIFE_SECONDS = 7 * 24 * 3600
 """Lifetime of a rotated token if the request gives none, as in GitLab."""
+
+
+_ROOT = "/api/v4/personal_access_tokens"
+_ANY = USER.with_scopes(*SCOPES)
+routes = Routes()
 
 
 class NewToken(msgspec.Struct, kw_only=True):
@@ -92,9 +93,10 @@ def token_view(token: UserToken, now: float) -> PersonalTokenShape:
     )
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /personal_access_tokens: list the caller's tokens; for administrators all."""
-    user, query = caller_of(request).user, request.query_params
+@routes.get(_ROOT, USER, query={"user_id": int, "state": Literal["active", "inactive"]})
+async def list_all(edge: Edge, request: Request, caller: Caller) -> list[PersonalTokenShape]:
+    """List the caller's tokens; for administrators all."""
+    user, query = caller.user, request.query_params
     user_id = query.get("user_id", "")
     if user_id and not (user_id.isascii() and user_id.isdigit()):
         raise bad_parameter("user_id is invalid")
@@ -106,7 +108,7 @@ async def list_all(edge: Edge, request: Request) -> Response:
         if state not in ("active", "inactive"):
             raise bad_parameter("state does not have a valid value")
         views = [view for view in views if view.active is (state == "active")]
-    return slice_answer(request, views)
+    return views
 
 
 async def _find(edge: Edge, request: Request) -> UserToken:
@@ -120,36 +122,38 @@ async def _find(edge: Edge, request: Request) -> UserToken:
     return token
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /personal_access_tokens/:token_id: show a token."""
-    token, mine = await _find(edge, request), caller_of(request).token
+@routes.get(f"{_ROOT}/{{token_id}}", _ANY)
+async def show(edge: Edge, caller: Caller, token: Annotated[UserToken, _find]) -> PersonalTokenShape:
+    """Show a token."""
+    mine = caller.token
     if mine.id != token.id and not {"api", "read_api"} & set(mine.scopes):
         raise forbidden("a token without the scope api or read_api can show only itself")
-    return json_answer(token_view(token, edge.clock.wall()))
+    return token_view(token, edge.clock.wall())
 
 
-async def create_for_user(edge: Edge, request: Request) -> Response:
-    """POST /users/:id/personal_access_tokens: create a token for a user."""
+@routes.post("/api/v4/users/{id}/personal_access_tokens", ADMINISTRATOR)
+async def create_for_user(edge: Edge, request: Request, caller: Caller, params: NewToken) -> PersonalTokenShape:
+    """Create a token for a user."""
     user = await edge.store.people.load_user(number_in_path(request, "id"))
     if user is None:
         raise not_found("User")
-    return await _create(edge, request, user)
+    return await _create(edge, caller, user, params)
 
 
-async def create_own(edge: Edge, request: Request) -> Response:
-    """POST /user/personal_access_tokens: create a token for the caller."""
-    return await _create(edge, request, caller_of(request).user)
+@routes.post("/api/v4/user/personal_access_tokens", USER)
+async def create_own(edge: Edge, caller: Caller, params: NewToken) -> PersonalTokenShape:
+    """Create a token for the caller."""
+    return await _create(edge, caller, caller.user, params)
 
 
-async def _create(edge: Edge, request: Request, user: User) -> Response:
-    params = await parameters(request, NewToken, limit_bytes=edge.settings.body_limit_bytes)
+async def _create(edge: Edge, caller: Caller, user: User, params: NewToken) -> PersonalTokenShape:
     if not params.name.strip() or len(params.name) > MAX_NAME:
         raise bad_field("name", f"has 1 to {MAX_NAME} characters")
     if not params.scopes:
         raise bad_parameter("scopes is empty")
     if unknown := unknown_scopes(params.scopes, user):
         raise bad_parameter(f"scopes does not have a valid value: {unknown[0]}")
-    mine = caller_of(request).token.scopes
+    mine = caller.token.scopes
     if "api" not in mine and not set(params.scopes) <= set(mine):
         raise forbidden("a token cannot create one with scopes that it does not have itself")
     now = edge.clock.wall()
@@ -164,7 +168,7 @@ async def _create(edge: Edge, request: Request, user: User) -> Response:
         expires_at=_future(expiry_of(params.expires_at), now),
     )
     added = await edge.store.people.add_user_token(token)
-    return json_answer(replace(token_view(added, now), token=text), 201)
+    return replace(token_view(added, now), token=text)
 
 
 def _future(expires_at: float | None, now: float) -> float | None:
@@ -173,14 +177,13 @@ def _future(expires_at: float | None, now: float) -> float | None:
     return expires_at
 
 
-async def rotate(edge: Edge, request: Request) -> Response:
-    """POST /personal_access_tokens/:token_id/rotate: replace a token by a new one with the same scopes."""
-    old = await _find(edge, request)
-    params = await parameters(request, Rotation, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(f"{_ROOT}/{{token_id}}/rotate", USER.with_scopes("self_rotate"), status=200)
+async def rotate(edge: Edge, caller: Caller, old: Annotated[UserToken, _find], params: Rotation) -> PersonalTokenShape:
+    """Replace a token by a new one with the same scopes."""
     user, now = await edge.store.people.load_user(old.user_id), edge.clock.wall()
     if user is None:
         raise not_found("User")
-    mine = caller_of(request).token
+    mine = caller.token
     if mine.id != old.id and not {"api"} & set(mine.scopes):
         raise forbidden("a token without the scope api can rotate only itself")
     expires_at = _future(expiry_of(params.expires_at), now)
@@ -192,48 +195,13 @@ async def rotate(edge: Edge, request: Request) -> Response:
         added = await edge.store.people.add_user_token(new, instead_of=old.id)
     except ConflictError:
         raise bad_request("token already revoked") from None
-    return json_answer(replace(token_view(added, now), token=text))
+    return replace(token_view(added, now), token=text)
 
 
-async def revoke(edge: Edge, request: Request) -> Response:
-    """DELETE /personal_access_tokens/:token_id: revoke a token."""
-    token, mine = await _find(edge, request), caller_of(request).token
+@routes.delete(f"{_ROOT}/{{token_id}}", _ANY)
+async def revoke(edge: Edge, caller: Caller, token: Annotated[UserToken, _find]) -> None:
+    """Revoke a token."""
+    mine = caller.token
     if mine.id != token.id and "api" not in mine.scopes:
         raise forbidden("a token without the scope api can revoke only itself")
     await edge.store.people.change_user_token(token.id, lambda row: replace(row, revoked=True))
-    return no_content()
-
-
-_ROOT = "/api/v4/personal_access_tokens"
-_ANY = USER.with_scopes(*SCOPES)
-
-ENDPOINTS = (
-    Endpoint(
-        "GET",
-        _ROOT,
-        list_all,
-        USER,
-        query={"user_id": int, "state": Literal["active", "inactive"]},
-        gives=list[PersonalTokenShape],
-    ),
-    Endpoint("GET", f"{_ROOT}/{{token_id}}", show, _ANY, gives=PersonalTokenShape),
-    Endpoint(
-        "POST",
-        f"{_ROOT}/{{token_id}}/rotate",
-        rotate,
-        USER.with_scopes("self_rotate"),
-        takes=Rotation,
-        gives=PersonalTokenShape,
-        status=200,
-    ),
-    Endpoint("DELETE", f"{_ROOT}/{{token_id}}", revoke, _ANY),
-    Endpoint(
-        "POST",
-        "/api/v4/users/{id}/personal_access_tokens",
-        create_for_user,
-        ADMINISTRATOR,
-        takes=NewToken,
-        gives=PersonalTokenShape,
-    ),
-    Endpoint("POST", "/api/v4/user/personal_access_tokens", create_own, USER, takes=NewToken, gives=PersonalTokenShape),
-)

@@ -6,16 +6,16 @@ Trigger tokens and schedules have their own modules and use `ref_of` and `start_
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.admission import Caller
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import ApiError, bad_parameter, json_answer, not_found
-from remuda.cell.http.edge.lookup import number_in_path, project_in_path
-from remuda.cell.http.edge.paging import page_answer, page_of
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import ApiError, bad_parameter, not_found
+from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.edge.paging import Paged, page_of
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.variables import GivenVariable, check_variable, read_given
 from remuda.cell.http.gitlab.views import PipelineShape, PipelineSummaryShape, View, pipeline_summary, pipeline_view
 from remuda.cell.projects.refs import candidates, find_ref, merge_request_ref
@@ -46,18 +46,20 @@ SOURCES = frozenset(
 """GitLab's values of `CI_PIPELINE_SOURCE`."""
 
 
+routes = Routes()
+
+
 class NewPipeline(msgspec.Struct, kw_only=True):
     ref: str
     variables: list[GivenVariable] = []
     inputs: dict[str, object] = {}
 
 
-def pipeline_answer(
-    edge: Edge, pipeline: Pipeline, project: Project, status: int = 200, *, coverage: float | None = None
-) -> Response:
-    """The response with one pipeline."""
-    view = pipeline_view(pipeline, project, edge.settings.url, edge.clock.now(), coverage=coverage)
-    return json_answer(view, status)
+def describe_pipeline(
+    edge: Edge, pipeline: Pipeline, project: Project, *, coverage: float | None = None
+) -> PipelineShape:
+    """The view of a pipeline now."""
+    return pipeline_view(pipeline, project, edge.settings.url, edge.clock.now(), coverage=coverage)
 
 
 async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:
@@ -76,10 +78,9 @@ async def start_pipeline(edge: Edge, request: PipelineRequest) -> Pipeline:
         raise ApiError(400, {"message": {"base": [str(error)]}}) from None
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline: create a pipeline for a branch or tag."""
-    project = await project_in_path(edge, request)
-    params = await parameters(request, NewPipeline, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post("/api/v4/projects/{id}/pipeline", in_project(Level.DEVELOPER))
+async def create(edge: Edge, caller: Caller, project: Project, params: NewPipeline) -> PipelineShape:
+    """Create a pipeline for a branch or tag."""
     variables, file_variables = read_given(params.variables)
     ref, sha = await ref_of(edge, project, params.ref)
     pipeline_request = PipelineRequest(
@@ -90,38 +91,39 @@ async def create(edge: Edge, request: Request) -> Response:
         variables=variables,
         file_variables=file_variables,
         inputs=params.inputs,
-        user_id=caller_of(request).user.id,
+        user_id=caller.user.id,
     )
-    return pipeline_answer(edge, await start_pipeline(edge, pipeline_request), project, 201)
+    return describe_pipeline(edge, await start_pipeline(edge, pipeline_request), project)
 
 
-async def create_for_merge_request(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/merge_requests/:iid/pipelines: create a merge request pipeline."""
-    project = await project_in_path(edge, request)
+@routes.post("/api/v4/projects/{id}/merge_requests/{iid}/pipelines", in_project(Level.DEVELOPER))
+async def create_for_merge_request(edge: Edge, request: Request, caller: Caller, project: Project) -> PipelineShape:
+    """Create a merge request pipeline."""
     ref_and_commit = await find_ref(edge.projects.repos, project, merge_request_ref(number_in_path(request, "iid")))
     if ref_and_commit is None:
         raise not_found("Merge Request")
-    user_id = caller_of(request).user.id
     pipeline_request = PipelineRequest(
-        project=project, source="merge_request_event", ref=ref_and_commit[0], sha=ref_and_commit[1], user_id=user_id
+        project=project,
+        source="merge_request_event",
+        ref=ref_and_commit[0],
+        sha=ref_and_commit[1],
+        user_id=caller.user.id,
     )
-    return pipeline_answer(edge, await start_pipeline(edge, pipeline_request), project, 201)
+    return describe_pipeline(edge, await start_pipeline(edge, pipeline_request), project)
 
 
-async def list_for_merge_request(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/merge_requests/:iid/pipelines: list the pipelines of a merge request."""
-    project = await project_in_path(edge, request)
+@routes.get("/api/v4/projects/{id}/merge_requests/{iid}/pipelines", in_project(Level.REPORTER))
+async def list_for_merge_request(edge: Edge, request: Request, project: Project) -> Paged[PipelineSummaryShape]:
+    """List the pipelines of a merge request."""
     ref = merge_request_ref(number_in_path(request, "iid"))
     page = page_of(request)
     pipelines, total = await edge.store.pipelines.list_pipelines(project.id, page, PipelineFilter(ref=ref))
-    return page_answer(
-        request, [pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page
-    )
+    return Paged([pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page)
 
 
-async def create_chosen(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/projects/:id/pipelines: create a pipeline, with all options of Remuda."""
-    project = await project_in_path(edge, request)
+@routes.post("/api/remuda/v1/projects/{id}/pipelines", in_project(Level.DEVELOPER), takes=NewPipelineRequest)
+async def create_chosen(edge: Edge, request: Request, caller: Caller, project: Project) -> PipelineShape:
+    """Create a pipeline, with all options of Remuda."""
     params = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
     if params.source not in SOURCES:
         raise bad_parameter(f"source does not have a valid value; one of {', '.join(sorted(SOURCES))}")
@@ -129,13 +131,13 @@ async def create_chosen(edge: Edge, request: Request) -> Response:
         check_variable(key, value)
     try:
         ref, sha = await _ref_and_commit(edge, project, params)
-        pipeline = await edge.pipelines.start(_pipeline_request(project, params, ref, sha, caller_of(request).user.id))
+        pipeline = await edge.pipelines.start(_pipeline_request(project, params, ref, sha, caller.user.id))
     except MistakesError as error:
         mistakes = [mistake_view(mistake) for mistake in error.mistakes]
         raise ApiError(400, {"message": str(error), "mistakes": mistakes}) from None
     except InvalidError as error:
         raise ApiError(400, {"message": str(error), "mistakes": []}) from None
-    return pipeline_answer(edge, pipeline, project, 201)
+    return describe_pipeline(edge, pipeline, project)
 
 
 async def _ref_and_commit(edge: Edge, project: Project, params: NewPipelineRequest) -> tuple[str, str]:
@@ -184,37 +186,3 @@ def _pipeline_request(
 def mistake_view(mistake: Mistake) -> View:
     """A mistake of a pipeline file, as JSON values."""
     return msgspec.structs.asdict(mistake)
-
-
-ENDPOINTS = (
-    Endpoint(
-        "POST",
-        "/api/v4/projects/{id}/pipeline",
-        create,
-        in_project(Level.DEVELOPER),
-        takes=NewPipeline,
-        gives=PipelineShape,
-    ),
-    Endpoint(
-        "POST",
-        "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
-        create_for_merge_request,
-        in_project(Level.DEVELOPER),
-        gives=PipelineShape,
-    ),
-    Endpoint(
-        "GET",
-        "/api/v4/projects/{id}/merge_requests/{iid}/pipelines",
-        list_for_merge_request,
-        in_project(Level.REPORTER),
-        gives=list[PipelineSummaryShape],
-    ),
-    Endpoint(
-        "POST",
-        "/api/remuda/v1/projects/{id}/pipelines",
-        create_chosen,
-        in_project(Level.DEVELOPER),
-        takes=NewPipelineRequest,
-        gives=PipelineShape,
-    ),
-)

@@ -6,22 +6,20 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.admission import caller_of, check_acts_on
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import bad_field, bad_parameter, no_content, not_found
-from remuda.cell.http.edge.lookup import pipeline_in_path, project_in_path
-from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, page_of, slice_answer
-from remuda.cell.http.gitlab.pipeline_create import SOURCES, pipeline_answer
+from remuda.cell.http.edge.admission import Caller, check_acts_on
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import bad_field, bad_parameter, not_found
+from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id, page_of
+from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.gitlab.pipeline_create import SOURCES, describe_pipeline
 from remuda.cell.http.gitlab.variables import GivenVariableShape, given_view
 from remuda.cell.http.gitlab.views import PipelineShape, PipelineSummaryShape, pipeline_summary
 from remuda.cell.operations import retention
 from remuda.cell.projects.refs import default_branch, split_name
-from remuda.cell.values import Page, Pipeline, PipelineFilter
+from remuda.cell.values import Page, Pipeline, PipelineFilter, Project
 from remuda.cell.values.changes import Changes
 from remuda.cell.values.people import Level
 from remuda.model.job import FINAL, JobState
@@ -52,6 +50,10 @@ LISTED = {
     "sort": Literal["asc", "desc"],
     **dict.fromkeys(_TIMES, str),
 }
+
+
+_ROOT = "/api/v4/projects/{id}/pipelines"
+routes = Routes()
 
 
 class Metadata(msgspec.Struct, kw_only=True):
@@ -95,23 +97,21 @@ def _time(name: str, text: str) -> float:
         raise bad_parameter(f"{name} is invalid: expected a time such as 2026-01-31T08:00:00Z") from None
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines: list the pipelines of a project."""
-    project = await project_in_path(edge, request)
+@routes.get(_ROOT, in_project(Level.REPORTER), query=LISTED | KEYSET)
+async def list_all(edge: Edge, request: Request, project: Project) -> Paged[PipelineSummaryShape]:
+    """List the pipelines of a project."""
     pipeline_filter = filter_of(request)
     page = page_of(request) if request.query_params.get("order_by", "id") != "id" else page_by_id(request)
     if username := request.query_params.get("username"):
         user = await edge.store.people.find_user(username)
         pipeline_filter = replace(pipeline_filter, user_id=user.id if user else 0)
     pipelines, total = await edge.store.pipelines.list_pipelines(project.id, page, pipeline_filter)
-    return page_answer(
-        request, [pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page
-    )
+    return Paged([pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page)
 
 
-async def latest(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/latest: show the newest pipeline of a ref."""
-    project = await project_in_path(edge, request)
+@routes.get(f"{_ROOT}/latest", in_project(Level.REPORTER), query={"ref": str})
+async def latest(edge: Edge, request: Request, project: Project) -> PipelineShape:
+    """Show the newest pipeline of a ref."""
     ref = request.query_params.get("ref") or default_branch(edge.projects.repos, project)
     ref, is_tag = await split_name(edge.store.projects, project.id, ref)
     pipelines, _ = await edge.store.pipelines.list_pipelines(
@@ -119,13 +119,13 @@ async def latest(edge: Edge, request: Request) -> Response:
     )
     if not pipelines:
         raise not_found("Pipeline")
-    return pipeline_answer(edge, pipelines[0], project)
+    return describe_pipeline(edge, pipelines[0], project)
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id: show a pipeline."""
-    pipeline, project = await pipeline_in_path(edge, request)
-    return pipeline_answer(edge, pipeline, project, coverage=await _coverage(edge, pipeline))
+@routes.get(f"{_ROOT}/{{pipeline_id}}", in_project(Level.REPORTER))
+async def show(edge: Edge, pipeline: Pipeline, project: Project) -> PipelineShape:
+    """Show a pipeline."""
+    return describe_pipeline(edge, pipeline, project, coverage=await _coverage(edge, pipeline))
 
 
 async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
@@ -135,46 +135,45 @@ async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
     return sum(coverages) / len(coverages) if coverages else None
 
 
-async def variables(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/variables: list the variables given to a pipeline."""
-    pipeline, _ = await pipeline_in_path(edge, request)
-    views = [given_view(key, value, pipeline.file_variables) for key, value in pipeline.variables.items()]
-    return slice_answer(request, views)
+@routes.get(f"{_ROOT}/{{pipeline_id}}/variables", in_project(Level.DEVELOPER))
+async def variables(edge: Edge, pipeline: Pipeline) -> list[GivenVariableShape]:
+    """List the variables given to a pipeline."""
+    return [given_view(key, value, pipeline.file_variables) for key, value in pipeline.variables.items()]
 
 
-async def rename(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/pipelines/:pipeline_id/metadata: rename a pipeline."""
-    pipeline, project = await pipeline_in_path(edge, request)
-    check_acts_on(caller_of(request), project, pipeline)
-    name = (await parameters(request, Metadata, limit_bytes=edge.settings.body_limit_bytes)).name.strip()
+@routes.put(f"{_ROOT}/{{pipeline_id}}/metadata", in_project(Level.DEVELOPER))
+async def rename(edge: Edge, caller: Caller, pipeline: Pipeline, project: Project, params: Metadata) -> PipelineShape:
+    """Rename a pipeline."""
+    check_acts_on(caller, project, pipeline)
+    name = params.name.strip()
     if len(name) > _MAX_NAME or not name.isprintable():
         raise bad_field("name", f"is too long (maximum is {_MAX_NAME} characters) or has control characters")
     applied = await edge.store.pipelines.change_family(
         pipeline.id, lambda family: Changes(pipeline=replace(family.pipeline, name=name))
     )
-    return pipeline_answer(edge, applied.pipeline or pipeline, project)
+    return describe_pipeline(edge, applied.pipeline or pipeline, project)
 
 
-async def cancel(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipelines/:pipeline_id/cancel: cancel all jobs of a pipeline."""
-    pipeline, project = await pipeline_in_path(edge, request)
-    check_acts_on(caller_of(request), project, pipeline)
-    return pipeline_answer(edge, await edge.dispatch.changes.cancel_pipeline(pipeline.id), project)
+@routes.post(f"{_ROOT}/{{pipeline_id}}/cancel", in_project(Level.DEVELOPER), status=200)
+async def cancel(edge: Edge, caller: Caller, pipeline: Pipeline, project: Project) -> PipelineShape:
+    """Cancel all jobs of a pipeline."""
+    check_acts_on(caller, project, pipeline)
+    return describe_pipeline(edge, await edge.dispatch.changes.cancel_pipeline(pipeline.id), project)
 
 
-async def retry(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipelines/:pipeline_id/retry: retry failed and canceled jobs."""
-    pipeline, project = await pipeline_in_path(edge, request)
-    check_acts_on(caller_of(request), project, pipeline)
-    return pipeline_answer(edge, await edge.dispatch.user_commands.retry_pipeline(pipeline.id), project, 201)
+@routes.post(f"{_ROOT}/{{pipeline_id}}/retry", in_project(Level.DEVELOPER))
+async def retry(edge: Edge, caller: Caller, pipeline: Pipeline, project: Project) -> PipelineShape:
+    """Retry failed and canceled jobs."""
+    check_acts_on(caller, project, pipeline)
+    return describe_pipeline(edge, await edge.dispatch.user_commands.retry_pipeline(pipeline.id), project)
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/pipelines/:pipeline_id: stop and delete a pipeline with its jobs, logs and artifacts.
+@routes.delete(f"{_ROOT}/{{pipeline_id}}", in_project(Level.OWNER), also=(409,))
+async def remove(edge: Edge, pipeline: Pipeline, project: Project) -> None:
+    """Stop and delete a pipeline with its jobs, logs and artifacts.
 
     Child pipelines stay, as in GitLab.
     """
-    pipeline, project = await pipeline_in_path(edge, request)
     if pipeline.status not in OVER:
         await edge.dispatch.changes.cancel_pipeline(pipeline.id)
     if pipeline.upstream_job_id is not None:
@@ -183,35 +182,3 @@ async def remove(edge: Edge, request: Request) -> Response:
             raise ConflictError(f"job {upstream.id} waits for it; try again when that job has finished")
     await edge.projects.repos.remove_ref(project.repo_path, f"refs/pipelines/{pipeline.id}")
     await retention.remove_pipeline(edge.store, edge.traces, edge.blobs, pipeline.id)
-    return no_content()
-
-
-_ROOT = "/api/v4/projects/{id}/pipelines"
-
-ENDPOINTS = (
-    Endpoint(
-        "GET", _ROOT, list_all, in_project(Level.REPORTER), query=LISTED | KEYSET, gives=list[PipelineSummaryShape]
-    ),
-    Endpoint("GET", f"{_ROOT}/latest", latest, in_project(Level.REPORTER), query={"ref": str}, gives=PipelineShape),
-    Endpoint("GET", f"{_ROOT}/{{pipeline_id}}", show, in_project(Level.REPORTER), gives=PipelineShape),
-    Endpoint("DELETE", f"{_ROOT}/{{pipeline_id}}", remove, in_project(Level.OWNER), also=(409,)),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/{{pipeline_id}}/variables",
-        variables,
-        in_project(Level.DEVELOPER),
-        gives=list[GivenVariableShape],
-    ),
-    Endpoint(
-        "PUT",
-        f"{_ROOT}/{{pipeline_id}}/metadata",
-        rename,
-        in_project(Level.DEVELOPER),
-        takes=Metadata,
-        gives=PipelineShape,
-    ),
-    Endpoint(
-        "POST", f"{_ROOT}/{{pipeline_id}}/cancel", cancel, in_project(Level.DEVELOPER), gives=PipelineShape, status=200
-    ),
-    Endpoint("POST", f"{_ROOT}/{{pipeline_id}}/retry", retry, in_project(Level.DEVELOPER), gives=PipelineShape),
-)

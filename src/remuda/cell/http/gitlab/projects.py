@@ -9,17 +9,15 @@ from typing import Literal
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.git.commits import is_branch_name
 from remuda.cell.http.edge.access import USER, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, json_answer, not_found
-from remuda.cell.http.edge.lookup import project_in_path
-from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found
+from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view
 from remuda.cell.projects.paths import check_path
 from remuda.cell.projects.refs import tag_with_name_of
@@ -35,6 +33,9 @@ _MAX_DESCRIPTION = 2000
 _UNFINISHED = tuple(state.value for state in JobState if state not in FINAL)
 
 LISTED = {"search": str, "visibility": Literal[VISIBILITIES], "membership": bool, "owned": bool}
+
+
+routes = Routes()
 
 
 class NewProject(msgspec.Struct, kw_only=True):
@@ -58,12 +59,11 @@ class ProjectChange(msgspec.Struct, kw_only=True):
     priority: int | None = None
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects: create a project."""
-    params = await parameters(request, NewProject, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post("/api/v4/projects", USER)
+async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape:
+    """Create a project."""
     if not params.name and not params.path:
         raise bad_parameter("name, path are missing, at least one parameter must be provided")
-    caller = caller_of(request)
     path = params.path or _slug(params.name or "")
     name = params.name or path.rpartition("/")[2]
     check_texts(name=name, description=params.description, visibility=params.visibility)
@@ -81,7 +81,7 @@ async def create(edge: Edge, request: Request) -> Response:
         )
     except (ConflictError, InvalidError) as error:
         raise bad_field("path", str(error)) from None
-    return json_answer(describe_project(edge, project, is_empty=True), 201)
+    return describe_project(edge, project, is_empty=True)
 
 
 async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
@@ -130,19 +130,20 @@ def describe_project(edge: Edge, project: Project, *, is_empty: bool | None = No
     return project_view(project, edge.settings.url, edge.projects.repos.head(project.repo_path), is_empty=is_empty)
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id: show a project."""
-    project = await project_in_path(edge, request)
+@routes.get("/api/v4/projects/{id}", in_project(Level.GUEST))
+async def show(edge: Edge, project: Project) -> ProjectShape:
+    """Show a project."""
     is_empty = await edge.projects.repos.is_empty(project.repo_path)
-    return json_answer(describe_project(edge, project, is_empty=is_empty))
+    return describe_project(edge, project, is_empty=is_empty)
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects: list the projects that the caller may see."""
+@routes.get("/api/v4/projects", USER, query=LISTED | KEYSET)
+async def list_all(edge: Edge, request: Request) -> Paged[ProjectShape]:
+    """List the projects that the caller may see."""
     return await page_of_projects(edge, request, ProjectFilter())
 
 
-async def page_of_projects(edge: Edge, request: Request, project_filter: ProjectFilter) -> Response:
+async def page_of_projects(edge: Edge, request: Request, project_filter: ProjectFilter) -> Paged[ProjectShape]:
     """A page of the projects that match the filter and that the caller may see."""
     page, query, caller = page_by_id(request), request.query_params, caller_of(request)
     is_own = any(query.get(name, "").lower() in ("true", "1") for name in ("membership", "owned"))
@@ -154,20 +155,19 @@ async def page_of_projects(edge: Edge, request: Request, project_filter: Project
         membership=is_own,
     )
     projects, total = await edge.store.projects.list_projects(page, project_filter)
-    return page_answer(request, [describe_project(edge, project) for project in projects], total, page)
+    return Paged([describe_project(edge, project) for project in projects], total, page)
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id: change a project."""
-    project = await project_in_path(edge, request)
-    params = await parameters(request, ProjectChange, limit_bytes=edge.settings.body_limit_bytes)
+@routes.put("/api/v4/projects/{id}", in_project(Level.MAINTAINER))
+async def update(edge: Edge, caller: Caller, project: Project, params: ProjectChange) -> ProjectShape:
+    """Change a project."""
     check_texts(name=params.name, description=params.description, visibility=params.visibility)
     if params.visibility not in (None, project.visibility):
-        check_level(caller_of(request).level_in(project), Level.OWNER, "Project")
+        check_level(caller.level_in(project), Level.OWNER, "Project")
     if params.build_timeout is not None and not MIN_TIMEOUT_SECONDS <= params.build_timeout <= MAX_TIMEOUT_SECONDS:
         raise bad_field("build_timeout", "is a number of seconds from 10 minutes to one month")
     if params.priority is not None:
-        if not caller_of(request).user.is_admin:
+        if not caller.user.is_admin:
             raise forbidden("only an administrator puts a project before others")
         if abs(params.priority) > MAX_PRIORITY:
             raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
@@ -177,7 +177,7 @@ async def update(edge: Edge, request: Request) -> Response:
         changed = await edge.store.projects.change_project(project.id, lambda row: _apply_change(row, params))
     except (ConflictError, InvalidError) as error:
         raise bad_field("path", str(error)) from None
-    return json_answer(describe_project(edge, changed or project))
+    return describe_project(edge, changed or project)
 
 
 def _apply_change(project: Project, params: ProjectChange) -> Project:
@@ -210,10 +210,11 @@ async def _put_default_branch(edge: Edge, project: Project, branch: str) -> None
     await repos.put_head(project.repo_path, branch)
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id: delete a project and stop its pipelines."""
-    await remove_project(edge, await project_in_path(edge, request))
-    return json_answer(MessageShape(message="202 Accepted"), 202)
+@routes.delete("/api/v4/projects/{id}", in_project(Level.OWNER), status=202)
+async def remove(edge: Edge, project: Project) -> MessageShape:
+    """Delete a project and stop its pipelines."""
+    await remove_project(edge, project)
+    return MessageShape(message="202 Accepted")
 
 
 async def remove_project(edge: Edge, project: Project) -> None:
@@ -246,14 +247,3 @@ async def _leave_runners(edge: Edge, project: Project) -> None:
 def _without(runner: Runner, project: Project) -> Runner:
     others = tuple(project_id for project_id in runner.project_ids if project_id != project.id)
     return msgspec.structs.replace(runner, project_ids=others)
-
-
-ENDPOINTS = (
-    Endpoint("POST", "/api/v4/projects", create, USER, takes=NewProject, gives=ProjectShape),
-    Endpoint("GET", "/api/v4/projects", list_all, USER, query=LISTED | KEYSET, gives=list[ProjectShape]),
-    Endpoint("GET", "/api/v4/projects/{id}", show, in_project(Level.GUEST), gives=ProjectShape),
-    Endpoint(
-        "PUT", "/api/v4/projects/{id}", update, in_project(Level.MAINTAINER), takes=ProjectChange, gives=ProjectShape
-    ),
-    Endpoint("DELETE", "/api/v4/projects/{id}", remove, in_project(Level.OWNER), gives=MessageShape, status=202),
-)

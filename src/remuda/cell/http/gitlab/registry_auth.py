@@ -16,17 +16,21 @@ from remuda.cell.errors import ForbiddenError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import GIT, OPEN
 from remuda.cell.http.edge.admission import person
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import ApiError, json_answer
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import ApiError
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.git.smart_http import JOB_USER
 from remuda.cell.projects.registry import Allows, Registry
 from remuda.cell.values import Project
 from remuda.lib.clock import rfc3339
 from remuda.wire.registry_token import LIFE_SECONDS
 
+routes = Routes()
 
-async def give_token(edge: Edge, request: Request) -> Response:
-    """GET /jwt/auth: create a token for the Docker registry."""
+
+@routes.get("/jwt/auth", GIT, query={"service": str, "scope": list[str], "account": str})
+async def give_token(edge: Edge, request: Request) -> dict[str, Any]:
+    """Create a token for the Docker registry."""
     basic = auth.basic_in(request.headers)
     if basic is None:
         raise _unauthorized()
@@ -42,7 +46,7 @@ async def give_token(edge: Edge, request: Request) -> Response:
         )
     token = await registry.token(query.getlist("scope"), allows, subject=name)
     now = rfc3339(edge.clock.wall())
-    return json_answer({"token": token, "access_token": token, "expires_in": LIFE_SECONDS, "issued_at": now})
+    return {"token": token, "access_token": token, "expires_in": LIFE_SECONDS, "issued_at": now}
 
 
 async def _by_job(edge: Edge, token: str) -> Allows:
@@ -63,8 +67,9 @@ async def _by_person(edge: Edge, token: str) -> Allows:
     return allows
 
 
-async def show_certificate(edge: Edge, request: Request) -> Response:
-    """GET /jwt/certificate: the certificate that the registry must trust, as PEM."""
+@routes.get("/jwt/certificate", OPEN, gives=bytes, also=(404,))
+async def show_certificate(edge: Edge) -> Response:
+    """Show the certificate that the registry must trust, as PEM."""
     return Response(_registry(edge).key.certificate_pem(), media_type="application/x-pem-file")
 
 
@@ -81,16 +86,3 @@ def _unauthorized() -> ApiError:
 
 def _registry_error(status: int, code: str, message: str, **headers: str) -> ApiError:
     return ApiError(status, {"errors": [{"code": code, "message": message}]}, **headers)
-
-
-ENDPOINTS = (
-    Endpoint(
-        "GET",
-        "/jwt/auth",
-        give_token,
-        GIT,
-        query={"service": str, "scope": list[str], "account": str},
-        gives=dict[str, Any],
-    ),
-    Endpoint("GET", "/jwt/certificate", show_certificate, OPEN, gives=bytes, also=(404,)),
-)

@@ -3,26 +3,30 @@
 `remuda.cell.pipelines.releases` has the rules, and creates the release of a job with the keyword `release`.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import user_of_call
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import ApiError, bad_parameter, json_answer, not_found
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import ApiError, bad_parameter, not_found
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
-from remuda.cell.http.edge.paging import page_answer, page_of
+from remuda.cell.http.edge.paging import Paged
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import CommitShape, UserShape, commit_view, user_view
 from remuda.cell.pipelines.releases import NewRelease, parse_time
-from remuda.cell.values import Project, Release
+from remuda.cell.values import Page, Project, Release
 from remuda.cell.values.people import Level
 from remuda.lib.clock import rfc3339
+
+_ROOT = "/api/v4/projects/{id}/releases"
+_READ = in_project(Level.GUEST, or_job="releases")
+_WRITE = in_project(Level.DEVELOPER, or_job="releases")
+routes = Routes()
 
 
 class Assets(msgspec.Struct, kw_only=True):
@@ -59,10 +63,16 @@ class ReleaseShape(Shape, kw_only=True):
     links: dict[str, str] = msgspec.field(name="_links")
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/releases: create a release."""
-    project = await project_in_path(edge, request)
-    params = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
+async def _find(edge: Edge, request: Request) -> Release:
+    release = await edge.releases.find(await project_in_path(edge, request), text_in_path(request, "tag"))
+    if release is None:
+        raise not_found("Release")
+    return release
+
+
+@routes.post(_ROOT, _WRITE, also=(409, 422))
+async def create(edge: Edge, request: Request, project: Project, params: Asked) -> ReleaseShape:
+    """Create a release."""
     if not params.tag_name:
         raise bad_parameter("tag_name is missing")
     new = NewRelease(
@@ -82,37 +92,36 @@ async def create(edge: Edge, request: Request) -> Response:
         raise ApiError(409, {"message": "Release already exists"}) from None
     except InvalidError as error:
         raise ApiError(422, {"message": str(error)}) from None
-    return json_answer(await _view(edge, project, release), 201)
+    return await _view(edge, project, release)
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/releases: list the releases of a project."""
-    project = await project_in_path(edge, request)
-    page, releases = page_of(request), await edge.store.schedules.list_releases(project.id)
+@routes.get(_ROOT, _READ)
+async def list_all(edge: Edge, request: Request, project: Project, page: Page) -> Paged[ReleaseShape]:
+    """List the releases of a project."""
+    releases = await edge.store.schedules.list_releases(project.id)
     shown = releases[(page.number - 1) * page.size : page.number * page.size]
-    return page_answer(request, [await _view(edge, project, release) for release in shown], len(releases), page)
+    return Paged([await _view(edge, project, release) for release in shown], len(releases), page)
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/releases/:tag: show the release of a tag."""
-    project, release = await _release(edge, request)
-    return json_answer(await _view(edge, project, release))
+@routes.get(f"{_ROOT}/{{tag}}", _READ)
+async def show(edge: Edge, project: Project, release: Annotated[Release, _find]) -> ReleaseShape:
+    """Show the release of a tag."""
+    return await _view(edge, project, release)
 
 
-async def show_latest(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/releases/permalink/latest: show the newest release that is published."""
-    project = await project_in_path(edge, request)
+@routes.get(f"{_ROOT}/permalink/latest", _READ)
+async def show_latest(edge: Edge, project: Project) -> ReleaseShape:
+    """Show the newest release that is published."""
     now = edge.clock.now()
     out = (release for release in await edge.store.schedules.list_releases(project.id) if release.released_at <= now)
     if (newest := next(out, None)) is None:
         raise not_found("Release")
-    return json_answer(await _view(edge, project, newest))
+    return await _view(edge, project, newest)
 
 
-async def change(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/releases/:tag: change a release."""
-    project, release = await _release(edge, request)
-    params = await parameters(request, Asked, limit_bytes=edge.settings.body_limit_bytes)
+@routes.put(f"{_ROOT}/{{tag}}", _WRITE)
+async def change(edge: Edge, project: Project, release: Annotated[Release, _find], params: Asked) -> ReleaseShape:
+    """Change a release."""
     changed = replace(
         release,
         name=params.name if params.name is not None else release.name,
@@ -122,22 +131,14 @@ async def change(edge: Edge, request: Request) -> Response:
     )
     if not await edge.store.schedules.put_release(changed, replace=True):
         raise not_found("Release")
-    return json_answer(await _view(edge, project, changed))
+    return await _view(edge, project, changed)
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/releases/:tag: delete a release. The tag stays."""
-    project, release = await _release(edge, request)
+@routes.delete(f"{_ROOT}/{{tag}}", _WRITE, status=200)
+async def remove(edge: Edge, project: Project, release: Annotated[Release, _find]) -> ReleaseShape:
+    """Delete a release. The tag stays."""
     await edge.store.schedules.remove_release(project.id, release.tag)
-    return json_answer(await _view(edge, project, release))
-
-
-async def _release(edge: Edge, request: Request) -> tuple[Project, Release]:
-    project = await project_in_path(edge, request)
-    release = await edge.releases.find(project, text_in_path(request, "tag"))
-    if release is None:
-        raise not_found("Release")
-    return project, release
+    return await _view(edge, project, release)
 
 
 def _link(fields: dict[str, Any]) -> dict[str, str]:
@@ -175,39 +176,3 @@ async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:
         assets={"count": len(links), "sources": [], "links": links},
         links={"self": own},
     )
-
-
-_ROOT = "/api/v4/projects/{id}/releases"
-
-ENDPOINTS = (
-    Endpoint(
-        "POST",
-        _ROOT,
-        create,
-        in_project(Level.DEVELOPER, or_job="releases"),
-        takes=Asked,
-        gives=ReleaseShape,
-        also=(409, 422),
-    ),
-    Endpoint("GET", _ROOT, list_all, in_project(Level.GUEST, or_job="releases"), gives=list[ReleaseShape]),
-    Endpoint(
-        "GET", f"{_ROOT}/permalink/latest", show_latest, in_project(Level.GUEST, or_job="releases"), gives=ReleaseShape
-    ),
-    Endpoint("GET", f"{_ROOT}/{{tag}}", show, in_project(Level.GUEST, or_job="releases"), gives=ReleaseShape),
-    Endpoint(
-        "PUT",
-        f"{_ROOT}/{{tag}}",
-        change,
-        in_project(Level.DEVELOPER, or_job="releases"),
-        takes=Asked,
-        gives=ReleaseShape,
-    ),
-    Endpoint(
-        "DELETE",
-        f"{_ROOT}/{{tag}}",
-        remove,
-        in_project(Level.DEVELOPER, or_job="releases"),
-        gives=ReleaseShape,
-        status=200,
-    ),
-)

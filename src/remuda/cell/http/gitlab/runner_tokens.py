@@ -8,27 +8,26 @@ Invariant: a token that is reset is invalid before its successor is returned.
 
 import hmac
 import secrets
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.core.access.tokens import RANDOM_BYTES, runner_token
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, RUNNER, USER, in_group, in_project
-from remuda.cell.http.edge.admission import caller_of, check_level
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
-from remuda.cell.http.edge.lookup import group_in_path, project_in_path, runner_in_path
+from remuda.cell.http.edge.admission import Caller, check_level
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, not_found
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.runner.job_state import check_runner, credentials, is_protected
 from remuda.cell.pipelines.releases import parse_time
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project, Runner
-from remuda.cell.values.people import Level
+from remuda.cell.values.people import Level, Namespace
 from remuda.model.job import ProjectId, RunnerId
 from remuda.model.runner import Pool, RunnerType
 from remuda.wire.routable_token import token_hash
@@ -41,6 +40,10 @@ _OWNER_OF = "registration_token_of"
 """Name of the setting, followed by the hash of a registration token, that has the owner of that token."""
 _SETTINGS = "application_settings"
 _INSTANCE: Pool = ("instance", 0)
+
+
+_RESET = "runners/reset_registration_token"
+routes = Routes()
 
 
 class ApplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,14 +100,15 @@ async def application_settings(store: Store) -> ApplicationSettings:
     return msgspec.json.decode(stored, type=ApplicationSettings) if stored else ApplicationSettings()
 
 
-async def show_settings(edge: Edge, request: Request) -> Response:
-    """GET /application/settings: show the settings of the whole cell."""
-    return json_answer({"id": 1, **msgspec.structs.asdict(await application_settings(edge.store))})
+@routes.get("/api/v4/application/settings", ADMINISTRATOR, gives=ApplicationSettings)
+async def show_settings(edge: Edge) -> dict[str, Any]:
+    """Show the settings of the whole cell."""
+    return {"id": 1, **msgspec.structs.asdict(await application_settings(edge.store))}
 
 
-async def change_settings(edge: Edge, request: Request) -> Response:
-    """PUT /application/settings: change settings of the cell. 0 seconds mean no expiry."""
-    params = await parameters(request, SettingsChange, limit_bytes=edge.settings.body_limit_bytes)
+@routes.put("/api/v4/application/settings", ADMINISTRATOR, gives=ApplicationSettings)
+async def change_settings(edge: Edge, params: SettingsChange) -> dict[str, Any]:
+    """Change settings of the cell. 0 seconds mean no expiry."""
     changes: dict[str, int | bool | None] = {}
     for name, value in msgspec.structs.asdict(params).items():
         if value is not None:
@@ -113,7 +117,7 @@ async def change_settings(edge: Edge, request: Request) -> Response:
             changes[name] = value if isinstance(value, bool) else value or None
     changed = replace(await application_settings(edge.store), **changes)
     await edge.store.settings.put_setting(_SETTINGS, msgspec.json.encode(changed).decode())
-    return json_answer({"id": 1, **msgspec.structs.asdict(changed)})
+    return {"id": 1, **msgspec.structs.asdict(changed)}
 
 
 async def ensure_registration_token(store: Store, settings: CellSettings, owner: Pool = _INSTANCE) -> str:
@@ -149,9 +153,9 @@ async def _registration_owner(edge: Edge, token: str) -> Pool:
     return owner
 
 
-async def register(edge: Edge, request: Request) -> Response:
-    """POST /runners: register a runner with a registration token."""
-    params = await parameters(request, RegisterRunner, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post("/api/v4/runners", RUNNER, also=(410,))
+async def register(edge: Edge, params: RegisterRunner) -> RunnerCredentials:
+    """Register a runner with a registration token."""
     if not params.token:
         raise bad_parameter("token is missing")
     if not (await application_settings(edge.store)).allow_runner_registration_token:
@@ -178,19 +182,18 @@ def _of_project(project: Project, user_id: int = USER_ID) -> Reach:
     )
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /user/runners: create a runner as a user."""
-    params = await parameters(request, CreateRunner, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post("/api/v4/user/runners", USER.with_scopes("create_runner"))
+async def create(edge: Edge, caller: Caller, params: CreateRunner) -> RunnerCredentials:
+    """Create a runner as a user."""
     if not params.runner_type:
         raise bad_parameter("runner_type is missing")
     if params.runner_type not in tuple(RunnerType):
         raise bad_parameter("runner_type does not have a valid value")
-    return await _make(edge, params, await _reach(edge, request, params))
+    return await _make(edge, params, await _reach(edge, caller, params))
 
 
-async def _reach(edge: Edge, request: Request, params: CreateRunner) -> Reach:
+async def _reach(edge: Edge, caller: Caller, params: CreateRunner) -> Reach:
     """What the runner is for; 403 or 404 if the caller may not create one there."""
-    caller = caller_of(request)
     user_id = caller.user.id
     match RunnerType(params.runner_type):
         case RunnerType.INSTANCE:
@@ -256,7 +259,7 @@ async def _make(
     *,
     registered: bool = False,
     paused: bool = False,
-) -> Response:
+) -> RunnerCredentials:
     token = _new_token(edge, reach, registered=registered)
     runner = check_runner(
         Runner(
@@ -281,24 +284,25 @@ async def _make(
         )
     )
     stored = await edge.store.runners.add_runner(runner)
-    return json_answer(credentials(stored, token), 201)
+    return credentials(stored, token)
 
 
-async def reset_own(edge: Edge, request: Request) -> Response:
-    """POST /runners/reset_authentication_token: a runner resets its own token."""
-    params = await parameters(request, OldToken, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post("/api/v4/runners/reset_authentication_token", RUNNER)
+async def reset_own(edge: Edge, request: Request, params: OldToken) -> RunnerCredentials:
+    """Reset the token of the runner that calls."""
     runner = await auth.runner_of(edge, params.token)
     request.state.runner_id = runner.id
     # Runners renew their tokens by themselves. That must not remove an expiry that somebody set.
     return await _reset(edge, runner, ends_at=runner.token_expires_at)
 
 
-async def reset(edge: Edge, request: Request) -> Response:
-    """POST /runners/:id/reset_authentication_token: a user resets a runner's token."""
-    return await _reset(edge, await runner_in_path(edge, request))
+@routes.post("/api/v4/runners/{runner_id}/reset_authentication_token", MANAGES_RUNNER)
+async def reset(edge: Edge, runner: Runner) -> RunnerCredentials:
+    """Reset the token of a runner."""
+    return await _reset(edge, runner)
 
 
-async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) -> Response:
+async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) -> RunnerCredentials:
     reach = Reach(
         type=runner.type,
         organization_id=runner.organization_id,
@@ -319,68 +323,30 @@ async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) ->
     changed = await edge.store.runners.change_runner(runner.id, renew)
     if changed is None:
         raise forbidden()
-    return json_answer(credentials(changed, token), 201)
+    return credentials(changed, token)
 
 
-def _token_answer(token: str, status: int = 200) -> Response:
-    return json_answer(TokenShape(token=token), status)
+@routes.get("/api/remuda/v1/registration_token", ADMINISTRATOR)
+async def show_registration_token(edge: Edge) -> TokenShape:
+    """Show the registration token of the cell."""
+    return TokenShape(token=await ensure_registration_token(edge.store, edge.settings))
 
 
-async def show_registration_token(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/registration_token: show the registration token of the cell."""
-    return _token_answer(await ensure_registration_token(edge.store, edge.settings))
-
-
-async def reset_for_cell(edge: Edge, request: Request) -> Response:
-    """POST /runners/reset_registration_token: reset the registration token of the cell."""
+@routes.post(f"/api/v4/{_RESET}", ADMINISTRATOR)
+async def reset_for_cell(edge: Edge) -> TokenShape:
+    """Reset the registration token of the cell."""
     if edge.settings.registration_token is not None:
         raise bad_field("token", "is set in the cell's settings; change it there")
-    return _token_answer(await reset_registration_token(edge.store, _INSTANCE), 201)
+    return TokenShape(token=await reset_registration_token(edge.store, _INSTANCE))
 
 
-async def reset_for_group(edge: Edge, request: Request) -> Response:
-    """POST /groups/:id/runners/reset_registration_token: reset the registration token of a group."""
-    group = await group_in_path(edge, request)
-    return _token_answer(await reset_registration_token(edge.store, ("group", group.id)), 201)
+@routes.post(f"/api/v4/groups/{{id}}/{_RESET}", in_group(Level.OWNER))
+async def reset_for_group(edge: Edge, group: Namespace) -> TokenShape:
+    """Reset the registration token of a group."""
+    return TokenShape(token=await reset_registration_token(edge.store, ("group", group.id)))
 
 
-async def reset_for_project(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/runners/reset_registration_token: reset the registration token of a project."""
-    project = await project_in_path(edge, request)
-    return _token_answer(await reset_registration_token(edge.store, ("project", project.id)), 201)
-
-
-_RESET = "runners/reset_registration_token"
-
-ENDPOINTS = (
-    Endpoint("POST", "/api/v4/runners", register, RUNNER, takes=RegisterRunner, gives=RunnerCredentials, also=(410,)),
-    Endpoint(
-        "POST",
-        "/api/v4/user/runners",
-        create,
-        USER.with_scopes("create_runner"),
-        takes=CreateRunner,
-        gives=RunnerCredentials,
-    ),
-    Endpoint(
-        "POST", "/api/v4/runners/reset_authentication_token", reset_own, RUNNER, takes=OldToken, gives=RunnerCredentials
-    ),
-    Endpoint(
-        "POST", "/api/v4/runners/{runner_id}/reset_authentication_token", reset, MANAGES_RUNNER, gives=RunnerCredentials
-    ),
-    Endpoint("POST", f"/api/v4/{_RESET}", reset_for_cell, ADMINISTRATOR, gives=TokenShape),
-    Endpoint("POST", f"/api/v4/groups/{{id}}/{_RESET}", reset_for_group, in_group(Level.OWNER), gives=TokenShape),
-    Endpoint(
-        "POST", f"/api/v4/projects/{{id}}/{_RESET}", reset_for_project, in_project(Level.MAINTAINER), gives=TokenShape
-    ),
-    Endpoint("GET", "/api/remuda/v1/registration_token", show_registration_token, ADMINISTRATOR, gives=TokenShape),
-    Endpoint("GET", "/api/v4/application/settings", show_settings, ADMINISTRATOR, gives=ApplicationSettings),
-    Endpoint(
-        "PUT",
-        "/api/v4/application/settings",
-        change_settings,
-        ADMINISTRATOR,
-        takes=SettingsChange,
-        gives=ApplicationSettings,
-    ),
-)
+@routes.post(f"/api/v4/projects/{{id}}/{_RESET}", in_project(Level.MAINTAINER))
+async def reset_for_project(edge: Edge, project: Project) -> TokenShape:
+    """Reset the registration token of a project."""
+    return TokenShape(token=await reset_registration_token(edge.store, ("project", project.id)))

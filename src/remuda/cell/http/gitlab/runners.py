@@ -9,21 +9,19 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import asdict, replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, SEES_RUNNER, USER, in_group, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, runner_level
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
-from remuda.cell.http.edge.lookup import group_in_path, project_in_path, runner_in_path
-from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found
+from remuda.cell.http.edge.paging import Paged, page_of
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.jobs import describe
 from remuda.cell.http.gitlab.views import JobShape, RunnerSummaryShape, runner_summary, time_text
 from remuda.cell.http.runner.job_state import check_runner, is_protected
 from remuda.cell.projects.namespaces import list_all_projects
-from remuda.cell.values import Runner, RunnerManager
-from remuda.cell.values.people import STATUSES, Level, ProjectFilter, RunnerFilter, status_of
+from remuda.cell.values import Page, Project, Runner, RunnerManager
+from remuda.cell.values.people import STATUSES, Level, Namespace, ProjectFilter, RunnerFilter, status_of
 from remuda.model.job import JobState, RunnerId
 from remuda.model.runner import Pool, RunnerType
 from remuda.wire.runner_api import tags_of
@@ -36,6 +34,11 @@ LISTED = {
     "tag_list": str,
     "tag_list[]": list[str],
 }
+
+
+_ONE = "/api/v4/runners/{runner_id}"
+_OF_PROJECT = "/api/v4/projects/{id}/runners"
+routes = Routes()
 
 
 class RunnerChange(msgspec.Struct, kw_only=True):
@@ -216,15 +219,15 @@ def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> Run
     )
 
 
-async def _page(edge: Edge, request: Request, pools: Sequence[Pool] | None) -> Response:
+async def _page(edge: Edge, request: Request, pools: Sequence[Pool] | None) -> Paged[RunnerShape]:
     page, caller = page_of(request), caller_of(request)
     runners, total = await edge.store.runners.list_runners(page, filter_of(request, edge.clock.now(), pools))
-    return page_answer(request, [await _view(edge, caller, runner) for runner in runners], total, page)
+    return Paged([await _view(edge, caller, runner) for runner in runners], total, page)
 
 
-async def list_own(edge: Edge, request: Request) -> Response:
-    """GET /runners: list the runners that the caller manages; for administrators all."""
-    caller = caller_of(request)
+@routes.get("/api/v4/runners", USER.with_scopes("manage_runner"), query=LISTED)
+async def list_own(edge: Edge, request: Request, caller: Caller) -> Paged[RunnerShape]:
+    """List the runners that the caller manages; for administrators all."""
     if caller.user.is_admin:
         return await _page(edge, request, None)
     pools: list[Pool] = []
@@ -232,66 +235,65 @@ async def list_own(edge: Edge, request: Request) -> Response:
         group = await edge.store.people.load_namespace(member.owner[1]) if member.owner[0] == "group" else None
         if group is not None and member.level >= Level.OWNER:
             inside = await edge.projects.namespaces.inside(group)
-            pools += [("group", one.id) for one in (group, *inside)]
+            pools += [("group", namespace.id) for namespace in (group, *inside)]
     projects = await list_all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
-    pools += [("project", one.id) for one in projects if (caller.level_in(one) or 0) >= Level.MAINTAINER]
+    pools += [("project", project.id) for project in projects if (caller.level_in(project) or 0) >= Level.MAINTAINER]
     return await _page(edge, request, pools)
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /runners/all: list all runners."""
+@routes.get("/api/v4/runners/all", ADMINISTRATOR.with_scopes("manage_runner"), query=LISTED)
+async def list_all(edge: Edge, request: Request) -> Paged[RunnerShape]:
+    """List all runners."""
     return await _page(edge, request, None)
 
 
-async def list_of_group(edge: Edge, request: Request) -> Response:
-    """GET /groups/:id/runners: list the runners that serve a whole group."""
-    group = await group_in_path(edge, request)
+@routes.get("/api/v4/groups/{id}/runners", in_group(Level.MAINTAINER).with_scopes("manage_runner"), query=LISTED)
+async def list_of_group(edge: Edge, request: Request, group: Namespace) -> Paged[RunnerShape]:
+    """List the runners that serve a whole group."""
     groups: list[Pool] = [("group", number) for number in group.group_ids]
     return await _page(edge, request, [("organization", group.organization_id), *groups])
 
 
-async def list_of_project(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/runners: list the runners that serve a project."""
-    project = await project_in_path(edge, request)
+@routes.get(_OF_PROJECT, in_project(Level.MAINTAINER).with_scopes("manage_runner"), query=LISTED)
+async def list_of_project(edge: Edge, request: Request, project: Project) -> Paged[RunnerShape]:
+    """List the runners that serve a project."""
     groups: list[Pool] = [("group", number) for number in project.group_ids]
     return await _page(edge, request, [("organization", project.organization_id), *groups, ("project", project.id)])
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /runners/:id: show a runner."""
-    return json_answer(await _view(edge, caller_of(request), await runner_in_path(edge, request)))
+@routes.get(_ONE, SEES_RUNNER.with_scopes("manage_runner"))
+async def show(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
+    """Show a runner."""
+    return await _view(edge, caller, runner)
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PUT /runners/:id: change a runner."""
-    runner, caller = await runner_in_path(edge, request), caller_of(request)
-    change = await parameters(request, RunnerChange, limit_bytes=edge.settings.body_limit_bytes)
+@routes.put(_ONE, MANAGES_RUNNER)
+async def update(edge: Edge, runner: Runner, caller: Caller, change: RunnerChange) -> RunnerShape:
+    """Change a runner."""
     new = await edge.store.runners.change_runner(runner.id, lambda row: apply_change(row, change))
     if new is None:
         raise not_found("Runner")
-    return json_answer(await _view(edge, caller, new))
+    return await _view(edge, caller, new)
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /runners/:id: remove a runner."""
-    runner = await runner_in_path(edge, request)
+@routes.delete(_ONE, MANAGES_RUNNER)
+async def remove(edge: Edge, runner: Runner) -> None:
+    """Remove a runner."""
     await edge.store.runners.remove_runner(runner.id)
-    return no_content()
 
 
-async def managers(edge: Edge, request: Request) -> Response:
-    """GET /runners/:id/managers: list the managers of a runner."""
-    runner = await runner_in_path(edge, request)
+@routes.get(f"{_ONE}/managers", SEES_RUNNER.with_scopes("manage_runner"))
+async def managers(edge: Edge, runner: Runner) -> list[ManagerShape]:
+    """List the managers of a runner."""
     now = edge.clock.now()
     jobs = edge.dispatch.explanations.jobs_by_manager(runner.id)
     rows = await edge.store.runners.list_managers(runner.id)
-    views = [_manager_view(manager, now, running_jobs=jobs[manager.system_id]) for manager in rows]
-    return slice_answer(request, views)
+    return [_manager_view(manager, now, running_jobs=jobs[manager.system_id]) for manager in rows]
 
 
-async def list_jobs(edge: Edge, request: Request) -> Response:
-    """GET /runners/:id/jobs: list the jobs of a runner, of projects that the caller may read."""
-    runner, caller, page = await runner_in_path(edge, request), caller_of(request), page_of(request)
+@routes.get(f"{_ONE}/jobs", MANAGES_RUNNER, query={"status": str})
+async def list_jobs(edge: Edge, request: Request, runner: Runner, caller: Caller, page: Page) -> Paged[JobShape]:
+    """List the jobs of a runner, of projects that the caller may read."""
     status = request.query_params.get("status", "")
     if status not in ("", *JobState):
         raise bad_parameter("status does not have a valid value")
@@ -302,17 +304,16 @@ async def list_jobs(edge: Edge, request: Request) -> Response:
         project = await edge.store.projects.load_project(job.project_id)
         if project is not None and (caller.level_in(project) or 0) >= Level.REPORTER:
             visible.append(job)
-    return page_answer(request, await describe(edge, visible), total, page)
+    return Paged(await describe(edge, visible), total, page)
 
 
 class Link(msgspec.Struct, kw_only=True):
     runner_id: int
 
 
-async def link(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/runners: link a project runner to another project of its organization."""
-    project, caller = await project_in_path(edge, request), caller_of(request)
-    params = await parameters(request, Link, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(_OF_PROJECT, in_project(Level.MAINTAINER).with_scopes("manage_runner"))
+async def link(edge: Edge, project: Project, caller: Caller, params: Link) -> RunnerShape:
+    """Link a project runner to another project of its organization."""
     runner = await edge.store.runners.load_runner(RunnerId(params.runner_id))
     if runner is None or runner.organization_id != project.organization_id:
         raise not_found("Runner")
@@ -331,12 +332,12 @@ async def link(edge: Edge, request: Request) -> Response:
     new = await edge.store.runners.change_runner(runner.id, add_project)
     if new is None:
         raise not_found("Runner")
-    return json_answer(await _view(edge, caller, new), 201)
+    return await _view(edge, caller, new)
 
 
-async def unlink(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/runners/:runner_id: unlink a runner from a project."""
-    project, runner = await project_in_path(edge, request), await runner_in_path(edge, request)
+@routes.delete(f"{_OF_PROJECT}/{{runner_id}}", in_project(Level.MAINTAINER).with_scopes("manage_runner"))
+async def unlink(edge: Edge, project: Project, runner: Runner) -> None:
+    """Unlink a runner from a project."""
 
     def remove_project(row: Runner) -> Runner:
         if row.type is not RunnerType.PROJECT or project.id not in row.project_ids:
@@ -346,54 +347,3 @@ async def unlink(edge: Edge, request: Request) -> Response:
         return replace(row, project_ids=tuple(project_id for project_id in row.project_ids if project_id != project.id))
 
     await edge.store.runners.change_runner(runner.id, remove_project)
-    return no_content()
-
-
-_ONE = "/api/v4/runners/{runner_id}"
-_OF_PROJECT = "/api/v4/projects/{id}/runners"
-
-ENDPOINTS = (
-    Endpoint(
-        "GET", "/api/v4/runners", list_own, USER.with_scopes("manage_runner"), query=LISTED, gives=list[RunnerShape]
-    ),
-    Endpoint(
-        "GET",
-        "/api/v4/runners/all",
-        list_all,
-        ADMINISTRATOR.with_scopes("manage_runner"),
-        query=LISTED,
-        gives=list[RunnerShape],
-    ),
-    Endpoint("GET", _ONE, show, SEES_RUNNER.with_scopes("manage_runner"), gives=RunnerShape),
-    Endpoint("PUT", _ONE, update, MANAGES_RUNNER, takes=RunnerChange, gives=RunnerShape),
-    Endpoint("DELETE", _ONE, remove, MANAGES_RUNNER),
-    Endpoint("GET", f"{_ONE}/managers", managers, SEES_RUNNER.with_scopes("manage_runner"), gives=list[ManagerShape]),
-    Endpoint("GET", f"{_ONE}/jobs", list_jobs, MANAGES_RUNNER, query={"status": str}, gives=list[JobShape]),
-    Endpoint(
-        "GET",
-        "/api/v4/groups/{id}/runners",
-        list_of_group,
-        in_group(Level.MAINTAINER).with_scopes("manage_runner"),
-        query=LISTED,
-        gives=list[RunnerShape],
-    ),
-    Endpoint(
-        "GET",
-        _OF_PROJECT,
-        list_of_project,
-        in_project(Level.MAINTAINER).with_scopes("manage_runner"),
-        query=LISTED,
-        gives=list[RunnerShape],
-    ),
-    Endpoint(
-        "POST",
-        _OF_PROJECT,
-        link,
-        in_project(Level.MAINTAINER).with_scopes("manage_runner"),
-        takes=Link,
-        gives=RunnerShape,
-    ),
-    Endpoint(
-        "DELETE", f"{_OF_PROJECT}/{{runner_id}}", unlink, in_project(Level.MAINTAINER).with_scopes("manage_runner")
-    ),
-)

@@ -5,30 +5,35 @@ created no pipeline.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.core.pipelines.schedules import CronError, TimezoneError, with_next_time
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_protected
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, json_answer, no_content, not_found
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
-from remuda.cell.http.edge.paging import page_answer, page_of, slice_answer
+from remuda.cell.http.edge.paging import Paged
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.variables import GivenVariable, GivenVariableShape, given_view, read_given
 from remuda.cell.http.gitlab.views import PipelineSummaryShape, UserShape, pipeline_summary, time_text, user_view
 from remuda.cell.projects.refs import candidates
-from remuda.cell.values import PipelineFilter, Project, Schedule
+from remuda.cell.values import Page, PipelineFilter, Project, Schedule
 from remuda.cell.values.people import Level
 from remuda.lib.clock import rfc3339
 
 _MAX_DESCRIPTION = 255
+
+
+_ROOT = "/api/v4/projects/{id}/pipeline_schedules"
+_ONE = f"{_ROOT}/{{schedule_id}}"
+_VARIABLE = f"{_ONE}/variables/{{key}}"
+routes = Routes()
 
 
 class GivenInput(msgspec.Struct, kw_only=True):
@@ -118,10 +123,6 @@ def _variable(schedule: Schedule, key: str) -> GivenVariableShape:
     return given_view(key, schedule.variables[key], schedule.file_variables)
 
 
-async def _answer(edge: Edge, schedule: Schedule, status: int = 200) -> Response:
-    return json_answer(await _details(edge, schedule), status)
-
-
 async def _details(edge: Edge, schedule: Schedule, *, with_values: bool = True) -> ScheduleShape:
     last = (
         await edge.store.pipelines.load_pipeline(schedule.last_pipeline_id)
@@ -135,12 +136,12 @@ async def _details(edge: Edge, schedule: Schedule, *, with_values: bool = True) 
     return view
 
 
-async def _find(edge: Edge, request: Request) -> tuple[Schedule, Project]:
+async def _find(edge: Edge, request: Request) -> Schedule:
     project = await project_in_path(edge, request)
     schedule = await edge.store.schedules.load_schedule(number_in_path(request, "schedule_id"))
     if schedule is None or schedule.project_id != project.id:
         raise not_found("Pipeline Schedule")
-    return schedule, project
+    return schedule
 
 
 def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
@@ -150,8 +151,8 @@ def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
 
 async def _find_own(edge: Edge, request: Request) -> Schedule:
     """The schedule, if the caller may see its variables and remove it; 403 otherwise."""
-    schedule, project = await _find(edge, request)
-    if not _is_own(caller_of(request), schedule, project):
+    schedule = await _find(edge, request)
+    if not _is_own(caller_of(request), schedule, await project_in_path(edge, request)):
         raise forbidden("only the owner of a schedule and maintainers may do this")
     return schedule
 
@@ -161,17 +162,16 @@ async def _find_to_change(edge: Edge, request: Request) -> Schedule:
 
     A maintainer must take ownership first.
     """
-    schedule, _ = await _find(edge, request)
-    user = caller_of(request).user
+    schedule, user = await _find(edge, request), caller_of(request).user
     if schedule.user_id != user.id and not user.is_admin:
         raise forbidden("only its owner may change a schedule; a maintainer can take ownership first")
     return schedule
 
 
-async def _check_ref(edge: Edge, request: Request, ref: str | None) -> None:
+async def _check_ref(edge: Edge, caller: Caller, project: Project, ref: str | None) -> None:
     if ref is not None:
         whole = ref if ref.startswith("refs/") else f"refs/heads/{ref}"
-        await check_protected(edge, caller_of(request), await project_in_path(edge, request), whole)
+        await check_protected(edge, caller, project, whole)
 
 
 async def _change(edge: Edge, schedule: Schedule, decide: Callable[[Schedule], Schedule]) -> Schedule:
@@ -182,14 +182,13 @@ async def _change(edge: Edge, schedule: Schedule, decide: Callable[[Schedule], S
     return changed
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline_schedules: create a schedule."""
-    project = await project_in_path(edge, request)
-    params = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(_ROOT, in_project(Level.DEVELOPER))
+async def create(edge: Edge, caller: Caller, project: Project, params: Given) -> ScheduleShape:
+    """Create a schedule."""
     missing = [name for name in ("description", "ref", "cron") if getattr(params, name) is None]
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
-    await _check_ref(edge, request, params.ref)
+    await _check_ref(edge, caller, project, params.ref)
     now = edge.clock.wall()
     new = Schedule(
         id=0,
@@ -199,84 +198,81 @@ async def create(edge: Edge, request: Request) -> Response:
         cron="",
         created_at=now,
         updated_at=now,
-        user_id=caller_of(request).user.id,
+        user_id=caller.user.id,
     )
     added = await edge.store.schedules.add_schedule(apply_change(new, params, now))
     edge.schedules.look_again()
-    return await _answer(edge, added, 201)
+    return await _details(edge, added)
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules: list the schedules of a project."""
-    project = await project_in_path(edge, request)
+@routes.get(_ROOT, in_project(Level.DEVELOPER), query={"scope": Literal["active", "inactive"]})
+async def list_all(edge: Edge, request: Request, project: Project) -> list[ScheduleShape]:
+    """List the schedules of a project."""
     scope = request.query_params.get("scope", "")
     if scope not in ("", "active", "inactive"):
         raise bad_parameter("scope does not have a valid value")
     schedules = await edge.store.schedules.list_schedules(project.id)
-    views = [
+    return [
         await _view(edge, schedule) for schedule in schedules if not scope or schedule.active == (scope == "active")
     ]
-    return slice_answer(request, views)
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules/:schedule_id: show a schedule. Owner and maintainers see its variables."""
-    schedule, project = await _find(edge, request)
-    is_own = _is_own(caller_of(request), schedule, project)
-    return json_answer(await _details(edge, schedule, with_values=is_own))
+@routes.get(_ONE, in_project(Level.DEVELOPER))
+async def show(edge: Edge, caller: Caller, project: Project, schedule: Annotated[Schedule, _find]) -> ScheduleShape:
+    """Show a schedule. Owner and maintainers see its variables."""
+    return await _details(edge, schedule, with_values=_is_own(caller, schedule, project))
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/pipeline_schedules/:schedule_id: change a schedule."""
-    schedule = await _find_to_change(edge, request)
-    params = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
-    await _check_ref(edge, request, params.ref)
+@routes.put(_ONE, in_project(Level.DEVELOPER))
+async def update(
+    edge: Edge, caller: Caller, project: Project, schedule: Annotated[Schedule, _find_to_change], params: Given
+) -> ScheduleShape:
+    """Change a schedule."""
+    await _check_ref(edge, caller, project, params.ref)
     now = edge.clock.wall()
-    return await _answer(edge, await _change(edge, schedule, lambda row: apply_change(row, params, now)))
+    return await _details(edge, await _change(edge, schedule, lambda row: apply_change(row, params, now)))
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/pipeline_schedules/:schedule_id: remove a schedule."""
-    schedule = await _find_own(edge, request)
+@routes.delete(_ONE, in_project(Level.DEVELOPER))
+async def remove(edge: Edge, schedule: Annotated[Schedule, _find_own]) -> None:
+    """Remove a schedule."""
     await edge.store.schedules.remove_schedule(schedule.id)
-    return no_content()
 
 
-async def play(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline_schedules/:schedule_id/play: run a schedule now, in the caller's name."""
-    schedule, project = await _find(edge, request)
-    caller = caller_of(request)
-    await edge.schedules.run(replace(schedule, user_id=caller.user.id))
-    schedule, _ = await _find(edge, request)
+@routes.post(f"{_ONE}/play", in_project(Level.DEVELOPER))
+async def play(edge: Edge, request: Request, caller: Caller, project: Project) -> ScheduleShape:
+    """Run a schedule now, in the caller's name."""
+    await edge.schedules.run(replace(await _find(edge, request), user_id=caller.user.id))
+    schedule = await _find(edge, request)
     # GitLab answers with the message alone; python-gitlab reads the answer as a schedule.
     details = await _details(edge, schedule, with_values=_is_own(caller, schedule, project))
-    return json_answer(replace(details, message="201 Created"), 201)
+    return replace(details, message="201 Created")
 
 
-async def take_ownership(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline_schedules/:schedule_id/take_ownership: make the caller its owner."""
-    schedule, _ = await _find(edge, request)
-    now, user_id = edge.clock.wall(), caller_of(request).user.id
+@routes.post(f"{_ONE}/take_ownership", in_project(Level.MAINTAINER))
+async def take_ownership(edge: Edge, caller: Caller, schedule: Annotated[Schedule, _find]) -> ScheduleShape:
+    """Make the caller the owner of a schedule."""
+    now, user_id = edge.clock.wall(), caller.user.id
     changed = await _change(edge, schedule, lambda row: replace(row, user_id=user_id, updated_at=now))
-    return await _answer(edge, changed, 201)
+    return await _details(edge, changed)
 
 
-async def pipelines(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules/:schedule_id/pipelines: list the pipelines it started, oldest first."""
-    schedule, project = await _find(edge, request)
-    page, pipeline_filter = page_of(request), PipelineFilter(schedule_id=schedule.id, ascending=True)
+@routes.get(f"{_ONE}/pipelines", in_project(Level.DEVELOPER))
+async def pipelines(
+    edge: Edge, project: Project, schedule: Annotated[Schedule, _find], page: Page
+) -> Paged[PipelineSummaryShape]:
+    """List the pipelines that a schedule started, oldest first."""
+    pipeline_filter = PipelineFilter(schedule_id=schedule.id, ascending=True)
     rows, total = await edge.store.pipelines.list_pipelines(project.id, page, pipeline_filter)
-    return page_answer(
-        request, [pipeline_summary(pipeline, project, edge.settings.url) for pipeline in rows], total, page
-    )
+    return Paged([pipeline_summary(pipeline, project, edge.settings.url) for pipeline in rows], total, page)
 
 
-async def _find_variable(edge: Edge, request: Request) -> tuple[Schedule, str]:
-    schedule, _ = await _find(edge, request)
+def _key_in_path(request: Request, schedule: Schedule) -> str:
+    """The name in the path; 404 if the schedule has no such variable."""
     key = text_in_path(request, "key")
     if key not in schedule.variables:
         raise not_found("Variable")
-    return schedule, key
+    return key
 
 
 def _with_variable(schedule: Schedule, params: GivenVariable, now: float) -> Schedule:
@@ -290,10 +286,11 @@ def _with_variable(schedule: Schedule, params: GivenVariable, now: float) -> Sch
     )
 
 
-async def create_variable(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/pipeline_schedules/:schedule_id/variables: add a variable."""
-    schedule = await _find_to_change(edge, request)
-    params = await parameters(request, GivenVariable, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(f"{_ONE}/variables", in_project(Level.DEVELOPER))
+async def create_variable(
+    edge: Edge, schedule: Annotated[Schedule, _find_to_change], params: GivenVariable
+) -> GivenVariableShape:
+    """Add a variable to a schedule."""
     now = edge.clock.wall()
 
     def add(row: Schedule) -> Schedule:
@@ -301,21 +298,21 @@ async def create_variable(edge: Edge, request: Request) -> Response:
             raise bad_field("key", f"({params.key}) has already been taken")
         return _with_variable(row, params, now)
 
-    return json_answer(_variable(await _change(edge, schedule, add), params.key), 201)
+    return _variable(await _change(edge, schedule, add), params.key)
 
 
-async def show_variable(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipeline_schedules/:schedule_id/variables/:key: show a variable."""
-    await _find_own(edge, request)
-    return json_answer(_variable(*await _find_variable(edge, request)))
+@routes.get(_VARIABLE, in_project(Level.DEVELOPER))
+async def show_variable(edge: Edge, request: Request, schedule: Annotated[Schedule, _find_own]) -> GivenVariableShape:
+    """Show a variable of a schedule."""
+    return _variable(schedule, _key_in_path(request, schedule))
 
 
-async def update_variable(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/pipeline_schedules/:schedule_id/variables/:key: change a variable."""
-    await _find_to_change(edge, request)
-    schedule, key = await _find_variable(edge, request)
-    params = await parameters(request, GivenValue, limit_bytes=edge.settings.body_limit_bytes)
-    now = edge.clock.wall()
+@routes.put(_VARIABLE, in_project(Level.DEVELOPER))
+async def update_variable(
+    edge: Edge, request: Request, schedule: Annotated[Schedule, _find_to_change], params: GivenValue
+) -> GivenVariableShape:
+    """Change a variable of a schedule."""
+    key, now = _key_in_path(request, schedule), edge.clock.wall()
 
     def put(row: Schedule) -> Schedule:
         if key not in row.variables:
@@ -328,14 +325,13 @@ async def update_variable(edge: Edge, request: Request) -> Response:
         )
         return _with_variable(row, variable, now)
 
-    return json_answer(_variable(await _change(edge, schedule, put), key))
+    return _variable(await _change(edge, schedule, put), key)
 
 
-async def remove_variable(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/pipeline_schedules/:schedule_id/variables/:key: remove a variable, and return it."""
-    await _find_own(edge, request)
-    schedule, key = await _find_variable(edge, request)
-    now = edge.clock.wall()
+@routes.delete(_VARIABLE, in_project(Level.DEVELOPER), status=202)
+async def remove_variable(edge: Edge, request: Request, schedule: Annotated[Schedule, _find_own]) -> GivenVariableShape:
+    """Remove a variable of a schedule, and return it."""
+    key, now = _key_in_path(request, schedule), edge.clock.wall()
 
     def drop(row: Schedule) -> Schedule:
         return replace(
@@ -346,40 +342,4 @@ async def remove_variable(edge: Edge, request: Request) -> Response:
         )
 
     await _change(edge, schedule, drop)
-    return json_answer(_variable(schedule, key), 202)
-
-
-_ROOT = "/api/v4/projects/{id}/pipeline_schedules"
-_ONE = f"{_ROOT}/{{schedule_id}}"
-_VARIABLE = f"{_ONE}/variables/{{key}}"
-
-ENDPOINTS = (
-    Endpoint("POST", _ROOT, create, in_project(Level.DEVELOPER), takes=Given, gives=ScheduleShape),
-    Endpoint(
-        "GET",
-        _ROOT,
-        list_all,
-        in_project(Level.DEVELOPER),
-        query={"scope": Literal["active", "inactive"]},
-        gives=list[ScheduleShape],
-    ),
-    Endpoint("GET", _ONE, show, in_project(Level.DEVELOPER), gives=ScheduleShape),
-    Endpoint("PUT", _ONE, update, in_project(Level.DEVELOPER), takes=Given, gives=ScheduleShape),
-    Endpoint("DELETE", _ONE, remove, in_project(Level.DEVELOPER)),
-    Endpoint("POST", f"{_ONE}/play", play, in_project(Level.DEVELOPER), gives=ScheduleShape),
-    Endpoint("POST", f"{_ONE}/take_ownership", take_ownership, in_project(Level.MAINTAINER), gives=ScheduleShape),
-    Endpoint("GET", f"{_ONE}/pipelines", pipelines, in_project(Level.DEVELOPER), gives=list[PipelineSummaryShape]),
-    Endpoint(
-        "POST",
-        f"{_ONE}/variables",
-        create_variable,
-        in_project(Level.DEVELOPER),
-        takes=GivenVariable,
-        gives=GivenVariableShape,
-    ),
-    Endpoint("GET", _VARIABLE, show_variable, in_project(Level.DEVELOPER), gives=GivenVariableShape),
-    Endpoint(
-        "PUT", _VARIABLE, update_variable, in_project(Level.DEVELOPER), takes=GivenValue, gives=GivenVariableShape
-    ),
-    Endpoint("DELETE", _VARIABLE, remove_variable, in_project(Level.DEVELOPER), gives=GivenVariableShape, status=202),
-)
+    return _variable(schedule, key)

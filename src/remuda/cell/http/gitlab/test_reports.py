@@ -7,35 +7,40 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.blobs.upload_parsers import KeptAnswer
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.lookup import pipeline_in_path
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.edge.streaming import Streamed
 from remuda.cell.http.gitlab.views import View
 from remuda.cell.pipelines.test_reports import COST_BYTES, Suite, find_reports, read_suites
+from remuda.cell.values import Pipeline
 from remuda.cell.values.people import Level
 from remuda.wire.junit import JunitLimits, TestCase
 
 _STATUSES = ("success", "failed", "skipped", "error")
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/test_report: show the test report with all cases."""
-    return await _answer(edge, request, with_cases=True)
+_ROOT = "/api/v4/projects/{id}/pipelines/{pipeline_id}"
+routes = Routes()
 
 
-async def summary(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/pipelines/:pipeline_id/test_report_summary: show the totals of the report."""
-    return await _answer(edge, request, with_cases=False)
+@routes.get(f"{_ROOT}/test_report", in_project(Level.REPORTER), gives=dict[str, Any])
+async def show(edge: Edge, pipeline: Pipeline) -> Response:
+    """Show the test report with all cases."""
+    return await _answer(edge, pipeline, with_cases=True)
 
 
-async def _answer(edge: Edge, request: Request, *, with_cases: bool) -> Response:
+@routes.get(f"{_ROOT}/test_report_summary", in_project(Level.REPORTER), gives=dict[str, Any])
+async def summary(edge: Edge, pipeline: Pipeline) -> Response:
+    """Show the totals of the report."""
+    return await _answer(edge, pipeline, with_cases=False)
+
+
+async def _answer(edge: Edge, pipeline: Pipeline, *, with_cases: bool) -> Response:
     """The response for the present reports. A blob never changes, so its name identifies its content."""
-    pipeline, _ = await pipeline_in_path(edge, request)
     reports = await find_reports(edge.store, pipeline.id)
     key = ("test report", with_cases, tuple((each.job.id, each.artifact.blob) for each in reports))
     settings = edge.settings
@@ -108,11 +113,3 @@ def _case(case: TestCase) -> View:
         "system_output": case.output,
         "stack_trace": None,
     }
-
-
-_ROOT = "/api/v4/projects/{id}/pipelines/{pipeline_id}"
-
-ENDPOINTS = (
-    Endpoint("GET", f"{_ROOT}/test_report", show, in_project(Level.REPORTER), gives=dict[str, Any]),
-    Endpoint("GET", f"{_ROOT}/test_report_summary", summary, in_project(Level.REPORTER), gives=dict[str, Any]),
-)

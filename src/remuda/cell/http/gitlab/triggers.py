@@ -9,32 +9,29 @@ so the time of an answer tells nothing about a near miss.
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.core.access.job_token_scope import admits, explain_refusal
 from remuda.cell.errors import ForbiddenError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import TRIGGER, in_project
-from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.admission import Caller
 from remuda.cell.http.edge.bodies import convert, parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
+from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import (
     ApiError,
     bad_field,
     bad_parameter,
     forbidden,
-    json_answer,
-    no_content,
     not_found,
 )
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
-from remuda.cell.http.edge.paging import slice_answer
-from remuda.cell.http.gitlab.pipeline_create import pipeline_answer, ref_of, start_pipeline
+from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.gitlab.pipeline_create import describe_pipeline, ref_of, start_pipeline
 from remuda.cell.http.gitlab.variables import check_variable
 from remuda.cell.http.gitlab.views import PipelineShape, UserShape, time_text, user_view
 from remuda.cell.pipelines.cross_project_access import level_of
@@ -52,6 +49,11 @@ _RANDOM_BYTES = 16
 _SHOWN = 4
 _MAX_TOKEN = 8192
 _MAX_DESCRIPTION = 255
+
+
+_PROJECT = "/api/v4/projects/{id}"
+_ROOT = f"{_PROJECT}/triggers"
+routes = Routes()
 
 
 class Described(msgspec.Struct, kw_only=True):
@@ -77,11 +79,11 @@ class TriggerShape(Shape, kw_only=True):
     owner: UserShape | None
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/triggers: create a trigger token."""
-    project = await project_in_path(edge, request)
-    description = await _description(edge, request)
-    user = caller_of(request).user
+@routes.post(_ROOT, in_project(Level.MAINTAINER))
+async def create(edge: Edge, caller: Caller, project: Project, params: Described) -> TriggerShape:
+    """Create a trigger token."""
+    _check_description(params.description)
+    user = caller.user
     routing = {"c": edge.settings.cell_id, "o": project.organization_id, "p": project.id, "u": user.id}
     token = encode(prefix=PREFIX, routing=routing, random=secrets.token_bytes(_RANDOM_BYTES))
     now = edge.clock.now()
@@ -91,20 +93,18 @@ async def create(edge: Edge, request: Request) -> Response:
             project_id=project.id,
             token_hash=token_hash(token),
             token_start=token.removeprefix(PREFIX)[:_SHOWN],
-            description=description,
+            description=params.description,
             created_at=now,
             updated_at=now,
             user_id=user.id,
         )
     )
-    return json_answer(replace(await _view(edge, added), token=token), 201)
+    return replace(await _view(edge, added), token=token)
 
 
-async def _description(edge: Edge, request: Request) -> str:
-    text = (await parameters(request, Described, limit_bytes=edge.settings.body_limit_bytes)).description
+def _check_description(text: str) -> None:
     if not text.strip() or len(text) > _MAX_DESCRIPTION:
         raise bad_field("description", f"has 1 to {_MAX_DESCRIPTION} characters")
-    return text
 
 
 async def _view(edge: Edge, trigger: TriggerToken) -> TriggerShape:
@@ -129,35 +129,37 @@ async def _find(edge: Edge, request: Request) -> TriggerToken:
     raise not_found("Trigger")
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/triggers: list the trigger tokens of a project."""
-    project = await project_in_path(edge, request)
-    return slice_answer(
-        request, [await _view(edge, trigger) for trigger in await edge.store.schedules.list_triggers(project.id)]
-    )
+@routes.get(_ROOT, in_project(Level.MAINTAINER))
+async def list_all(edge: Edge, project: Project) -> list[TriggerShape]:
+    """List the trigger tokens of a project."""
+    return [await _view(edge, trigger) for trigger in await edge.store.schedules.list_triggers(project.id)]
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/triggers/:trigger_id: show a trigger token."""
-    return json_answer(await _view(edge, await _find(edge, request)))
+@routes.get(f"{_ROOT}/{{trigger_id}}", in_project(Level.MAINTAINER))
+async def show(edge: Edge, trigger: Annotated[TriggerToken, _find]) -> TriggerShape:
+    """Show a trigger token."""
+    return await _view(edge, trigger)
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PUT /projects/:id/triggers/:trigger_id: change the description of a trigger token."""
-    trigger = await _find(edge, request)
-    changed = replace(trigger, description=await _description(edge, request), updated_at=edge.clock.now())
+@routes.put(f"{_ROOT}/{{trigger_id}}", in_project(Level.MAINTAINER))
+async def update(edge: Edge, trigger: Annotated[TriggerToken, _find], params: Described) -> TriggerShape:
+    """Change the description of a trigger token."""
+    _check_description(params.description)
+    changed = replace(trigger, description=params.description, updated_at=edge.clock.now())
     await edge.store.schedules.put_trigger(changed)
-    return json_answer(await _view(edge, changed))
+    return await _view(edge, changed)
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /projects/:id/triggers/:trigger_id: remove a trigger token."""
-    await edge.store.schedules.remove_trigger((await _find(edge, request)).id)
-    return no_content()
+@routes.delete(f"{_ROOT}/{{trigger_id}}", in_project(Level.MAINTAINER))
+async def remove(edge: Edge, trigger: Annotated[TriggerToken, _find]) -> None:
+    """Remove a trigger token."""
+    await edge.store.schedules.remove_trigger(trigger.id)
 
 
-async def call(edge: Edge, request: Request) -> Response:
-    """POST /projects/:id/trigger/pipeline and /projects/:id/ref/:ref/trigger/pipeline: start a pipeline."""
+@routes.post(f"{_PROJECT}/trigger/pipeline", TRIGGER, takes=Call)
+@routes.post(f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", TRIGGER, takes=Call)
+async def call(edge: Edge, request: Request) -> PipelineShape:
+    """Start a pipeline."""
     if request.headers.get("x-gitlab-event") == "Pipeline Hook":
         raise forbidden("a pipeline event cannot trigger a pipeline, because that would never end")
     values = await parameters(request, dict[str, Any], limit_bytes=CALL_LIMIT_BYTES)
@@ -175,7 +177,7 @@ async def call(edge: Edge, request: Request) -> Response:
         variables={**variables, "TRIGGER_PAYLOAD": _payload(values)},
         file_variables=frozenset({"TRIGGER_PAYLOAD"}),
     )
-    return pipeline_answer(edge, await start_pipeline(edge, pipeline_request), project, 201)
+    return describe_pipeline(edge, await start_pipeline(edge, pipeline_request), project)
 
 
 def _check_variables(variables: Mapping[str, Any]) -> dict[str, str]:
@@ -226,19 +228,3 @@ async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
     if not admits(project, source, is_reading=False):
         raise forbidden(explain_refusal(project, source))
     return PipelineRequest(project=project, source="pipeline", ref="", sha="", user_id=user_id, depth=depth)
-
-
-_PROJECT = "/api/v4/projects/{id}"
-_ROOT = f"{_PROJECT}/triggers"
-
-ENDPOINTS = (
-    Endpoint("POST", _ROOT, create, in_project(Level.MAINTAINER), takes=Described, gives=TriggerShape),
-    Endpoint("GET", _ROOT, list_all, in_project(Level.MAINTAINER), gives=list[TriggerShape]),
-    Endpoint("GET", f"{_ROOT}/{{trigger_id}}", show, in_project(Level.MAINTAINER), gives=TriggerShape),
-    Endpoint(
-        "PUT", f"{_ROOT}/{{trigger_id}}", update, in_project(Level.MAINTAINER), takes=Described, gives=TriggerShape
-    ),
-    Endpoint("DELETE", f"{_ROOT}/{{trigger_id}}", remove, in_project(Level.MAINTAINER)),
-    Endpoint("POST", f"{_PROJECT}/trigger/pipeline", call, TRIGGER, takes=Call, gives=PipelineShape),
-    Endpoint("POST", f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", call, TRIGGER, takes=Call, gives=PipelineShape),
-)

@@ -4,6 +4,7 @@ Only administrators create, change and block users. People see the users of thei
 """
 
 import re
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
@@ -11,12 +12,12 @@ from starlette.responses import Response
 
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER
-from remuda.cell.http.edge.admission import caller_of
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, json_answer, not_found
+from remuda.cell.http.edge.admission import Caller, caller_of
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, slice_answer
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.projects import check_texts
 from remuda.cell.http.gitlab.views import UserShape, user_view
 from remuda.cell.projects.paths import check_path
@@ -25,6 +26,11 @@ from remuda.cell.values.people import Namespace, User
 from remuda.lib.clock import rfc3339
 
 _EMAIL = re.compile(r"[^@\s]{1,200}@[^@\s]{1,200}")
+
+
+_READ = USER.with_scopes("read_user")
+_ROOT = "/api/v4/users"
+routes = Routes()
 
 
 class NewUser(msgspec.Struct, kw_only=True):
@@ -54,18 +60,18 @@ def whole_view(edge: Edge, user: User) -> UserShape:
     )
 
 
-async def show_self(edge: Edge, request: Request) -> Response:
-    """GET /user: show the caller."""
-    return json_answer(whole_view(edge, caller_of(request).user))
+@routes.get("/api/v4/user", _READ)
+async def show_self(edge: Edge, caller: Caller) -> UserShape:
+    """Show the caller."""
+    return whole_view(edge, caller.user)
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST /users: create a user."""
-    params = await parameters(request, NewUser, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(_ROOT, ADMINISTRATOR, also=(409,))
+async def create(edge: Edge, caller: Caller, params: NewUser) -> UserShape:
+    """Create a user."""
     check_texts(name=params.name, description=None, visibility=None)
     _check_email(params.email)
-    own = caller_of(request).user.organization_id
-    organization_id = own if params.organization_id is None else params.organization_id
+    organization_id = caller.user.organization_id if params.organization_id is None else params.organization_id
     if await edge.store.people.load_organization(organization_id) is None:
         raise bad_field("organization_id", "there is no such organization")
     now = edge.clock.now()
@@ -88,7 +94,7 @@ async def create(edge: Edge, request: Request) -> Response:
         raise ApiError(409, {"message": "Username has already been taken"}) from None
     except InvalidError as error:
         raise bad_field("username", str(error)) from None
-    return json_answer(whole_view(edge, added), 201)
+    return whole_view(edge, added)
 
 
 def _check_email(email: str) -> None:
@@ -104,15 +110,16 @@ async def _find(edge: Edge, request: Request) -> User:
     return user
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /users/:id: show a user."""
-    user = await _find(edge, request)
-    is_whole = caller_of(request).user.is_admin or caller_of(request).user.id == user.id
-    return json_answer(whole_view(edge, user) if is_whole else user_view(edge.settings.url, user))
+@routes.get(f"{_ROOT}/{{id}}", _READ)
+async def show(edge: Edge, caller: Caller, user: Annotated[User, _find]) -> UserShape:
+    """Show a user."""
+    is_whole = caller.user.is_admin or caller.user.id == user.id
+    return whole_view(edge, user) if is_whole else user_view(edge.settings.url, user)
 
 
+@routes.get(_ROOT, _READ, query={"search": str, "username": str} | KEYSET, gives=list[UserShape])
 async def list_all(edge: Edge, request: Request) -> Response:
-    """GET /users: list the users that the caller may see."""
+    """List the users that the caller may see."""
     caller, query, page = caller_of(request).user, request.query_params, page_by_id(request)
 
     def view(user: User) -> UserShape:
@@ -128,10 +135,9 @@ async def list_all(edge: Edge, request: Request) -> Response:
     return page_answer(request, [view(user) for user in users], total, page)
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PUT /users/:id: change a user."""
-    user = await _find(edge, request)
-    params = await parameters(request, UserChange, limit_bytes=edge.settings.body_limit_bytes)
+@routes.put(f"{_ROOT}/{{id}}", ADMINISTRATOR)
+async def update(edge: Edge, user: Annotated[User, _find], params: UserChange) -> UserShape:
+    """Change a user."""
     check_texts(name=params.name, description=None, visibility=None)
     if params.email is not None:
         _check_email(params.email)
@@ -144,33 +150,20 @@ async def update(edge: Edge, request: Request) -> Response:
         is_admin=user.is_admin if params.admin is None else params.admin,
     )
     await edge.store.people.put_user(changed)
-    return json_answer(whole_view(edge, changed))
+    return whole_view(edge, changed)
 
 
-async def block(edge: Edge, request: Request) -> Response:
-    """POST /users/:id/block: block a user. Their tokens stop working, their pipelines cannot read other projects."""
-    user = await _find(edge, request)
-    if user.id in (USER_ID, caller_of(request).user.id):
+@routes.post(f"{_ROOT}/{{id}}/block", ADMINISTRATOR)
+async def block(edge: Edge, caller: Caller, user: Annotated[User, _find]) -> bool:
+    """Block a user. Their tokens stop working, their pipelines cannot read other projects."""
+    if user.id in (USER_ID, caller.user.id):
         raise forbidden("you cannot block the first user or yourself")
     await edge.store.people.put_user(msgspec.structs.replace(user, state="blocked"))
-    return json_answer(True, 201)
+    return True
 
 
-async def unblock(edge: Edge, request: Request) -> Response:
-    """POST /users/:id/unblock: unblock a user."""
-    await edge.store.people.put_user(msgspec.structs.replace(await _find(edge, request), state="active"))
-    return json_answer(True, 201)
-
-
-_READ = USER.with_scopes("read_user")
-_ROOT = "/api/v4/users"
-
-ENDPOINTS = (
-    Endpoint("GET", "/api/v4/user", show_self, _READ, gives=UserShape),
-    Endpoint("POST", _ROOT, create, ADMINISTRATOR, takes=NewUser, gives=UserShape, also=(409,)),
-    Endpoint("GET", _ROOT, list_all, _READ, query={"search": str, "username": str} | KEYSET, gives=list[UserShape]),
-    Endpoint("GET", f"{_ROOT}/{{id}}", show, _READ, gives=UserShape),
-    Endpoint("PUT", f"{_ROOT}/{{id}}", update, ADMINISTRATOR, takes=UserChange, gives=UserShape),
-    Endpoint("POST", f"{_ROOT}/{{id}}/block", block, ADMINISTRATOR, gives=bool),
-    Endpoint("POST", f"{_ROOT}/{{id}}/unblock", unblock, ADMINISTRATOR, gives=bool),
-)
+@routes.post(f"{_ROOT}/{{id}}/unblock", ADMINISTRATOR)
+async def unblock(edge: Edge, user: Annotated[User, _find]) -> bool:
+    """Unblock a user."""
+    await edge.store.people.put_user(msgspec.structs.replace(user, state="active"))
+    return True

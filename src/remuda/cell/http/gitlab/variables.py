@@ -6,19 +6,17 @@ which value a job gets.
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
-from remuda.cell.http.edge.access import ADMINISTRATOR, Access, in_group, in_project
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, json_answer, no_content, not_found
+from remuda.cell.http.edge.access import ADMINISTRATOR, in_group, in_project
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, not_found
 from remuda.cell.http.edge.lookup import group_in_path, project_in_path, text_in_path
-from remuda.cell.http.edge.paging import slice_answer
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.values import ProjectVariable
 from remuda.cell.values.people import Level
 
@@ -31,6 +29,10 @@ _SCOPE = re.compile(r"[A-Za-z0-9_/$*{}. -]{1,255}", re.ASCII)
 _MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
 """For values that are expanded: characters that a shell would change cannot be masked in the log."""
 _MASKABLE_RAW = re.compile(r"\S{8,}")
+_OF_PROJECT, _OF_GROUP = "/api/v4/projects/{id}/variables", "/api/v4/groups/{id}/variables"
+_OF_CELL = "/api/v4/admin/ci/variables"
+_FILTER = {"filter[environment_scope]": str}
+routes = Routes()
 
 
 class GivenVariable(msgspec.Struct, kw_only=True):
@@ -176,10 +178,12 @@ def _check_scope(variable: ProjectVariable) -> None:
         raise bad_field("environment_scope", "of a variable of the whole cell must be *")
 
 
-async def create(edge: Edge, request: Request) -> Response:
-    """POST .../variables: create a variable."""
+@routes.post(_OF_PROJECT, in_project(Level.MAINTAINER))
+@routes.post(_OF_GROUP, in_group(Level.OWNER))
+@routes.post(_OF_CELL, ADMINISTRATOR)
+async def create(edge: Edge, request: Request, params: Given) -> VariableShape:
+    """Create a variable."""
     blank, _ = await _load_variables(edge, request)
-    params = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
     missing = [name for name in ("key", "value") if getattr(params, name) is None]
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
@@ -188,11 +192,11 @@ async def create(edge: Edge, request: Request) -> Response:
     _check_scope(variable)
     if not await edge.store.projects.put_variable(variable, replace=False):
         raise bad_field("key", f"({variable.key}) has already been taken")
-    return json_answer(variable_view(variable), 201)
+    return variable_view(variable)
 
 
 async def _find(edge: Edge, request: Request, in_scope: str | None = None) -> ProjectVariable:
-    """The variable in the path; if several have the name, `filter[environment_scope]` selects variable."""
+    """The variable in the path; if several have the name, `filter[environment_scope]` selects one."""
     _, variables = await _load_variables(edge, request)
     key = text_in_path(request, "key")
     scope = in_scope or request.query_params.get("filter[environment_scope]")
@@ -207,20 +211,28 @@ async def _find(edge: Edge, request: Request, in_scope: str | None = None) -> Pr
     return matches[0]
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET .../variables/:key: show a variable."""
-    return json_answer(variable_view(await _find(edge, request)))
+@routes.get(f"{_OF_PROJECT}/{{key}}", in_project(Level.MAINTAINER), query=_FILTER, also=(409,))
+@routes.get(f"{_OF_GROUP}/{{key}}", in_group(Level.OWNER), query=_FILTER, also=(409,))
+@routes.get(f"{_OF_CELL}/{{key}}", ADMINISTRATOR, query=_FILTER, also=(409,))
+async def show(edge: Edge, variable: Annotated[ProjectVariable, _find]) -> VariableShape:
+    """Show a variable."""
+    return variable_view(variable)
 
 
-async def list_all(edge: Edge, request: Request) -> Response:
-    """GET .../variables: list the variables."""
+@routes.get(_OF_PROJECT, in_project(Level.MAINTAINER))
+@routes.get(_OF_GROUP, in_group(Level.OWNER))
+@routes.get(_OF_CELL, ADMINISTRATOR)
+async def list_all(edge: Edge, request: Request) -> list[VariableShape]:
+    """List the variables."""
     _, variables = await _load_variables(edge, request)
-    return slice_answer(request, [variable_view(variable) for variable in variables])
+    return [variable_view(variable) for variable in variables]
 
 
-async def update(edge: Edge, request: Request) -> Response:
-    """PUT .../variables/:key: change a variable."""
-    params = await parameters(request, Given, limit_bytes=edge.settings.body_limit_bytes)
+@routes.put(f"{_OF_PROJECT}/{{key}}", in_project(Level.MAINTAINER), query=_FILTER, also=(409,))
+@routes.put(f"{_OF_GROUP}/{{key}}", in_group(Level.OWNER), query=_FILTER, also=(409,))
+@routes.put(f"{_OF_CELL}/{{key}}", ADMINISTRATOR, query=_FILTER, also=(409,))
+async def update(edge: Edge, request: Request, params: Given) -> VariableShape:
+    """Change a variable."""
     variable = await _find(edge, request, (params.filter or {}).get("environment_scope"))
     changed = apply_change(variable, params)
     _check_scope(changed)
@@ -230,38 +242,18 @@ async def update(edge: Edge, request: Request) -> Response:
         raise bad_field("key", f"({changed.key}) has already been taken") if is_moved else not_found("Variable")
     if is_moved:
         await _remove(edge, variable)
-    return json_answer(variable_view(changed))
+    return variable_view(changed)
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE .../variables/:key: remove a variable."""
-    await _remove(edge, await _find(edge, request))
-    return no_content()
+@routes.delete(f"{_OF_PROJECT}/{{key}}", in_project(Level.MAINTAINER), query=_FILTER, also=(409,))
+@routes.delete(f"{_OF_GROUP}/{{key}}", in_group(Level.OWNER), query=_FILTER, also=(409,))
+@routes.delete(f"{_OF_CELL}/{{key}}", ADMINISTRATOR, query=_FILTER, also=(409,))
+async def remove(edge: Edge, variable: Annotated[ProjectVariable, _find]) -> None:
+    """Remove a variable."""
+    await _remove(edge, variable)
 
 
 async def _remove(edge: Edge, variable: ProjectVariable) -> None:
     await edge.store.projects.remove_variable(
         variable.project_id, variable.key, variable.environment_scope, group_id=variable.group_id
     )
-
-
-_FILTER = {"filter[environment_scope]": str}
-
-
-def _endpoints(root: str, access: Access) -> tuple[Endpoint, ...]:
-    return (
-        Endpoint("POST", root, create, access, takes=Given, gives=VariableShape),
-        Endpoint("GET", root, list_all, access, gives=list[VariableShape]),
-        Endpoint("GET", f"{root}/{{key}}", show, access, query=_FILTER, gives=VariableShape, also=(409,)),
-        Endpoint(
-            "PUT", f"{root}/{{key}}", update, access, takes=Given, query=_FILTER, gives=VariableShape, also=(409,)
-        ),
-        Endpoint("DELETE", f"{root}/{{key}}", remove, access, query=_FILTER, also=(409,)),
-    )
-
-
-ENDPOINTS = (
-    *_endpoints("/api/v4/projects/{id}/variables", in_project(Level.MAINTAINER)),
-    *_endpoints("/api/v4/groups/{id}/variables", in_group(Level.OWNER)),
-    *_endpoints("/api/v4/admin/ci/variables", ADMINISTRATOR),
-)

@@ -6,24 +6,26 @@ the shares.
 
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import ADMINISTRATOR, RUNNER
 from remuda.cell.http.edge.admission import admit
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import json_answer
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.values import Runner
 from remuda.model.runner import lacks
 from remuda.wire.demand import Demand, KeyDemand
 
+routes = Routes()
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/demand: the waiting jobs by what they need."""
+
+@routes.get("/api/remuda/v1/demand", RUNNER, query={"system_id": str})
+async def show(edge: Edge, request: Request) -> Demand:
+    """Count the waiting jobs by what they need."""
     token = request.headers.get("runner-token")
     if token is None:
         await admit(edge, ADMINISTRATOR, request)
-        return json_answer(Demand(keys=(await edge.dispatch.explanations.count_demand()).keys))
+        return Demand(keys=(await edge.dispatch.explanations.count_demand()).keys)
     runner = await auth.runner_of(edge, token)
     # A manager without free capacity requests no jobs; this call is its sign of life.
     ip = request.client.host if request.client else ""
@@ -32,13 +34,10 @@ async def show(edge: Edge, request: Request) -> Response:
     keys = counted.by_runner.get(runner.id)
     if keys is None:
         keys = tuple(replace(key, shares=()) for key in counted.keys if _is_for(key, runner))
-    return json_answer(Demand(keys=keys))
+    return Demand(keys=keys)
 
 
 def _is_for(key: KeyDemand, runner: Runner) -> bool:
     offer = runner.fingerprint()
     fits = lacks(offer, frozenset(key.tags), is_protected=key.protected) is None
     return fits and not offer.pools.isdisjoint(key.pools)
-
-
-ENDPOINTS = (Endpoint("GET", "/api/remuda/v1/demand", show, RUNNER, query={"system_id": str}, gives=Demand),)

@@ -19,9 +19,10 @@ from remuda.cell.errors import StoreError
 from remuda.cell.events import MOST_WATCHERS, Watcher
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import USER
-from remuda.cell.http.edge.admission import Caller, caller_of, check_level, person, runner_level
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.admission import Caller, check_level, person, runner_level
+from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, ClientGoneError, bad_parameter, not_found, unavailable
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.values import Project, Runner
 from remuda.cell.values.people import Level
 from remuda.lib.waiting import wait_for_event
@@ -35,56 +36,6 @@ SEND_SECONDS = 30.0
 RETRY_MILLISECONDS = 1000
 _AT_ONCE = 200
 _MAX_DIGITS = 18
-
-
-async def watch(edge: Edge, request: Request) -> Response:
-    """GET /events: changes of jobs, pipelines and runners, as server-sent events."""
-    if len(edge.events) >= MOST_WATCHERS:
-        raise unavailable(f"this process already has {MOST_WATCHERS} watchers, which is the limit")
-    caller = caller_of(request)
-    event_filter = await _read_filter(edge, caller, request.query_params)
-    sight = _Sight(edge, auth.user_token_in(request.headers), caller, event_filter)
-    return _EventStream(edge, sight, request.headers.get("last-event-id", ""))
-
-
-async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> EventFilter:
-    """The filter in the query; 404 if the caller may not know of a project, pipeline or job in it."""
-    names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
-    unknown = [name for name in names if name not in tuple(EventKind)]
-    if unknown:
-        raise bad_parameter(f"kind does not have a valid value; some of {', '.join(EventKind)}")
-    kinds = frozenset(map(EventKind, names)) or frozenset(EventKind)
-    project_id = pipeline_id = job_id = None
-    if text := query.get("project", ""):
-        by_number = edge.store.projects.load_project(ProjectId(int(text))) if _is_number(text) else None
-        project = await (by_number or edge.store.projects.find_project(text))
-        _check(caller, project, "Project")
-        project_id = project.id if project else None
-    if "pipeline" in query:
-        pipeline = await edge.store.pipelines.load_pipeline(PipelineId(_number(query, "pipeline")))
-        _check(caller, await edge.store.projects.load_project(pipeline.project_id) if pipeline else None, "Pipeline")
-        pipeline_id = pipeline.id if pipeline else None
-    if "job" in query:
-        job = await edge.store.jobs.load_job(JobId(_number(query, "job")))
-        _check(caller, await edge.store.projects.load_project(job.project_id) if job else None, "Job")
-        job_id = job.id if job else None
-    return EventFilter(kinds=kinds, project_id=project_id, pipeline_id=pipeline_id, job_id=job_id)
-
-
-def _check(caller: Caller, project: Project | None, what: str) -> None:
-    if project is None or project.removed_at is not None:
-        raise not_found(what)
-    check_level(caller.level_in(project), Level.REPORTER, what)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
-
-
-def _number(query: Mapping[str, str], name: str) -> int:
-    if not _is_number(query[name]):
-        raise bad_parameter(f"{name} is invalid")
-    return int(query[name])
 
 
 class _Sight:
@@ -192,14 +143,60 @@ class _EventStream(Response):
                     yield buffer.heartbeat(place)
 
 
-ENDPOINTS = (
-    Endpoint(
-        "GET",
-        "/api/remuda/v1/events",
-        watch,
-        USER,
-        query={"kind": str, "project": str, "pipeline": int, "job": int},
-        gives=bytes,
-        headers=("Last-Event-ID",),
-    ),
+routes = Routes()
+
+
+@routes.get(
+    "/api/remuda/v1/events",
+    USER,
+    query={"kind": str, "project": str, "pipeline": int, "job": int},
+    gives=bytes,
+    headers=("Last-Event-ID",),
 )
+async def watch(edge: Edge, request: Request, caller: Caller) -> Response:
+    """Send changes of jobs, pipelines and runners as server-sent events."""
+    if len(edge.events) >= MOST_WATCHERS:
+        raise unavailable(f"this process already has {MOST_WATCHERS} watchers, which is the limit")
+    event_filter = await _read_filter(edge, caller, request.query_params)
+    sight = _Sight(edge, auth.user_token_in(request.headers), caller, event_filter)
+    return _EventStream(edge, sight, request.headers.get("last-event-id", ""))
+
+
+async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> EventFilter:
+    """The filter in the query; 404 if the caller may not know of a project, pipeline or job in it."""
+    names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
+    unknown = [name for name in names if name not in tuple(EventKind)]
+    if unknown:
+        raise bad_parameter(f"kind does not have a valid value; some of {', '.join(EventKind)}")
+    kinds = frozenset(map(EventKind, names)) or frozenset(EventKind)
+    project_id = pipeline_id = job_id = None
+    if text := query.get("project", ""):
+        by_number = edge.store.projects.load_project(ProjectId(int(text))) if _is_number(text) else None
+        project = await (by_number or edge.store.projects.find_project(text))
+        _check(caller, project, "Project")
+        project_id = project.id if project else None
+    if "pipeline" in query:
+        pipeline = await edge.store.pipelines.load_pipeline(PipelineId(_number(query, "pipeline")))
+        _check(caller, await edge.store.projects.load_project(pipeline.project_id) if pipeline else None, "Pipeline")
+        pipeline_id = pipeline.id if pipeline else None
+    if "job" in query:
+        job = await edge.store.jobs.load_job(JobId(_number(query, "job")))
+        _check(caller, await edge.store.projects.load_project(job.project_id) if job else None, "Job")
+        job_id = job.id if job else None
+    return EventFilter(kinds=kinds, project_id=project_id, pipeline_id=pipeline_id, job_id=job_id)
+
+
+def _check(caller: Caller, project: Project | None, what: str) -> None:
+    if project is None or project.removed_at is not None:
+        raise not_found(what)
+    check_level(caller.level_in(project), Level.REPORTER, what)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    if not _is_number(query[name]):
+        raise bad_parameter(f"{name} is invalid")
+    return int(query[name])

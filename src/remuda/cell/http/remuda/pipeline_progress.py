@@ -10,15 +10,15 @@ from typing import Any, Literal, TypedDict
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.core.waiting.blocking_jobs import is_blocking
 from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.http.edge.access import of_pipeline
-from remuda.cell.http.edge.admission import Caller, caller_of
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
-from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
+from remuda.cell.http.edge.admission import Caller
+from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import seconds_waiting
 from remuda.cell.values import Family, Job
 from remuda.cell.values.people import Level
@@ -31,6 +31,9 @@ NAMED_WAITS = 10
 STEPS_BYTES = 8 * 1024 * 1024
 """Size of all step results in one answer."""
 _RUNNING = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
+
+
+routes = Routes()
 
 
 class StepStanding(TypedDict, total=False):
@@ -64,16 +67,21 @@ class _Query:
         self.room = STEPS_BYTES
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/pipelines/:pipeline_id/progress: show how far a pipeline is."""
+@routes.get(
+    "/api/remuda/v1/pipelines/{pipeline_id}/progress",
+    of_pipeline(Level.REPORTER),
+    query={"details": Literal["none", "running", "all"]},
+)
+async def show(edge: Edge, request: Request, caller: Caller) -> PipelineProgress:
+    """Show how far a pipeline is."""
     details = request.query_params.get("details", "none")
     if details not in DETAILS:
         raise bad_parameter(f"details does not have a valid value; one of {', '.join(DETAILS)}")
-    query = _Query(caller_of(request), details)
+    query = _Query(caller, details)
     progress = await _pipeline(edge, query, PipelineId(number_in_path(request, "pipeline_id")))
     if progress is None:
         raise not_found("Pipeline")
-    return json_answer(progress)
+    return progress
 
 
 async def _pipeline(edge: Edge, query: _Query, pipeline_id: PipelineId) -> PipelineProgress | None:
@@ -154,15 +162,3 @@ def jobs_ahead(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
         if is_blocking(other) and (other.stage_index < job.stage_index if job.by_stage else other.name in names)
     )
     return tuple(name for name, _ in zip(ahead, range(NAMED_WAITS), strict=False))
-
-
-ENDPOINTS = (
-    Endpoint(
-        "GET",
-        "/api/remuda/v1/pipelines/{pipeline_id}/progress",
-        show,
-        of_pipeline(Level.REPORTER),
-        query={"details": Literal["none", "running", "all"]},
-        gives=PipelineProgress,
-    ),
-)

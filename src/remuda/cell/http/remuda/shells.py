@@ -12,18 +12,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.http.edge.access import of_job
-from remuda.cell.http.edge.admission import caller_of
-from remuda.cell.http.edge.bodies import Body, parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import ApiError, JsonBytes, bad_parameter, bad_request, json_answer, no_content
-from remuda.cell.http.edge.lookup import any_job_in_path, text_in_path
+from remuda.cell.http.edge.admission import Caller, caller_of
+from remuda.cell.http.edge.bodies import Body
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import ApiError, JsonBytes, bad_parameter, bad_request
+from remuda.cell.http.edge.lookup import text_in_path
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.shells.port import INPUT, OUTPUT, About
 from remuda.cell.shells.shells import PIECE_BYTES
+from remuda.cell.values import Job
 from remuda.cell.values.people import Level
 from remuda.wire.runner_api import fits_content_range, parse_content_range
 from remuda.wire.shell import WantedShell
 
 MOST_WORDS, MOST_CHARACTERS, LONGEST_SIDE = 1000, 32 * 1024, 9999
+
+
+_JOB = "/api/remuda/v1/jobs/{job_id}"
+_SHELL = f"{_JOB}/shells/{{shell}}"
+STREAM: dict[str, Any] = {"takes": bytes, "gives": str, "status": 202, "also": (416,), "headers": ("Content-Range",)}
+routes = Routes()
 
 
 class OpenShell(msgspec.Struct, kw_only=True):
@@ -42,10 +50,9 @@ class ShellShape(Shape, kw_only=True):
     connected: bool
 
 
-async def open_shell(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/jobs/:job_id/shells: open a shell, or run a command, in the environment of a job."""
-    job = await any_job_in_path(edge, request)
-    params = await parameters(request, OpenShell, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post(f"{_JOB}/shells", of_job(Level.MAINTAINER), also=(409,))
+async def open_shell(edge: Edge, caller: Caller, job: Job, params: OpenShell) -> ShellShape:
+    """Open a shell, or run a command, in the environment of a job."""
     if len(params.command) > MOST_WORDS or sum(map(len, params.command)) > MOST_CHARACTERS:
         raise bad_parameter(f"command may have {MOST_WORDS} words and {MOST_CHARACTERS} characters")
     if any("\0" in word for word in (*params.command, params.term)) or len(params.term) > 100:
@@ -61,37 +68,39 @@ async def open_shell(edge: Edge, request: Request) -> Response:
         rows=params.rows,
         term=params.term,
     )
-    about = edge.shells.open(job, user_id=caller_of(request).user.id, wish=wish)
-    return json_answer(_shape(edge, about, connected=edge.shells.is_connected(job)), 201)
+    about = edge.shells.open(job, user_id=caller.user.id, wish=wish)
+    return _shape(edge, about, connected=edge.shells.is_connected(job))
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/shells/:shell: show the state of a shell, and why it ended."""
-    job = await any_job_in_path(edge, request)
-    return json_answer(_shape(edge, _own(edge, request), connected=edge.shells.is_connected(job)))
+@routes.get(_SHELL, of_job(Level.MAINTAINER))
+async def show(edge: Edge, request: Request, job: Job) -> ShellShape:
+    """Show the state of a shell, and why it ended."""
+    return _shape(edge, _own(edge, request), connected=edge.shells.is_connected(job))
 
 
+@routes.patch(f"{_SHELL}/input", of_job(Level.MAINTAINER), **STREAM)
 async def send(edge: Edge, request: Request) -> Response:
-    """PATCH /api/remuda/v1/jobs/:job_id/shells/:shell/input: append frames for the command."""
+    """Append frames for the command."""
     return await append_frames(edge, request, _own(edge, request), INPUT)
 
 
+@routes.get(f"{_SHELL}/output", of_job(Level.MAINTAINER), query={"offset": int}, gives=bytes)
 async def receive(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/shells/:shell/output: read frames of the command from `offset` on."""
+    """Read frames of the command from `offset` on."""
     return await read_frames(edge, request, _own(edge, request), OUTPUT)
 
 
-async def close(edge: Edge, request: Request) -> Response:
-    """DELETE /api/remuda/v1/jobs/:job_id/shells/:shell: close a shell."""
+@routes.delete(_SHELL, of_job(Level.MAINTAINER))
+async def close(edge: Edge, request: Request) -> None:
+    """Close a shell."""
     edge.shells.close(_own(edge, request), "it was closed by whoever opened it")
-    return no_content()
 
 
-async def release(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/jobs/:job_id/release: end the hold of a failed job."""
-    job = await any_job_in_path(edge, request)
+@routes.post(f"{_JOB}/release", of_job(Level.DEVELOPER), status=202, also=(409,))
+async def release(edge: Edge, job: Job) -> dict[str, int]:
+    """End the hold of a failed job."""
     edge.shells.release(job.id)
-    return json_answer({"id": job.id}, 202)
+    return {"id": job.id}
 
 
 async def append_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
@@ -126,27 +135,3 @@ def _own(edge: Edge, request: Request) -> About:
 def _shape(edge: Edge, about: About, *, connected: bool) -> ShellShape:
     state, reason = edge.shells.state(about)
     return ShellShape(id=about.id, job_id=about.job_id, state=state, reason=reason, connected=connected)
-
-
-_JOB = "/api/remuda/v1/jobs/{job_id}"
-_SHELL = f"{_JOB}/shells/{{shell}}"
-STREAM: dict[str, Any] = {"takes": bytes, "gives": str, "status": 202, "also": (416,), "headers": ("Content-Range",)}
-
-ENDPOINTS = (
-    Endpoint(
-        "POST",
-        f"{_JOB}/shells",
-        open_shell,
-        of_job(Level.MAINTAINER),
-        takes=OpenShell,
-        gives=ShellShape,
-        also=(409,),
-    ),
-    Endpoint("GET", _SHELL, show, of_job(Level.MAINTAINER), gives=ShellShape),
-    Endpoint("DELETE", _SHELL, close, of_job(Level.MAINTAINER)),
-    Endpoint("PATCH", f"{_SHELL}/input", send, of_job(Level.MAINTAINER), **STREAM),
-    Endpoint("GET", f"{_SHELL}/output", receive, of_job(Level.MAINTAINER), query={"offset": int}, gives=bytes),
-    Endpoint(
-        "POST", f"{_JOB}/release", release, of_job(Level.DEVELOPER), gives=dict[str, int], status=202, also=(409,)
-    ),
-)

@@ -1,20 +1,21 @@
 """Step policies of organizations, groups and projects: read and change. `remuda.steps.policy` validates them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.core.payload.step_policies import SCOPES, StepPolicy, change_policy, policy_setting, read_policy
 from remuda.cell.http.edge.access import ADMINISTRATOR
-from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
-from remuda.cell.http.edge.errors import bad_parameter, json_answer, not_found
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.edge.routes import Routes
 from remuda.model.job import ProjectId
 from remuda.model.runner import Pool
 from remuda.steps.errors import PolicyError
+
+routes = Routes()
 
 
 class PolicyChange(msgspec.Struct, kw_only=True):
@@ -29,40 +30,6 @@ class PolicyShape(Shape, kw_only=True):
     version: int
     document: dict[str, Any]
     updated_at: float | None
-
-
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/policies/:scope/:id: show a step policy."""
-    scope = await _scope(edge, request)
-    return _answer(scope, read_policy(await edge.store.settings.load_setting(policy_setting(scope))))
-
-
-async def change(edge: Edge, request: Request) -> Response:
-    """PUT /api/remuda/v1/policies/:scope/:id: change a step policy."""
-    scope = await _scope(edge, request)
-    params = await parameters(request, PolicyChange, limit_bytes=edge.settings.body_limit_bytes)
-    _check(params.document, scope)
-    now = edge.clock.now()
-    stored = await edge.store.settings.change_setting(
-        policy_setting(scope), lambda old: change_policy(old, params.document, params.version, now)
-    )
-    return _answer(scope, read_policy(stored))
-
-
-def _check(document: dict[str, Any], scope: Pool) -> None:
-    """400 if the document is not valid, because jobs would fail for it later."""
-    from remuda.steps.policy.document import (
-        parse_layer,
-    )  # only here: a cell rarely needs it, and it takes time to import
-
-    try:
-        parse_layer(document, author=f"{scope[0]} {scope[1]}")
-    except PolicyError as error:
-        raise bad_parameter(f"document: {error}") from None
-
-
-def _answer(scope: Pool, policy: StepPolicy) -> Response:
-    return json_answer(PolicyShape(scope=scope[0], id=scope[1], **msgspec.structs.asdict(policy)))
 
 
 async def _scope(edge: Edge, request: Request) -> Pool:
@@ -84,15 +51,34 @@ async def _scope(edge: Edge, request: Request) -> Pool:
     return kind, number
 
 
-ENDPOINTS = (
-    Endpoint("GET", "/api/remuda/v1/policies/{scope}/{id}", show, ADMINISTRATOR, gives=PolicyShape),
-    Endpoint(
-        "PUT",
-        "/api/remuda/v1/policies/{scope}/{id}",
-        change,
-        ADMINISTRATOR,
-        takes=PolicyChange,
-        gives=PolicyShape,
-        also=(409,),
-    ),
-)
+@routes.get("/api/remuda/v1/policies/{scope}/{id}", ADMINISTRATOR)
+async def show(edge: Edge, scope: Annotated[Pool, _scope]) -> PolicyShape:
+    """Show a step policy."""
+    return _view(scope, read_policy(await edge.store.settings.load_setting(policy_setting(scope))))
+
+
+@routes.put("/api/remuda/v1/policies/{scope}/{id}", ADMINISTRATOR, also=(409,))
+async def change(edge: Edge, scope: Annotated[Pool, _scope], params: PolicyChange) -> PolicyShape:
+    """Change a step policy."""
+    _check(params.document, scope)
+    now = edge.clock.now()
+    stored = await edge.store.settings.change_setting(
+        policy_setting(scope), lambda old: change_policy(old, params.document, params.version, now)
+    )
+    return _view(scope, read_policy(stored))
+
+
+def _check(document: dict[str, Any], scope: Pool) -> None:
+    """400 if the document is not valid, because jobs would fail for it later."""
+    from remuda.steps.policy.document import (
+        parse_layer,
+    )  # only here: a cell rarely needs it, and it takes time to import
+
+    try:
+        parse_layer(document, author=f"{scope[0]} {scope[1]}")
+    except PolicyError as error:
+        raise bad_parameter(f"document: {error}") from None
+
+
+def _view(scope: Pool, policy: StepPolicy) -> PolicyShape:
+    return PolicyShape(scope=scope[0], id=scope[1], **msgspec.structs.asdict(policy))

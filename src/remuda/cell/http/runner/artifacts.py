@@ -27,10 +27,11 @@ from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, in_project, of_job
 from remuda.cell.http.edge.bodies import Body, convert
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
-from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path, number_in_path, project_in_path, text_in_path
+from remuda.cell.http.edge.lookup import any_job_in_path, number_in_path, project_in_path, text_in_path
 from remuda.cell.http.edge.multipart import OVERHEAD_BYTES, FilePart
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.edge.streaming import Streamed
 from remuda.cell.http.runner.trace import job_headers
 from remuda.cell.pipelines.cross_project_access import level_of
@@ -86,13 +87,20 @@ _NOT_GIVEN = "the job does not get artifacts of that one"
 _MEDIA = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 
 
+_ROOT = "/api/v4/projects/{id}/jobs"
+_UPLOAD = {"artifact_type": str, "artifact_format": Literal["zip", "gzip", "raw"], "expire_in": str, "token": str}
+_READ = in_project(Level.REPORTER, or_job="artifacts")
+routes = Routes()
+
+
 class OfRef(msgspec.Struct, kw_only=True):
     job: str
     job_token: str = ""
 
 
+@routes.post("/api/v4/jobs/{job_id}/artifacts", JOB, takes=bytes, query=_UPLOAD, gives=str)
 async def upload(edge: Edge, request: Request) -> Response:
-    """POST /jobs/:id/artifacts: upload artifacts of a job."""
+    """Upload artifacts of a job."""
     token, job_id = auth.job_token_in(request), number_in_path(request, "job_id")
     job = await auth.job_of(edge, token, job_id)
     kind = request.query_params.get("artifact_type") or "archive"
@@ -171,8 +179,11 @@ def _too_large(settings: CellSettings, kind: str) -> Exception:
     )
 
 
+@routes.get(
+    "/api/v4/jobs/{job_id}/artifacts", of_job(Level.REPORTER, or_job="artifacts"), query={"token": str}, gives=bytes
+)
 async def download(edge: Edge, request: Request) -> Response:
-    """GET /jobs/:id/artifacts: the archive of a job, with a job or user token."""
+    """Download the archive of a job, with a job or user token."""
     token = auth.job_token_in(request)
     if not token:
         return await _answer(edge, await any_job_in_path(edge, request))
@@ -201,26 +212,28 @@ async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
         raise forbidden(explain_refusal(project, source))
 
 
-async def download_of_job(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/:job_id/artifacts: the artifact of a job with this `file_type`."""
-    job, _ = await job_in_path(edge, request)
-    return await _answer(edge, job, request.query_params.get("file_type") or "archive")
-
-
-async def file_of_job(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/:job_id/artifacts/*path: one file of the archive."""
-    job, _ = await job_in_path(edge, request)
-    return await _one_file(edge, job, text_in_path(request, "path"))
-
-
+@routes.get(f"{_ROOT}/artifacts/{{ref}}/download", _READ, takes=OfRef, gives=bytes)
 async def download_of_ref(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/artifacts/:ref/download: the archive of the newest successful job of a ref and name."""
+    """Download the archive of the newest successful job of a ref and name."""
     return await _answer(edge, await _newest(edge, request))
 
 
+@routes.get(f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", _READ, takes=OfRef, gives=bytes)
 async def file_of_ref(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/artifacts/:ref/raw/*path: one file of the archive of the newest successful job."""
+    """Download one file of the archive of the newest successful job."""
     return await _one_file(edge, await _newest(edge, request), text_in_path(request, "path"))
+
+
+@routes.get(f"{_ROOT}/{{job_id}}/artifacts", _READ, query={"file_type": str, "job_token": str}, gives=bytes)
+async def download_of_job(edge: Edge, request: Request, job: Job) -> Response:
+    """Download the artifact of a job with this `file_type`."""
+    return await _answer(edge, job, request.query_params.get("file_type") or "archive")
+
+
+@routes.get(f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}", _READ, query={"job_token": str}, gives=bytes)
+async def file_of_job(edge: Edge, request: Request, job: Job) -> Response:
+    """Download one file of the archive of a job."""
+    return await _one_file(edge, job, text_in_path(request, "path"))
 
 
 async def _newest(edge: Edge, request: Request) -> Job:
@@ -267,52 +280,3 @@ def _file(content: AsyncGenerator[bytes, None], name: str, size: int, media: str
         "X-Content-Type-Options": "nosniff",
     }
     return Streamed(content, 200, headers, media)
-
-
-_ROOT = "/api/v4/projects/{id}/jobs"
-_UPLOAD = {"artifact_type": str, "artifact_format": Literal["zip", "gzip", "raw"], "expire_in": str, "token": str}
-_AS_JOB = {"token": str}
-
-ENDPOINTS = (
-    Endpoint("POST", "/api/v4/jobs/{job_id}/artifacts", upload, JOB, takes=bytes, query=_UPLOAD, gives=str),
-    Endpoint(
-        "GET",
-        "/api/v4/jobs/{job_id}/artifacts",
-        download,
-        of_job(Level.REPORTER, or_job="artifacts"),
-        query=_AS_JOB,
-        gives=bytes,
-    ),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/artifacts/{{ref}}/download",
-        download_of_ref,
-        in_project(Level.REPORTER, or_job="artifacts"),
-        takes=OfRef,
-        gives=bytes,
-    ),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}",
-        file_of_ref,
-        in_project(Level.REPORTER, or_job="artifacts"),
-        takes=OfRef,
-        gives=bytes,
-    ),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/{{job_id}}/artifacts",
-        download_of_job,
-        in_project(Level.REPORTER, or_job="artifacts"),
-        query={"file_type": str, "job_token": str},
-        gives=bytes,
-    ),
-    Endpoint(
-        "GET",
-        f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}",
-        file_of_job,
-        in_project(Level.REPORTER, or_job="artifacts"),
-        query={"job_token": str},
-        gives=bytes,
-    ),
-)

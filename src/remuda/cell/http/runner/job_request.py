@@ -32,7 +32,7 @@ _log = logger("cell")
 
 
 async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *, client_id: str) -> None:
-    """POST /jobs/request: hand out a job.
+    """Hand out a job.
 
     A runner that repeats a call with the same X-Request-Id (`client_id`) gets the same job again.
     """

@@ -14,18 +14,17 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.dispatch.runner_calls import Updated
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import RUNNER
-from remuda.cell.http.edge.bodies import Body, decode_fast, first_headers, parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.bodies import Body, decode_fast, first_headers
+from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import (
     ApiError,
     JsonBytes,
     bad_field,
     bad_parameter,
-    json_answer,
-    no_content,
     not_found,
 )
 from remuda.cell.http.edge.lookup import MAX_DIGITS
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.runner.trace import job_headers
 from remuda.cell.pipelines.coverage import measure_coverage
 from remuda.cell.values import MAX_POLL_HOLD_SECONDS, MAX_PRIORITY, Runner
@@ -49,6 +48,9 @@ _log = logger("cell")
 _update_decoder = msgspec.json.Decoder(UpdateJob)
 
 _ASSIGNED = frozenset({JobState.LEASED, JobState.RUNNING})
+
+
+routes = Routes()
 
 
 def check_runner(runner: Runner) -> Runner:
@@ -83,27 +85,26 @@ def credentials(runner: Runner, token: str) -> RunnerCredentials:
     return RunnerCredentials(id=runner.id, token=token, token_expires_at=expires_at)
 
 
-async def verify(edge: Edge, request: Request) -> Response:
-    """POST /runners/verify: check a runner's token."""
-    params = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
+@routes.post("/api/v4/runners/verify", RUNNER, status=200)
+async def verify(edge: Edge, request: Request, params: VerifyRunner) -> RunnerCredentials:
+    """Check a runner's token."""
     runner = await auth.runner_of(edge, params.token)
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, params.system_id, params.info, ip)
-    return json_answer(credentials(runner, params.token))
+    return credentials(runner, params.token)
 
 
-async def remove(edge: Edge, request: Request) -> Response:
-    """DELETE /runners: remove the runner whose token is in the body."""
-    params = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
+@routes.delete("/api/v4/runners", RUNNER)
+async def remove(edge: Edge, request: Request, params: VerifyRunner) -> None:
+    """Remove the runner whose token is in the body."""
     runner = await auth.runner_of(edge, params.token)
     request.state.runner_id = runner.id
     await edge.store.runners.remove_runner(runner.id)
-    return no_content()
 
 
-async def remove_manager(edge: Edge, request: Request) -> Response:
-    """DELETE /runners/managers: remove one manager of a runner."""
-    params = await parameters(request, VerifyRunner, limit_bytes=edge.settings.body_limit_bytes)
+@routes.delete("/api/v4/runners/managers", RUNNER)
+async def remove_manager(edge: Edge, request: Request, params: VerifyRunner) -> None:
+    """Remove one manager of a runner."""
     runner = await auth.runner_of(edge, params.token)
     request.state.runner_id = runner.id
     if not params.system_id:
@@ -111,11 +112,11 @@ async def remove_manager(edge: Edge, request: Request) -> Response:
     edge.managers.forget(runner.id, params.system_id)
     if not await edge.store.runners.remove_manager(runner.id, params.system_id):
         raise not_found("Runner manager")
-    return no_content()
 
 
+@routes.get("/api/v4/runners/router/discovery", RUNNER, gives=dict[str, str], also=(501,))
 async def discover_router(edge: Edge, request: Request) -> Response:
-    """GET /runners/router/discovery: 501, since a cell has no job router and runners ask it directly."""
+    """Answer 501: a cell has no job router, runners ask it for jobs directly."""
     await auth.runner_of(edge, request.headers.get("runner-token", ""))
     raise ApiError(501, {"message": "501 Not Implemented - this cell has no job router; ask for jobs directly"})
 
@@ -130,7 +131,7 @@ def _compare(edge: Edge, params: UpdateJob, updated: Updated) -> None:
 
 
 async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """PUT /jobs/:id: report the state of a job."""
+    """Report the state of a job."""
     if not job_id.isdecimal() or len(job_id) > MAX_DIGITS:
         raise bad_parameter("job_id is invalid")
     headers = first_headers(scope)
@@ -150,11 +151,3 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
     await measure_coverage(edge.store, edge.traces, updated.job, spec)
     answer = JsonBytes(b"%d" % updated.code, updated.code, job_headers(edge, updated.job))
     await answer(scope, receive, send)
-
-
-ENDPOINTS = (
-    Endpoint("POST", "/api/v4/runners/verify", verify, RUNNER, takes=VerifyRunner, gives=RunnerCredentials, status=200),
-    Endpoint("GET", "/api/v4/runners/router/discovery", discover_router, RUNNER, gives=dict[str, str], also=(501,)),
-    Endpoint("DELETE", "/api/v4/runners", remove, RUNNER, takes=VerifyRunner),
-    Endpoint("DELETE", "/api/v4/runners/managers", remove_manager, RUNNER, takes=VerifyRunner),
-)

@@ -19,11 +19,12 @@ from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, of_job
 from remuda.cell.http.edge.bodies import parameters
-from remuda.cell.http.edge.endpoints import Edge, Endpoint, Shape
+from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, too_large
-from remuda.cell.http.edge.lookup import any_job_in_path, number_in_path
+from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.runner.trace import job_headers
-from remuda.cell.values import StepResult
+from remuda.cell.values import Job, StepResult
 from remuda.cell.values.people import Level
 from remuda.lib.clock import parse_time
 from remuda.wire.runner_api import StepResultsIn, StepResultsTaken
@@ -40,6 +41,9 @@ _TEXT, _FIELDS = 1024, 40
 """What is kept of a result that is too long: characters of a text, and fields."""
 _PUNCTUATION = 4
 """Bytes around the name of a field."""
+
+
+routes = Routes()
 
 
 class StepsShape(Shape, kw_only=True):
@@ -66,8 +70,17 @@ class StepTimes(TypedDict, total=False):
     note: Any
 
 
+@routes.post(
+    "/api/remuda/v1/jobs/{job_id}/results",
+    JOB,
+    takes=StepResultsIn,
+    query={"token": str},
+    gives=StepResultsTaken,
+    status=200,
+    also=(409,),
+)
 async def add(edge: Edge, request: Request) -> Response:
-    """POST /api/remuda/v1/jobs/:job_id/results: store step results."""
+    """Store step results."""
     job = await auth.job_of(edge, auth.job_token_in(request), number_in_path(request, "job_id"))
     params = await parameters(request, StepResultsIn, limit_bytes=edge.settings.results_limit_bytes)
     numbers = [result["seq"] for result in params.results if isinstance(result.get("seq"), int)]
@@ -107,9 +120,9 @@ def _encode(result: dict[str, Any]) -> bytes:
     return msgspec.json.encode(plain | {"cut": True, "left_out": list(structured)[:_FIELDS]})
 
 
-async def show(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/steps: step results as the agent sent them, a page at a time."""
-    job = await any_job_in_path(edge, request)
+@routes.get("/api/remuda/v1/jobs/{job_id}/steps", of_job(Level.REPORTER), query={"after": int, "limit": int})
+async def show(edge: Edge, request: Request, job: Job) -> StepsShape:
+    """Show step results as the agent sent them, a page at a time."""
     after, limit = _number(request, "after", 0), max(min(_number(request, "limit", PAGE), PAGE), 1)
     page: list[StepResult] = []
     size, following = 0, None
@@ -120,7 +133,7 @@ async def show(edge: Edge, request: Request) -> Response:
                 following = page[-1].seq
                 break
             page.append(result)
-    return json_answer(StepsShape(job_id=job.id, results=[result.body for result in page], next_after=following))
+    return StepsShape(job_id=job.id, results=[result.body for result in page], next_after=following)
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -148,26 +161,3 @@ def _seconds(began: object, ended: object) -> float | None:
     """The time between two timestamps; None if one cannot be parsed."""
     start, end = parse_time(began), parse_time(ended)
     return None if start is None or end is None else max(round(end - start, 6), 0.0)
-
-
-ENDPOINTS = (
-    Endpoint(
-        "POST",
-        "/api/remuda/v1/jobs/{job_id}/results",
-        add,
-        JOB,
-        takes=StepResultsIn,
-        query={"token": str},
-        gives=StepResultsTaken,
-        status=200,
-        also=(409,),
-    ),
-    Endpoint(
-        "GET",
-        "/api/remuda/v1/jobs/{job_id}/steps",
-        show,
-        of_job(Level.REPORTER),
-        query={"after": int, "limit": int},
-        gives=StepsShape,
-    ),
-)

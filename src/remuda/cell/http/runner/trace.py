@@ -15,9 +15,10 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.http.edge.access import in_project, of_job
 from remuda.cell.http.edge.auth import job_token_in
 from remuda.cell.http.edge.bodies import Body, first_headers
-from remuda.cell.http.edge.endpoints import Edge, Endpoint
+from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, JsonBytes, bad_parameter, bad_request, forbidden
-from remuda.cell.http.edge.lookup import any_job_in_path, job_in_path
+from remuda.cell.http.edge.lookup import any_job_in_path
+from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.edge.streaming import Streamed
 from remuda.cell.traces.port import Appended
 from remuda.cell.values import Job
@@ -29,8 +30,11 @@ ROUTE = "/api/v4/jobs/{job_id}/trace"
 _BYTES = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 
+routes = Routes()
+
+
 async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, send: Send) -> None:
-    """PATCH /jobs/:id/trace: append to a trace."""
+    """Append to a trace."""
     sent = first_headers(scope)
     in_query = job_token_in(Request(scope)) if scope["query_string"] else ""
     token = in_query or sent.get(b"job-token", b"").decode("latin-1")
@@ -90,9 +94,9 @@ def job_headers(edge: Edge, job: Job) -> dict[str, str]:
     }
 
 
-async def get_trace(edge: Edge, request: Request) -> Response:
-    """GET /projects/:id/jobs/:job_id/trace: the log, or its part in `Range`; 304 if `If-None-Match` has its tag."""
-    job, _ = await job_in_path(edge, request)
+@routes.get("/api/v4/projects/{id}/jobs/{job_id}/trace", in_project(Level.REPORTER), gives=bytes, also=(206, 304, 416))
+async def get_trace(edge: Edge, request: Request, job: Job) -> Response:
+    """Return the log, or its part in `Range`; 304 if `If-None-Match` has its tag."""
     size = await _size(edge, job)
     # A log only grows until it is erased, so its length identifies its content.
     tag = f'"{job.id}-{size}"'
@@ -131,8 +135,9 @@ def _parse_range(header: str, size: int) -> tuple[int, int] | None:
     return start, min(last + 1, size)
 
 
+@routes.get("/api/remuda/v1/jobs/{job_id}/trace", of_job(Level.REPORTER), query={"offset": int}, gives=bytes)
 async def follow_trace(edge: Edge, request: Request) -> Response:
-    """GET /api/remuda/v1/jobs/:job_id/trace: the log from `offset` on and the job's state, to follow it."""
+    """Return the log from `offset` on and the job's state, to follow it."""
     text = request.query_params.get("offset", "0")
     if not text.isascii() or not text.isdigit():
         raise bad_parameter("offset is invalid")
@@ -159,23 +164,3 @@ async def _limit_bytes(pieces: AsyncIterator[bytes], count: int) -> AsyncGenerat
         count -= len(piece)
         if count <= 0:
             return
-
-
-ENDPOINTS = (
-    Endpoint(
-        "GET",
-        "/api/v4/projects/{id}/jobs/{job_id}/trace",
-        get_trace,
-        in_project(Level.REPORTER),
-        gives=bytes,
-        also=(206, 304, 416),
-    ),
-    Endpoint(
-        "GET",
-        "/api/remuda/v1/jobs/{job_id}/trace",
-        follow_trace,
-        of_job(Level.REPORTER),
-        query={"offset": int},
-        gives=bytes,
-    ),
-)
