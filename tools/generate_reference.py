@@ -17,6 +17,7 @@ from inspect import getsource
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from remuda.cell.http.edge.app import api_document
@@ -89,14 +90,27 @@ def cell_settings() -> str:
             continue
         has_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
         text = following.value.value if has_text else ""
-        default = f"Default: `{ast.unparse(field.value)}`." if field.value else "Required."
-        sections.append(definition(f"`{ast.unparse(field.target)}`", text, default))
+        name = ast.unparse(field.target)
+        default = f"Default: {_default(name)}." if field.value else "Required."
+        sections.append(definition(f"`{name}`", text, default))
     return page(
         "Settings of a cell",
-        "Each setting is a key in `cell.toml` or an environment variable: `REMUDA_` and its name in capitals. "
+        "Each setting is a key in `cell.toml` or an environment variable: `REMUDA_` and its name in capitals. Times "
+        "are in seconds, sizes in bytes. "
         "[Command line](../cli.md) describes the options of `remuda cell serve`, which have precedence.",
         sections,
     )
+
+
+def _default(setting: str) -> str:
+    """The default of a setting of a cell, as one writes it in `cell.toml`; sizes in a readable unit."""
+    [value] = [field.default for field in msgspec.structs.fields(CellSettings) if field.name == setting]
+    if value in ("", None, ()):
+        return "none"
+    if setting.endswith("_bytes"):
+        exponent = max(power for power in range(4) if value % 1024**power == 0)
+        return f"{value // 1024**exponent} {('bytes', 'KiB', 'MiB', 'GiB')[exponent]}"
+    return f"`{json.dumps(value)}`"
 
 
 def config_toml() -> str:

@@ -23,8 +23,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     data: Path
     """The data folder of the cell."""
     host: str = "127.0.0.1"
+    """The address on which the cell listens."""
     port: int = 8080
-    """0 picks a free port."""
+    """The port on which the cell listens; 0 picks a free one."""
     database: str = ""
     """Where the store is: `postgresql://user:password@host:port/name`; empty means a SQLite file in the data folder,
     which one process at a time can use."""
@@ -62,18 +63,18 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     lease_seconds: float = 60
     """A job that its runner does not acknowledge within this time is handed out again."""
     silent_seconds: float = 1800
-    """A started job fails if its runner does not report it for so long."""
+    """A started job fails if its runner has not called for this time."""
     canceling_seconds: float = 120
-    """A job that is being canceled is canceled if its runner does not report it for so long: the runner is gone.
-    Runners report a job every 30 s."""
+    """A job that is being canceled becomes canceled if its runner has not called for this time. Runners
+    report a job every 30 s."""
     unserved_seconds: float = 3600
-    """A job fails if for so long no runner that could take it was there."""
+    """A waiting job fails if no runner that could take it has been available for this time."""
     pending_seconds: float = 24 * 3600
-    """A job fails if no runner has taken it for so long."""
+    """A waiting job fails if no runner has taken it for this time."""
     overtime_seconds: float = 900
-    """A job fails if its runner has not ended it so long after its timeout."""
+    """A job fails if its runner has not ended it this time after the job's timeout."""
     stale_seconds: float = 3600
-    """A delayed job is not started any more if it should have started so long ago."""
+    """A delayed job fails if it should have started this time ago."""
     trace_interval_seconds: int = 3
     """How often a runner should send its trace."""
     trace_limit_bytes: int = 100 * MEBIBYTE
@@ -131,9 +132,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     audit_expire_in: str = "1 year"
     """How long the audit log is kept; `never` keeps it for ever."""
     body_silent_seconds: float = 60
-    """A request is aborted if its body stalls for so long."""
+    """A request is aborted if its body stalls for this time, or comes with less than 1 KiB a second."""
     reader_silent_seconds: float = 60
-    """An answer is aborted if its reader stalls for so long, or reads less than 1 KiB a second."""
+    """An answer is aborted if its reader stalls for this time, or reads less than 1 KiB a second."""
     remote_includes: tuple[str, ...] = ()
     """Beginnings of addresses from which pipeline files may include (`include:remote`); none by default."""
     component_hosts: tuple[str, ...] = ()
@@ -148,9 +149,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     shell_limit_bytes: int = 64 * MEBIBYTE
     """How many bytes a shell in a job may carry in each direction."""
     shell_idle_seconds: float = 1800
-    """A shell ends if nothing is typed or printed for so long."""
+    """A shell ends if nothing is typed or printed for this time."""
     stop_seconds: int = 5
-    """How long a stop waits for requests under way."""
+    """How long a stop waits for requests in progress."""
 
     def __post_init__(self) -> None:
         if self.cell_id < 1:
