@@ -15,16 +15,15 @@ from pathlib import Path
 
 from remuda.lib.clock import Clock
 from remuda.lib.safe_paths import close_after, make_below, remove_below
+from remuda.manager.environments.agent_greeting import NO_ANSWER, greet
 from remuda.manager.environments.agent_process import agent_data, agent_log, spawn_agent
 from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.plugins.job_hooks import run_hook
 from remuda.steps.errors import AgentError
 from remuda.steps.pack.program import IDLE_EXIT_SECONDS
-from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, socket_of, unix_channel
+from remuda.wire.agent_client import AgentClient, socket_of, unix_channel
 
-PROTOCOL = 1
-"""Version of the agent's service that this manager speaks."""
 START_SECONDS = 20.0
 """How long a new agent may take to answer; many resumed jobs make it slower."""
 HELLO_SECONDS = 5.0
@@ -168,19 +167,9 @@ class LocalEnvironment:
             return None
         client = AgentClient(unix_channel(socket))
         try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                hello = await client.hello()
-            if hello.protocol != PROTOCOL:
-                raise EnvironmentTemporaryError(
-                    f"the agent (process {hello.pid}) speaks protocol {hello.protocol}, this manager {PROTOCOL}; "
-                    "stop that agent when its jobs are over, or use the Remuda that started it"
-                )
-        except (AgentUnavailableError, AgentRefusedError, TimeoutError):
-            client.close()
+            await greet(client, seconds=HELLO_SECONDS)
+        except NO_ANSWER:
             return None
-        except BaseException:
-            client.close()
-            raise
         return client
 
     def _spawn(self) -> None:

@@ -22,13 +22,12 @@ from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import finish_despite_cancel, wait_for_event
 from remuda.manager.config.load import RunnerConfig
+from remuda.manager.environments.agent_greeting import NO_ANSWER, OtherProtocolError, greet
 from remuda.manager.environments.port import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.telemetry.logs import logger
-from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
+from remuda.wire.agent_client import AgentClient
 
-PROTOCOL = 1
-"""Version of the agent's service that this manager speaks."""
 HELLO_SECONDS = 60.0
 UP_SECONDS = 30.0
 """How long a call waits for a plugin that is being started."""
@@ -120,19 +119,11 @@ class PluginEnvironment:
             tunnel = await plugin.connect(machine)
         client = AgentClient(tunnel)
         try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                hello = await client.hello()
-        except (AgentUnavailableError, AgentRefusedError, TimeoutError) as error:
-            client.close()
+            await greet(client, seconds=HELLO_SECONDS)
+        except NO_ANSWER as error:
             raise EnvironmentTemporaryError(f"{machine}: the agent does not answer: {error}") from error
-        except BaseException:
-            client.close()
-            raise
-        if hello.protocol != PROTOCOL:
-            client.close()
-            raise EnvironmentTemporaryError(
-                f"{machine}: the agent speaks protocol {hello.protocol}, this manager {PROTOCOL}"
-            )
+        except OtherProtocolError as error:
+            raise EnvironmentTemporaryError(f"{machine}: {error}") from error
         return client
 
     async def recover(self) -> Sequence[str]:

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from grpclib.client import Channel
 
 from remuda.lib.dataclass import dataclass
+from remuda.manager.environments.agent_greeting import NO_ANSWER, OtherProtocolError, greet
 from remuda.manager.environments.port import JobPlace, PreparedPlace
 from remuda.manager.environments.ssh import (
     COMMANDS_AT_ONCE,
@@ -43,10 +44,8 @@ from remuda.steps.agent.bootstrap import (
 from remuda.steps.errors import AgentError
 from remuda.steps.job_files.data_folder import LONGEST_SOCKET_PATH
 from remuda.steps.pack.program import IDLE_EXIT_SECONDS, Form
-from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError
+from remuda.wire.agent_client import AgentClient
 
-PROTOCOL = 1
-"""Version of the agent's service that this manager speaks."""
 HELLO_SECONDS = 45.0
 """How long the agent may take to answer, its start included."""
 USED_UP = 9
@@ -313,19 +312,11 @@ class RemoteMachine:
         """A client, if an agent answers."""
         client = AgentClient(channel)
         try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                hello = await client.hello()
-            if hello.protocol != PROTOCOL:
-                raise SshError(
-                    f"{self.name}: the agent (process {hello.pid} there) speaks protocol {hello.protocol}, this "
-                    f"manager {PROTOCOL}; stop that agent when its jobs are over, or use the Remuda that started it"
-                )
-        except (AgentUnavailableError, AgentRefusedError, TimeoutError):
-            client.close()
+            await greet(client, seconds=HELLO_SECONDS)
+        except NO_ANSWER:
             return None
-        except BaseException:
-            client.close()
-            raise
+        except OtherProtocolError as error:
+            raise SshError(f"{self.name}: {error}") from error
         return client
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:
