@@ -17,7 +17,7 @@ from remuda.manager.compile.step_entries import Setting
 from remuda.manager.compile.stored_files import restore_caches, save_caches
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.cache import CacheConfig, S3Config
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.wire.runner_api import JobPayload
 
 MEBIBYTE = 1024 * 1024

@@ -11,7 +11,7 @@ from typing import Any
 
 from remuda.environments.template import files
 from remuda.lib.clock import SystemClock
-from remuda.manager.config.load import EnvironmentConfig, RemudaConfig, RunnerConfig
+from remuda.manager.config.values import EnvironmentConfig, RemudaConfig, RunnerConfig
 from remuda.manager.environments.plugin import PluginEnvironment
 from remuda.testing.lab import processes
 

@@ -19,7 +19,7 @@ from remuda.localrun.isolation import Isolation, find_isolation, open_to_jobs, p
 
 if TYPE_CHECKING:
     from remuda.localrun.embedded import Cell
-    from remuda.manager.config.load import ManagerConfig
+    from remuda.manager.config.values import ManagerConfig
 
 RUNNER_FILE = "runner.json"
 """The platform's own runner, in the format of `remuda.localrun.client_file`."""
@@ -104,7 +104,7 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
 async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
     """The manager's configuration. Creates the runner at the first start, or if the cell does not know it any more."""
     from remuda.localrun.client_file import Access, read_access, write_access
-    from remuda.manager.config.load import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
+    from remuda.manager.config.values import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
     from remuda.wire.user_client import RefusedError
 
     access = read_access(folder, RUNNER_FILE)

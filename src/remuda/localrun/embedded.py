@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from remuda.manager.config.load import ManagerConfig
+from remuda.manager.config.values import ManagerConfig
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.supervision import ManagerOptions

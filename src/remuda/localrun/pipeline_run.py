@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from remuda.localrun.render.screen import Screen
     from remuda.localrun.report import Outcome
     from remuda.localrun.view import JobView, RunView
-    from remuda.manager.config.load import ManagerConfig
+    from remuda.manager.config.values import ManagerConfig
     from remuda.pipeline import Pipeline
     from remuda.wire.user_client import UserClient
 
@@ -129,7 +129,7 @@ async def run_pipeline(spec: RunSpec, workspace: Workspace, process: CellProcess
 
 def _check_free_space(folder: Path) -> None:
     """Raise CommandError if the manager would start no job for lack of disk space."""
-    from remuda.manager.config.load import RemudaConfig
+    from remuda.manager.config.values import RemudaConfig
 
     free, least = shutil.disk_usage(folder).free, RemudaConfig().least_disk_bytes
     if free < least:
@@ -194,7 +194,7 @@ async def _run_in_platform(
 
 
 def _manager_config(spec: RunSpec, url: str, token: str, links: Path | None, run_as: str) -> "ManagerConfig":
-    from remuda.manager.config.load import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
+    from remuda.manager.config.values import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
 
     cache = _cache(spec, run_as)
     runner = RunnerConfig(

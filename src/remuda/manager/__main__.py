@@ -5,7 +5,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from remuda.manager.config.load import LOG_FORMATS, LOG_LEVELS, load
+from remuda.manager.config.checks import LOG_FORMATS, LOG_LEVELS
+from remuda.manager.config.load import load
 from remuda.manager.errors import ManagerError
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.stop_signals import SignalEvents

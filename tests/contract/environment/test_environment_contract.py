@@ -16,7 +16,8 @@ from tests.support.machines.machines import Machine, Machines
 
 from remuda.fleeting import InProcess
 from remuda.lib.clock import SystemClock, settle
-from remuda.manager.config.load import AutoscalerConfig, RunnerConfig
+from remuda.manager.config.autoscaler import AutoscalerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.autoscaled import AutoscaledEnvironment
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.environments.machines import MachinesEnvironment

@@ -16,7 +16,7 @@ from remuda.fleeting import ConnectInfo, Connector, PermanentError, TemporaryErr
 from remuda.lib.clock import SystemClock, VirtualClock
 from remuda.manager.config.autoscaler import AutoscalerConfig
 from remuda.manager.config.fleet_setup import fleet_setup
-from remuda.manager.config.load import RemudaConfig, RunnerConfig
+from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.manager.environments.instances import DENIED_SECONDS, Instances, host_and_port
 from remuda.taskscaler.loop import Machines as Contract
 

@@ -17,7 +17,7 @@ from remuda.cli.main import call
 from remuda.fleeting import InProcess
 from remuda.lib.clock import SystemClock
 from remuda.manager.config.autoscaler import AutoscalerConfig, AutoscalerPolicy
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.autoscaled import AutoscaledEnvironment
 from remuda.manager.errors import EnvironmentTemporaryError
 from remuda.manager.process.control import ask_drain

@@ -8,7 +8,7 @@ import pytest
 from tests.support.runners.custom_driver import STAGES, Bench
 from tests.support.servers.vault_server import JWT, PASSWORD, serving_vault
 
-from remuda.manager.config.load import CustomBuildDirConfig
+from remuda.manager.config.values import CustomBuildDirConfig
 from remuda.testing.agent_process import Seen, follow
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentRefusedError, JobEnded

@@ -7,7 +7,8 @@ import pytest
 from tests.support.machines.machines import PASSWORD, USER, Machines
 
 from remuda.lib.clock import SystemClock
-from remuda.manager.config.load import RunnerConfig, SshConfig
+from remuda.manager.config.ssh import SshConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.machines import MachinesEnvironment, ssh_environment
 from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentTemporaryError

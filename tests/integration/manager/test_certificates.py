@@ -18,7 +18,8 @@ from tests.support.runners.manager_bench import ManagerBench
 
 from remuda.cli.main import call
 from remuda.manager.config.certificates import authority_of, with_certificates
-from remuda.manager.config.load import RunnerConfig, load
+from remuda.manager.config.load import load
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import RegisterError
 
 PIPELINE = """

@@ -9,7 +9,7 @@ import pytest
 
 from remuda.fleeting import InProcess, InstanceState
 from remuda.manager.config.fleet_setup import runner_key
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.jobs import links
 from remuda.manager.process import supervision
 from remuda.manager.process.control import Command, ask, ask_status

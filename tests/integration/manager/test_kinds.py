@@ -11,7 +11,8 @@ from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_f
 
 from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import Setting
-from remuda.manager.config.load import RunnerConfig, load
+from remuda.manager.config.load import load
+from remuda.manager.config.values import RunnerConfig
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator, ServerJob
 from remuda.testing.waiting import until
 from remuda.wire.runner_client import read_payload

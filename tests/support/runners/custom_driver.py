@@ -15,7 +15,8 @@ from tests.support.servers.step_server import StepServer
 from remuda.manager.compile.clone_path import clone_path
 from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import Setting
-from remuda.manager.config.load import CustomConfig, RunnerConfig
+from remuda.manager.config.custom import CustomConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.testing.agent_process import AgentProcess, Seen, run_job
 from remuda.wire.agent_client import JobStart
 from remuda.wire.runner_api import JobPayload

@@ -10,7 +10,7 @@ from remuda.lib.exits import BadInputError, Exit
 from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
-    from remuda.manager.config.load import ManagerConfig, Remark
+    from remuda.manager.config.values import ManagerConfig, Remark
 
 _ON_THIS_MACHINE = ("shell", "docker")
 """Executors whose jobs have their agent on the manager's machine."""
@@ -103,7 +103,7 @@ def schema() -> None:
 
 def _check_mode(config: Path) -> "list[Remark]":
     """Warn if other users can read the tokens in the file."""
-    from remuda.manager.config.load import Remark
+    from remuda.manager.config.values import Remark
 
     if not config.stat().st_mode & 0o077:
         return []
@@ -114,7 +114,7 @@ def _check_code_access(config: "ManagerConfig | None", text: str) -> "list[Remar
     """Warn if the users of jobs on this machine cannot read the code of Remuda's own steps."""
     from remuda.localrun.isolation import find_closed_code
     from remuda.manager.config.lines import find_lines, line_of
-    from remuda.manager.config.load import Remark
+    from remuda.manager.config.values import Remark
 
     keys = [
         f"runners[{index}].remuda.{'first_uid' if runner.remuda.first_uid else 'run_as'}"

@@ -18,7 +18,7 @@ from remuda.manager.compile.compile import DEFAULT_TIMEOUT_SECONDS, all_variable
 from remuda.manager.compile.custom import with_placeholders
 from remuda.manager.compile.step_entries import CompileError, Setting
 from remuda.manager.compile.variables import Variables
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.port import JobPlace
 from remuda.wire.runner_api import JobPayload
 

@@ -18,7 +18,7 @@ import msgspec
 from remuda.manager.compile.step_entries import CompileError, Entry, entry, literal
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.docker import DEFAULT_HOST, DockerConfig, ServiceConfig
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.wire.runner_api import JobPayload
 
 LEASE_MARGIN_SECONDS = 3600

@@ -21,7 +21,7 @@ from remuda.manager.compile.step_entries import CompileError, Entry, Setting, en
 from remuda.manager.compile.stored_files import download_artifacts, restore_caches, save_caches, upload_artifacts
 from remuda.manager.compile.user_steps import user_steps
 from remuda.manager.compile.variables import Variables
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.port import project_folder
 from remuda.stdsteps.custom.job import BUILDS_DIR, CACHE_DIR, PROJECT_DIR
 from remuda.wire.runner_api import JobPayload, Variable

@@ -11,7 +11,7 @@ from typing import Any
 
 from remuda.manager.compile.step_entries import Setting, path_of_project
 from remuda.manager.compile.variables import Variables
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.pipeline.predefined_variables import is_predefined, of_project, of_server, slug, word
 from remuda.wire.runner_api import JobPayload, Variable
 from remuda.wire.runner_server import api_root

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from remuda.manager.compile.step_entries import CompileError, Entry, cache_folder, entry, lines, path_of_project
 from remuda.manager.compile.variables import Variables
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.stdsteps.common.sizes import in_bytes
 from remuda.wire.runner_api import JobPayload
 

@@ -11,7 +11,7 @@ from remuda.manager.compile.hold_on_failure import hold_of
 from remuda.manager.compile.step_entries import Setting, cache_folder
 from remuda.manager.compile.step_policy import has_own_user
 from remuda.manager.config.certificates import authority_of
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.port import JobPlace, PreparedPlace
 from remuda.wire.agent_client import GroupLimits, JobStart
 from remuda.wire.runner_api import JobPayload

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from remuda.manager.compile.variables import Variables
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.steps.language.escaping import escape
 from remuda.wire.runner_api import JobPayload
 from remuda.wire.runner_server import api_root

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remuda.manager.compile.step_entries import CompileError, Setting
-from remuda.manager.config.load import RunnerConfig
-from remuda.manager.config.values import WITH_MACHINES
+from remuda.manager.config.values import WITH_MACHINES, RunnerConfig
 from remuda.steps.errors import PolicyError
 from remuda.wire.runner_api import JobPayload
 

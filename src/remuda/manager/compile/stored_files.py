@@ -27,7 +27,7 @@ from remuda.manager.compile.step_entries import (
     project_path,
 )
 from remuda.manager.compile.variables import Variables
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.stdsteps.caches.folder_store import SUFFIX, file_name
 from remuda.wire.runner_api import JobPayload
 

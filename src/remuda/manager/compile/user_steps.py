@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from remuda.manager.compile.step_entries import CONDITIONS, CompileError, Entry, entry, lines
 from remuda.manager.compile.variables import Variables
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.steps.errors import DefinitionError
 from remuda.wire.runner_api import JobPayload
 

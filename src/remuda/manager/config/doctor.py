@@ -13,10 +13,10 @@ import msgspec
 from remuda.manager.config.keys.fact import Verdict
 from remuda.manager.config.keys.table import Finding, walk
 from remuda.manager.config.lines import find_lines, line_of
-from remuda.manager.config.load import Remark, inspect
+from remuda.manager.config.load import inspect
 from remuda.manager.config.plugin_checks import Look, Use, find_uses
 from remuda.manager.config.plugin_schema import find_mismatches
-from remuda.manager.config.values import WITH_MACHINES, ManagerConfig
+from remuda.manager.config.values import WITH_MACHINES, ManagerConfig, Remark
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):

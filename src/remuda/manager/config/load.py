@@ -14,59 +14,19 @@ from typing import Any
 
 import msgspec
 
-from remuda.manager.config.autoscaler import AutoscalerConfig, MachineConfig
-from remuda.manager.config.cache import CacheConfig
 from remuda.manager.config.certificates import with_certificates
-from remuda.manager.config.checks import LOG_FORMATS, LOG_LEVELS, check_runner, check_whole
-from remuda.manager.config.custom import CustomConfig
-from remuda.manager.config.docker import DockerConfig
+from remuda.manager.config.checks import check_runner, check_whole
 from remuda.manager.config.lines import find_lines, line_of_message
-from remuda.manager.config.ssh import MachineEntry, SshConfig, with_defaults
+from remuda.manager.config.ssh import with_defaults
 from remuda.manager.config.values import (
-    EXECUTORS,
     SECTIONS,
     WITH_MACHINES,
-    CustomBuildDirConfig,
-    EnvironmentConfig,
     Inspection,
     Loaded,
     ManagerConfig,
-    OwnConfig,
     Remark,
-    RemudaConfig,
-    RunnerConfig,
-    listen_address,
-    short_token,
 )
 from remuda.manager.errors import ConfigError
-
-__all__ = [
-    "EXECUTORS",
-    "LOG_FORMATS",
-    "LOG_LEVELS",
-    "AutoscalerConfig",
-    "CacheConfig",
-    "CustomBuildDirConfig",
-    "CustomConfig",
-    "DockerConfig",
-    "EnvironmentConfig",
-    "Inspection",
-    "Loaded",
-    "MachineConfig",
-    "MachineEntry",
-    "ManagerConfig",
-    "OwnConfig",
-    "Remark",
-    "RemudaConfig",
-    "RunnerConfig",
-    "SshConfig",
-    "inspect",
-    "listen_address",
-    "load",
-    "parse",
-    "read_regular",
-    "short_token",
-]
 
 _MSGSPEC_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")

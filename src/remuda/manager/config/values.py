@@ -2,7 +2,7 @@
 
 The fields are the supported keys, with gitlab-runner's names and defaults; `keys/` documents every key of
 gitlab-runner. Durations and sizes are stored as written (`checks.py` has checked them); a property beside them returns
-the number. Import these through `load.py`.
+the number.
 """
 
 import re

@@ -16,7 +16,7 @@ from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.port import ConnectInfo, InstanceGroup
 from remuda.lib.clock import Clock
 from remuda.manager.config.fleet_setup import autoscaler_of, fleet_setup, plugins_of
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.cell_demand import CellDemand
 from remuda.manager.environments.fleet_record import remove_record, write_record
 from remuda.manager.environments.instances import Instances

@@ -15,7 +15,7 @@ import msgspec
 from remuda.lib.files import write_whole
 from remuda.manager.config.autoscaler import ConnectorConfig
 from remuda.manager.config.fleet_setup import autoscaler_of, group_names, plugins_of
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.taskscaler.fleet.requests import Phase
 from remuda.taskscaler.fleet.stored_values import Stored
 from remuda.taskscaler.loop import FleetSetup, instance_name

@@ -15,7 +15,7 @@ from remuda.fleeting.port import TIMEOUT_SECONDS, ConnectInfo
 from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
 from remuda.manager.config.fleet_setup import autoscaler_of, host_key_path
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.remote_machine import RemoteMachine
 from remuda.manager.environments.ssh import COMMANDS_AT_ONCE, KEEP_ALIVE_SECONDS, Address, SshError, SshLastingError
 from remuda.taskscaler.loop import FleetSetup

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from remuda.lib.clock import Clock
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.port import Environment
 from remuda.manager.errors import ClosingError, ConfigError
 from remuda.steps.pack.program import IDLE_EXIT_SECONDS

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.manager.config.load import MachineEntry, RunnerConfig
+from remuda.manager.config.ssh import MachineEntry
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.machine_choice import MachineState, capacity, choose
 from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
 from remuda.manager.environments.remote_machine import RemoteMachine, UsedUpError

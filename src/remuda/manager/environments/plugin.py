@@ -21,7 +21,7 @@ from remuda.environments.values import Place
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import finish_despite_cancel, wait_for_event
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.agent_greeting import NO_ANSWER, OtherProtocolError, greet
 from remuda.manager.environments.port import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError

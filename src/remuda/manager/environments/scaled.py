@@ -6,7 +6,7 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.cell_demand import CellDemand
 from remuda.manager.environments.port import Environment
 

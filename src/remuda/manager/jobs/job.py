@@ -17,7 +17,7 @@ from remuda.lib.killpoints import reach
 from remuda.manager.compile import kept_workdirs
 from remuda.manager.compile.start_request import StartContext, start_request
 from remuda.manager.compile.step_entries import CompileError
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.actions import (
     Acknowledge,
     Acquire,

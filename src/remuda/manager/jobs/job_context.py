@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from remuda.lib.clock import Clock
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.limits import Limits
 from remuda.manager.core.record import JobRow
 from remuda.manager.jobs.journal import Journal

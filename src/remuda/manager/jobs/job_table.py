@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from remuda.lib.killpoints import reach
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.folders import Folders
 from remuda.manager.core.record import JobRow, Phase, Record
 from remuda.manager.core.slots import Slot

@@ -9,7 +9,7 @@ from remuda.manager.compile.clone_path import clone_path, with_clone_path
 from remuda.manager.compile.custom import is_custom
 from remuda.manager.compile.step_entries import CompileError, project_path
 from remuda.manager.compile.step_policy import run_as
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.record import JobRow, Record
 from remuda.manager.environments.port import Environment, JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from remuda.lib.clock import Clock
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.record import JobRow
 from remuda.manager.environments.port import Environment
 from remuda.manager.errors import ConfigError

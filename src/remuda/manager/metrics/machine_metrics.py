@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from remuda.manager.config.fleet_setup import DOCKER_MACHINE
 
 if TYPE_CHECKING:
-    from remuda.manager.config.load import RunnerConfig
+    from remuda.manager.config.values import RunnerConfig
     from remuda.manager.metrics.metrics import ManagerMetrics
     from remuda.taskscaler.loop import Gauges
     from remuda.telemetry.metrics import Gauge

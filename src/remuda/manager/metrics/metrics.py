@@ -15,7 +15,7 @@ import msgspec
 
 from remuda import __version__
 from remuda.manager.config.fleet_setup import is_autoscaled
-from remuda.manager.config.load import ManagerConfig, RunnerConfig, listen_address
+from remuda.manager.config.values import ManagerConfig, RunnerConfig, listen_address
 from remuda.manager.core.open_requests import RequestLimit
 from remuda.manager.core.poll_pace import Health
 from remuda.manager.core.queue_duration import is_too_long

@@ -13,7 +13,7 @@ from remuda.manager.metrics.machine_metrics import MachineCounts
 from remuda.taskscaler.core.rebalancing import Meddling
 
 if TYPE_CHECKING:
-    from remuda.manager.config.load import RunnerConfig
+    from remuda.manager.config.values import RunnerConfig
     from remuda.manager.metrics.metrics import ManagerMetrics
     from remuda.taskscaler.loop import Gauges
 

@@ -17,7 +17,7 @@ import msgspec
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import wait_for_any_event
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.open_requests import RequestLimit
 from remuda.manager.core.poll_pace import Health, Pace
 from remuda.manager.core.slots import Slot

@@ -16,7 +16,7 @@ from remuda.manager.core.poll_pace import Health
 from remuda.manager.core.record import Phase
 
 if TYPE_CHECKING:
-    from remuda.manager.config.load import RunnerConfig
+    from remuda.manager.config.values import RunnerConfig
     from remuda.manager.jobs.link import AgentLink
     from remuda.manager.process.supervision import Manager
     from remuda.taskscaler.loop import GroupStatus, ScalerStatus

@@ -14,7 +14,7 @@ import msgspec
 from remuda import __version__
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.manager.config.load import ManagerConfig, RunnerConfig
+from remuda.manager.config.values import ManagerConfig, RunnerConfig
 from remuda.manager.core.limits import Limits
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.kinds import Environments

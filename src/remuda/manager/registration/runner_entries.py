@@ -16,7 +16,7 @@ from tomlkit.items import Table
 
 from remuda.lib.clock import Clock, SystemClock
 from remuda.manager.config.file import ConfigFile
-from remuda.manager.config.load import short_token
+from remuda.manager.config.values import short_token
 from remuda.manager.errors import ConfigError, RegisterError
 from remuda.manager.registration.register import times_of
 from remuda.manager.registration.server_calls import open_client, refusal

@@ -14,7 +14,8 @@ from typing import Any
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import finish_despite_cancel
 from remuda.manager.config.file import ConfigFile
-from remuda.manager.config.load import RunnerConfig, load, short_token
+from remuda.manager.config.load import load
+from remuda.manager.config.values import RunnerConfig, short_token
 from remuda.manager.errors import ConfigError, RegisterError
 from remuda.manager.registration.runner_entries import Selection, reset_tokens, select_entries, unwritable_reason
 from remuda.telemetry.logs import logger

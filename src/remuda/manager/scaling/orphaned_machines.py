@@ -21,7 +21,7 @@ from remuda.fleeting.port import InstanceGroup, Settings
 from remuda.lib.clock import Clock
 from remuda.manager.config.autoscaler import AutoscalerConfig
 from remuda.manager.config.fleet_setup import fleet_setup, host_key_path, plugins_of
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.fleet_record import (
     FleetRecord,
     GroupRecord,

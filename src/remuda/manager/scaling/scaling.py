@@ -7,7 +7,7 @@ caller.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.cell_demand import CellDemand
 from remuda.manager.environments.port import Environment
 from remuda.manager.environments.scaled import Scaled

@@ -14,7 +14,7 @@ from remuda.manager.compile.step_entries import Setting
 from remuda.manager.compile.stored_files import restore_caches, save_caches
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.cache import CacheConfig
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.testing.agent_process import Seen
 from remuda.wire.runner_api import JobPayload
 

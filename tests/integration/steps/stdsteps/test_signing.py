@@ -14,7 +14,7 @@ from remuda.cli.main import call
 from remuda.manager.compile.step_entries import Setting
 from remuda.manager.compile.stored_files import upload_artifacts
 from remuda.manager.compile.variables import Variables
-from remuda.manager.config.load import RemudaConfig, RunnerConfig
+from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.stdsteps.signatures.statements import NAME, SUFFIX, read_statement
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.wire.agent_client import JobStart, JobVariable

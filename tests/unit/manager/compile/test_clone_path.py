@@ -7,7 +7,7 @@ import pytest
 
 from remuda.manager.compile.clone_path import clone_path
 from remuda.manager.compile.step_entries import CompileError
-from remuda.manager.config.load import CustomBuildDirConfig, RemudaConfig, RunnerConfig
+from remuda.manager.config.values import CustomBuildDirConfig, RemudaConfig, RunnerConfig
 from remuda.manager.core.record import JobRow
 from remuda.manager.environments.port import JobPlace
 from remuda.manager.jobs.placement import place_of

@@ -9,7 +9,7 @@ import pytest
 from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import CompileError, Setting, project_path
 from remuda.manager.config.cache import CacheConfig
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.wire.agent_client import JobStart
 from remuda.wire.runner_api import JobPayload
 

@@ -9,7 +9,7 @@ import pytest
 from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import CompileError, Setting
 from remuda.manager.config.docker import DockerConfig, ServiceConfig
-from remuda.manager.config.load import RemudaConfig, RunnerConfig
+from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.steps.job_tree.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.wire.agent_client import JobStart

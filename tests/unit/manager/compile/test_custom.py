@@ -10,7 +10,9 @@ from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.custom import ORDER
 from remuda.manager.compile.custom_scripts import plain
 from remuda.manager.compile.step_entries import CompileError, Setting, entry
-from remuda.manager.config.load import CacheConfig, CustomConfig, RemudaConfig, RunnerConfig
+from remuda.manager.config.cache import CacheConfig
+from remuda.manager.config.custom import CustomConfig
+from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.steps.job_tree.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.wire.agent_client import JobStart

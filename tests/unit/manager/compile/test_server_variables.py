@@ -6,7 +6,7 @@ import msgspec
 
 from remuda.manager.compile.server_variables import collect_trusted_variables
 from remuda.manager.compile.step_entries import Setting, path_of_project
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.wire.runner_api import JobPayload
 
 GIT = {

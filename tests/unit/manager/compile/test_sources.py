@@ -8,8 +8,7 @@ import pytest
 from remuda.manager.compile.sources import get_sources, source_remarks
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.compile.variables import Variables, variable_list
-from remuda.manager.config.load import RunnerConfig
-from remuda.manager.config.values import RemudaConfig
+from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.wire.runner_api import JobPayload
 
 

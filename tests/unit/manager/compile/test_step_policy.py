@@ -8,8 +8,9 @@ import pytest
 
 from remuda.manager.compile.step_entries import CompileError, Setting
 from remuda.manager.compile.step_policy import has_own_user, policy_text, run_as
-from remuda.manager.config.load import Loaded, RemudaConfig, RunnerConfig, parse
+from remuda.manager.config.load import parse
 from remuda.manager.config.ssh import MachineEntry
+from remuda.manager.config.values import Loaded, RemudaConfig, RunnerConfig
 from remuda.manager.errors import ConfigError
 from remuda.steps.policy.document import parse_policy
 from remuda.wire.runner_api import JobPayload

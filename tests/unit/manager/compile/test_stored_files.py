@@ -9,8 +9,7 @@ from remuda.manager.compile.step_entries import CompileError, Setting
 from remuda.manager.compile.stored_files import STATEMENT, restore_caches, save_caches, upload_artifacts
 from remuda.manager.compile.variables import Variables, variable_list
 from remuda.manager.config.cache import CacheConfig, S3Config
-from remuda.manager.config.load import RemudaConfig, RunnerConfig
-from remuda.manager.config.values import ArtifactConfig
+from remuda.manager.config.values import ArtifactConfig, RemudaConfig, RunnerConfig
 from remuda.stdsteps.signatures.statements import NAME
 from remuda.wire.runner_api import JobPayload
 

@@ -9,7 +9,7 @@ import pytest
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.compile.user_steps import user_steps
 from remuda.manager.compile.variables import Variables, variable_list
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.wire.runner_api import JobPayload
 
 RUNNER = RunnerConfig(pre_build_script="echo begin", post_build_script="echo end")

@@ -8,7 +8,8 @@ import pytest
 
 from remuda.manager.config.autoscaler import AutoscalerConfig, ConnectorConfig
 from remuda.manager.config.fleet_setup import fleet_setup, group_names, owner_of, plugins_of, runner_key
-from remuda.manager.config.load import RunnerConfig, inspect
+from remuda.manager.config.load import inspect
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import ConfigError
 
 HEAD = '[[runners]]\nname = "builder"\nurl = "https://x.y"\ntoken = "glrt-abcdefghijk"\n'

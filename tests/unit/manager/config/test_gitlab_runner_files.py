@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from remuda.manager.config.autoscaler import as_autoscaler
-from remuda.manager.config.load import Inspection, ManagerConfig, inspect
+from remuda.manager.config.load import inspect
+from remuda.manager.config.values import Inspection, ManagerConfig
 
 FOLDER = Path(__file__).parents[3] / "data" / "gitlab-runner"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from remuda.manager.config.file import ConfigFile
-from remuda.manager.config.load import Loaded, inspect, listen_address, load, parse, short_token
+from remuda.manager.config.load import inspect, load, parse
+from remuda.manager.config.values import Loaded, listen_address, short_token
 from remuda.manager.errors import ConfigError
 
 RUNNER = '[[runners]]\nname = "one"\nurl = "https://gitlab.example.com/"\ntoken = "glrt-abc"\nexecutor = "shell"\n'

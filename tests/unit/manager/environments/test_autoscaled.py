@@ -8,7 +8,7 @@ import pytest
 from remuda.fleeting import InProcess
 from remuda.lib.clock import VirtualClock, settle
 from remuda.manager.config.autoscaler import AutoscalerConfig
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.autoscaled import AutoscaledEnvironment
 from remuda.manager.environments.instances import Instances
 from remuda.manager.environments.port import JobPlace

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.lib.clock import SystemClock
-from remuda.manager.config.load import MachineEntry, RemudaConfig, RunnerConfig, SshConfig
+from remuda.manager.config.ssh import MachineEntry, SshConfig
+from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.manager.environments.kinds import KIND_OF_EXECUTOR, EnvironmentContext, Environments, identity
 from remuda.manager.environments.port import Environment
 from remuda.manager.errors import ClosingError

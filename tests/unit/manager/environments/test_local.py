@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.errors import EnvironmentTemporaryError
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.record import JobRow
 from remuda.manager.jobs.runners import ClientFactory, RunnerLookup
 from remuda.manager.metrics.metrics import ManagerMetrics

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.jobs import shell as looking
 from remuda.manager.jobs.runners import ServedRunner
 from remuda.testing.environment import FakeEnvironment

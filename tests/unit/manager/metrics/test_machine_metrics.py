@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.manager.config.autoscaler import MachineConfig
-from remuda.manager.config.load import ManagerConfig, RunnerConfig
+from remuda.manager.config.values import ManagerConfig, RunnerConfig
 from remuda.manager.metrics.machine_metrics import target_of
 from remuda.manager.metrics.metrics import ManagerMetrics
 from remuda.taskscaler.fleet.setup import GroupGauges

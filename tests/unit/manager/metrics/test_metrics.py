@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.manager.config.load import ManagerConfig, RunnerConfig
+from remuda.manager.config.values import ManagerConfig, RunnerConfig
 from remuda.manager.core.open_requests import RequestLimit
 from remuda.manager.core.poll_pace import Health
 from remuda.manager.metrics.metric_table import FAMILIES, Family

@@ -4,7 +4,7 @@ import gc
 
 from msgspec.structs import replace
 
-from remuda.manager.config.load import ManagerConfig, RunnerConfig
+from remuda.manager.config.values import ManagerConfig, RunnerConfig
 from remuda.manager.metrics.metric_table import SERVED
 from remuda.manager.metrics.metrics import ManagerMetrics
 from remuda.manager.metrics.scaling_metrics import SCALING_GAUGES

@@ -11,8 +11,7 @@ import pytest
 from multidict import CIMultiDict
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.manager.config.load import RunnerConfig
-from remuda.manager.config.values import RemudaConfig
+from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.manager.core.poll_pace import Health
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.port import UNKNOWN_BYTES

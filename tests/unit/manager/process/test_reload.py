@@ -4,7 +4,7 @@ import msgspec
 
 from remuda.manager.config.autoscaler import AutoscalerConfig, AutoscalerPolicy, FallbackConfig
 from remuda.manager.config.docker import DockerConfig
-from remuda.manager.config.load import ManagerConfig, RemudaConfig, RunnerConfig
+from remuda.manager.config.values import ManagerConfig, RemudaConfig, RunnerConfig
 from remuda.manager.process.reload import compare
 
 

@@ -9,7 +9,7 @@ import pytest
 from remuda.fleeting import InProcess
 from remuda.lib.clock import SystemClock
 from remuda.manager.config.autoscaler import AutoscalerConfig
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.poll_pace import Health
 from remuda.manager.environments.autoscaled import AutoscaledEnvironment
 from remuda.manager.environments.port import Environment

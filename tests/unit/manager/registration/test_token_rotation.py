@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.registration.token_rotation import FLAG, due_at
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

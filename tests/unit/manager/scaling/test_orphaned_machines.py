@@ -10,7 +10,7 @@ from remuda.fleeting import InProcess, InstanceGroup, TemporaryError
 from remuda.lib.clock import VirtualClock, settle
 from remuda.manager.config.autoscaler import AutoscalerConfig, ConnectorConfig
 from remuda.manager.config.fleet_setup import host_key_path
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.autoscaled import AutoscaledEnvironment
 from remuda.manager.environments.fleet_record import unattended_groups
 from remuda.manager.environments.kinds import EnvironmentContext, Environments, identity

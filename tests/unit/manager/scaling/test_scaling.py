@@ -10,7 +10,7 @@ import pytest
 from remuda.fleeting import InProcess
 from remuda.lib.clock import VirtualClock, settle
 from remuda.manager.config.autoscaler import AutoscalerConfig, AutoscalerPolicy
-from remuda.manager.config.load import RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.autoscaled import AutoscaledEnvironment
 from remuda.manager.environments.kinds import EnvironmentContext, Environments, identity
 from remuda.manager.jobs.runners import ServedRunner
