@@ -15,12 +15,7 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Status
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
-from remuda.fleeting.codec import (
-    connect_info_from_wire,
-    info_from_wire,
-    settings_to_wire,
-    state_from_wire,
-)
+from remuda.fleeting.codec import connect_info_from_wire, info_from_wire, settings_to_wire, state_from_wire
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError
 from remuda.fleeting.port import (
     MOST_INSTANCES,

@@ -18,14 +18,7 @@ from remuda.manager.config.certificates import with_certificates
 from remuda.manager.config.checks import check_runner, check_whole
 from remuda.manager.config.lines import find_lines, line_of_message
 from remuda.manager.config.ssh import with_defaults
-from remuda.manager.config.values import (
-    SECTIONS,
-    WITH_MACHINES,
-    Inspection,
-    Loaded,
-    ManagerConfig,
-    Remark,
-)
+from remuda.manager.config.values import SECTIONS, WITH_MACHINES, Inspection, Loaded, ManagerConfig, Remark
 from remuda.manager.errors import ConfigError
 
 _MSGSPEC_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
