@@ -128,32 +128,32 @@ was ready."""
 class ScalerMetrics(Protocol):
     """Metrics of a scaler, named as upstream's (fleeting_provisioner_, fleeting_taskscaler_).
 
-    No method may raise or block.
+    No method may raise or block. A class that inherits from this counts nothing with the methods it leaves out.
     """
 
     def set_gauges(self, gauges: Gauges) -> None:
         """Replace the gauges. Called after every plan."""
-        ...
+        return
 
     def count_instance_operation(self, operation: str, count: int = 1) -> None:
         """`instance_operations_total`: create, delete. Counts accepted instances."""
-        ...
+        return
 
     def count_internal_operation(self, operation: str) -> None:
         """Count for `internal_operations_total`: reconcile, removal, provision."""
-        ...
+        return
 
     def count_scale_operation(self, operation: str) -> None:
         """Count for `scale_operations_total`: up, down."""
-        ...
+        return
 
     def count_task_operation(self, operation: str) -> None:
         """`task_operations_total`: acquire, acquire_timeout, release. The poller counts reservations."""
-        ...
+        return
 
     def count_missed_update(self) -> None:
         """Count an instance that an update did not show, for `missed_updates_total`."""
-        ...
+        return
 
     def observe(self, what: str, seconds: float) -> None:
         """Record a duration.
@@ -161,75 +161,36 @@ class ScalerMetrics(Protocol):
         `what`: instance_creation (until first shown), instance_is_running, instance_deletion, instance_life_duration,
         task_instance_readiness, slot_wait (of a job, from its acceptance to its slot).
         """
-        ...
+        return
 
     def observe_boot(self, group: str, seconds: float) -> None:
         """Record the time from a request until its instance takes jobs."""
-        ...
+        return
 
     def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
         """Count requested instances that will never take jobs. `cause` is one of `FAILURES`, `seconds` since the
         request."""
-        ...
+        return
 
     def count_loss(self, group: str, cause: str) -> None:
         """Count an instance that took jobs and vanished. `cause`: a `rebalancing.Meddling`."""
-        ...
+        return
 
     def set_orphans(self, count: int) -> None:
         """Number of orphans that a sweep found and did not remove."""
-        ...
+        return
 
     def count_decision(self, action: str, reason: str, count: int = 1) -> None:
         """Count a decision of a plan. `action`: create, remove, drain, forget, hindered."""
-        ...
+        return
 
     def clear(self) -> None:
         """The fleet has ended: drop its gauges."""
-        ...
+        return
 
 
-class NoMetrics:
-    """`ScalerMetrics` without effect, for tests and for managers without metrics."""
-
-    def set_gauges(self, gauges: Gauges) -> None:
-        pass
-
-    def count_instance_operation(self, operation: str, count: int = 1) -> None:
-        pass
-
-    def count_internal_operation(self, operation: str) -> None:
-        pass
-
-    def count_scale_operation(self, operation: str) -> None:
-        pass
-
-    def count_task_operation(self, operation: str) -> None:
-        pass
-
-    def count_missed_update(self) -> None:
-        pass
-
-    def observe(self, what: str, seconds: float) -> None:
-        pass
-
-    def observe_boot(self, group: str, seconds: float) -> None:
-        pass
-
-    def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
-        pass
-
-    def count_loss(self, group: str, cause: str) -> None:
-        pass
-
-    def set_orphans(self, count: int) -> None:
-        pass
-
-    def count_decision(self, action: str, reason: str, count: int = 1) -> None:
-        pass
-
-    def clear(self) -> None:
-        pass
+class NoMetrics(ScalerMetrics):
+    """Counts nothing, for tests and for managers without metrics."""
 
 
 def instance_name(group: str, instance: str) -> str:
