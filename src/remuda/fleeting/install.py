@@ -44,11 +44,9 @@ class Source(Protocol):
 
     def manifest(self, reference: str) -> tuple[dict[str, Any], str]:
         """The document of a tag or digest, and its digest."""
-        ...
 
     def blob(self, digest: str, size: int, target: Path) -> None:
         """Write a blob to a file. Checks its size and digest."""
-        ...
 
 
 Unpack = Callable[[Path, Path], None]

@@ -169,27 +169,21 @@ class InstanceGroup(Protocol):
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
         """Called once, first, with the plugin's configuration and common settings."""
-        ...
 
     async def update(self) -> Mapping[str, InstanceState]:
         """States of all instances by name."""
-        ...
 
     async def increase(self, count: int) -> int:
         """Request `count` more instances. Returns how many the provider accepted."""
-        ...
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
         """Request the deletion of instances. Returns those that the provider accepted."""
-        ...
 
     async def connect_info(self, instance: str) -> ConnectInfo:
         """How to connect to an instance. May change it: some plugins install a key."""
-        ...
 
     async def shutdown(self) -> None:
         """Clean up what was made for all instances together. Instances stay."""
-        ...
 
 
 @runtime_checkable
@@ -198,7 +192,6 @@ class HasHeartbeat(Protocol):
 
     async def heartbeat(self, instance: str) -> None:
         """Raises UnhealthyError for an unhealthy instance. Without this ability all are healthy."""
-        ...
 
 
 @runtime_checkable
@@ -207,11 +200,9 @@ class CanSuspend(Protocol):
 
     async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
         """Returns the accepted instances; one that is suspended already is accepted."""
-        ...
 
     async def resume(self, instances: Sequence[str]) -> Sequence[str]:
         """Returns the accepted instances; one that runs already is accepted."""
-        ...
 
 
 @runtime_checkable
@@ -237,18 +228,15 @@ class Provides(Protocol):
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
         """Called every few seconds with demand and holders. Returns how many jobs there may be."""
-        ...
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
         """Wait for an instance; a repeated call returns the same one. A cancelled call holds nothing.
 
         PermanentError: there will never be one.
         """
-        ...
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
         """A job has ended. `is_used`: false if it did not begin. `warmed`: caches that it left there."""
-        ...
 
 
 CAPABILITIES: Mapping[Capability, type] = {

@@ -106,15 +106,12 @@ class Environment(Protocol):
 
     def capacity(self) -> int | None:
         """Jobs at the same time; None: no limit. Called before every reservation, so it must be cheap."""
-        ...
 
     async def acquire(self, place: JobPlace) -> str:
         """Wait for a machine for this job. The same key gets the same machine again."""
-        ...
 
     def adopt(self, place: JobPlace, machine: str) -> None:
         """A job of an earlier process has this machine."""
-        ...
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         """Create the job's working directory, and beside it a temporary one with the suffix `.tmp`.
@@ -122,38 +119,30 @@ class Environment(Protocol):
         Files of an earlier job in the working directory stay for the checkout. The temporary directory is emptied,
         unless the job may have begun.
         """
-        ...
 
     async def before(self, place: JobPlace, machine: str) -> str:
         """Run the operator's command before a job, on the machine and outside the job; returns its output."""
-        ...
 
     async def after(self, place: JobPlace, machine: str) -> str:
         """Run the operator's command after a job, before `clean_up`; returns its output."""
-        ...
 
     async def connect(self, machine: str) -> AgentClient:
         """A new connection to the machine's agent, which has answered; starts the agent if none runs."""
-        ...
 
     async def recover(self) -> Sequence[str]:
         """Machines that may have jobs of an earlier process, besides those in the journal."""
-        ...
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
         """The least free disk space of the machines that get the next job.
 
         Jobs also write to these configured folders; an environment may ignore them.
         """
-        ...
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         """A job is over: release its machine, and remove files that no later job can use."""
-        ...
 
     async def close(self) -> None:
         """The manager ends: close connections and child processes. Agents and jobs stay."""
-        ...
 
 
 def fixed_machine(environment: Environment) -> str:

@@ -43,23 +43,18 @@ class Listener(Protocol):
     @property
     def position(self) -> tuple[int, int]:
         """The next log byte and the next result that the job needs."""
-        ...
 
     def on_event(self, event: WatchedEvent) -> None:
         """A log chunk, a step result, or the end of the job."""
-        ...
 
     def on_agent_back(self) -> None:
         """The agent can be reached (again)."""
-        ...
 
     def on_agent_failed(self, cause: str) -> None:
         """The agent cannot be reached."""
-        ...
 
     def on_machine_lost(self, cause: str) -> None:
         """The agent's machine is gone for good."""
-        ...
 
 
 class AgentLink:

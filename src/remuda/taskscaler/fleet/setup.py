@@ -73,15 +73,12 @@ class Machines(Protocol):
 
         TemporaryError: it is tried again until `creation_seconds` are over. PermanentError: the instance is removed.
         """
-        ...
 
     async def check(self, instance: str) -> None:
         """Check that the instance is reachable. Raises UnhealthyError if it is not."""
-        ...
 
     async def forget(self, instance: str) -> None:
         """The instance is gone: close connections to it."""
-        ...
 
 
 class GroupGauges(msgspec.Struct, frozen=True, kw_only=True):
