@@ -1,13 +1,13 @@
 """Conformance checks for instance group plugins in any language. `remuda plugin check` prints the results.
 
-Checks run in the order of a plugin's life: `program` has those that need no host, `table` those of a running plugin,
+Checks run in the order of a plugin's life: `program` has those that need no host, `calls` those of a running plugin,
 `ending` those of its end. A failed check stops the rest only if they depend on it. Created instances are deleted in any
 case; those that cannot be deleted are listed.
 """
 
 from collections.abc import AsyncGenerator
 
-from remuda.fleeting.conformance import ending, program, table
+from remuda.fleeting.conformance import calls, ending, program
 from remuda.fleeting.conformance.life import Life, run_check
 from remuda.fleeting.conformance.values import Check, Outcome, Result, Trial
 
@@ -16,8 +16,13 @@ __all__ = ["Check", "Outcome", "Result", "Trial", "names", "try_out"]
 
 def names(trial: Trial) -> list[str]:
     """Names of all checks in order. Checks that depend on a failed one do not run."""
-    every = (*program.CHECKS, *table.checks(trial), table.NOTHING_LEFT, *ending.CHECKS)
+    every = (*program.CHECKS, *_checks_of_calls(trial), calls.clean_up, *ending.CHECKS)
     return [check.name for check in every]
+
+
+def _checks_of_calls(trial: Trial) -> list[Check]:
+    """All but the last, which cleans up; the login only if it is wanted."""
+    return [check for check in calls.CHECKS[:-1] if trial.is_connecting or check is not calls.log_in]
 
 
 async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
@@ -29,13 +34,13 @@ async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
             return
     life = Life(trial)
     try:
-        for check in table.checks(trial):
+        for check in _checks_of_calls(trial):
             result = await run_check(check, life)
             yield result
             if result.outcome is Outcome.FAILED and (check.is_needed or not life.is_running):
                 break
     finally:
-        cleanup = await run_check(table.NOTHING_LEFT, life)
+        cleanup = await run_check(calls.clean_up, life)
         await life.stop()
     yield cleanup
     for check in ending.CHECKS:

@@ -1,4 +1,4 @@
-"""Checks of a running plugin, in the order of an instance's life. `table` has their descriptions."""
+"""Checks of a running plugin, in the order of an instance's life."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from grpclib.health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from remuda.fleeting.client import translate_errors
 from remuda.fleeting.codec import UNKNOWN_NUMBER, connect_info_from_wire
 from remuda.fleeting.conformance.life import OWNER, Life, format_states, is_going, need, state_name
-from remuda.fleeting.conformance.values import ONLY_SSH, FailedError, NotedError, Trial
+from remuda.fleeting.conformance.values import ONLY_SSH, Checks, FailedError, NotedError, Trial
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnsupportedError
 from remuda.fleeting.port import Capability
 from remuda.lib.waiting import wait_for_event
@@ -25,9 +25,16 @@ HELD_UP_SECONDS = 5.0
 ONCE_MORE_SECONDS = 5.0
 """Time limit for deletions that did not succeed in time before."""
 PROTOCOLS = ("", "ssh", "winrm", "winrm+https")
+CHECKS = Checks()
 _CREATING, _RUNNING = pb.State.Value("creating"), pb.State.Value("running")
 
 
+@CHECKS.add(
+    "begins",
+    expected="Init works, and tells an id and how many instances there may be",
+    to_do="correct --config if the text names a setting; else return an id, and a max_size (large: no limit)",
+    is_needed=True,
+)
 async def init(life: Life) -> None:
     await life.begin()
     need(life.info.id, "the answer has no id")
@@ -36,6 +43,11 @@ async def init(life: Life) -> None:
     need(life.info.max_size >= count, f"max_size is {life.info.max_size}, and {count} instances are to be made")
 
 
+@CHECKS.add(
+    "is well",
+    expected="grpc.health.v1.Health says SERVING for the service `plugin`, or is not there",
+    to_do="serve the health of the service `plugin`",
+)
 async def health(life: Life) -> None:
     assert life.channel is not None
     with suppress(UnsupportedError):
@@ -43,11 +55,24 @@ async def health(life: Life) -> None:
         need(answer.status == HealthCheckResponse.SERVING, f"the health of the service `plugin` is {answer.status}")
 
 
+@CHECKS.add(
+    "lists its instances",
+    expected="Update shows every instance once, with a name and a state from 0 to 7",
+    to_do="stream all instances in every Update; show one that cannot be looked up just now as it was last (in"
+    " Python: as UNKNOWN), for what is left out counts as gone",
+    is_needed=True,
+)
 async def update(life: Life) -> None:
     life.before = await life.update()
     _check_states(life.before)
 
 
+@CHECKS.add(
+    "makes instances",
+    expected="Increase(n) accepts between 1 and n of them",
+    to_do="return how many the provider accepted, never more than were asked for; an error where it accepts none",
+    is_needed=True,
+)
 async def increase(life: Life) -> None:
     count = life.trial.instances
     answer = await life.increase(count)
@@ -56,6 +81,12 @@ async def increase(life: Life) -> None:
     need(answer.succeeded > 0, f"asked for {count} it accepted none, and gave no reason")
 
 
+@CHECKS.add(
+    "shows what it makes",
+    expected="Update shows exactly as many new instances as were accepted",
+    to_do="show an instance as creating as soon as the provider knows of it; make no more than were accepted",
+    is_needed=True,
+)
 async def shows(life: Life) -> None:
     states = await life.until(lambda new: len(new) >= life.accepted, _patience(life.trial))
     life.made = list(states)
@@ -66,6 +97,11 @@ async def shows(life: Life) -> None:
     _check_states(states)
 
 
+@CHECKS.add(
+    "instances come to run",
+    expected="creating becomes running within --boot-seconds, and stays so",
+    to_do="map the provider's states to creating and running; raise --boot-seconds if it is only slow",
+)
 async def runs(life: Life) -> None:
     past: dict[str, int] = {}
 
@@ -87,6 +123,11 @@ async def runs(life: Life) -> None:
         raise NotedError(text) if not life.trial.boot_seconds else FailedError(text)
 
 
+@CHECKS.add(
+    "says how to connect",
+    expected="ConnectInfo has a connector with keepalive and timeout above 0, and an address",
+    to_do="begin with the connector that came with Init, complete it, and return it with the instance's addresses",
+)
 async def connect_info(life: Life) -> None:
     odd = ""
     life.can_connect = False
@@ -117,6 +158,11 @@ async def connect_info(life: Life) -> None:
         raise NotedError(odd)
 
 
+@CHECKS.add(
+    "an instance that is not there",
+    expected="ConnectInfo of an unknown instance is an error",
+    to_do="look the instance up, and answer with an error that names it",
+)
 async def nobody(life: Life) -> None:
     try:
         answer = await life.call("ConnectInfo", life.stub.ConnectInfo, pb.ConnectInfoRequest(instance=NOBODY))
@@ -127,6 +173,11 @@ async def nobody(life: Life) -> None:
     raise FailedError(f"an instance that is not there has the address {address!r}")
 
 
+@CHECKS.add(
+    "heartbeat",
+    expected="Heartbeat is fine for instances that run and an error for others, or is not there",
+    to_do="ask the provider whether the instance is well; without that machines that died are given jobs",
+)
 async def heartbeat(life: Life) -> None:
     with suppress(UnsupportedError):
         for name in life.made:
@@ -140,6 +191,11 @@ async def heartbeat(life: Life) -> None:
         raise NotedError("Heartbeat of a missing instance must be an error")
 
 
+@CHECKS.add(
+    "suspends and resumes",
+    expected="if it announces suspend_resume, it does; if not, Suspend does no harm",
+    to_do="announce suspend_resume only with both calls; show suspended, and running again",
+)
 async def suspend(life: Life) -> None:
     if Capability.SUSPEND_RESUME not in life.info.capabilities:
         with suppress(TemporaryError, PermanentError):
@@ -155,6 +211,12 @@ async def suspend(life: Life) -> None:
     await _reach(life, _RUNNING)
 
 
+@CHECKS.add(
+    "other abilities",
+    expected="what it announces of remuda.stats and remuda.recover works",
+    to_do="mend the call that is named: Stats (no price below 0), or Recover (every instance with an owner's tag);"
+    " announce only what there is",
+)
 async def own_abilities(life: Life) -> None:
     if Capability.STATS in life.info.capabilities:
         stats = await life.call("Stats", life.abilities.Stats, Empty())
@@ -173,6 +235,12 @@ async def own_abilities(life: Life) -> None:
             raise NotedError(f"Init named the owner {OWNER!r}, Recover names {sorted(foreign)}")
 
 
+@CHECKS.add(
+    "answers meanwhile",
+    expected=f"while Increase or Update goes on, Health is answered within {HELD_UP_SECONDS:.0f} s",
+    to_do="let no call hold up the others: in Python put `await asyncio.to_thread(...)` around a library that"
+    " blocks; in Go hold no lock while the provider is asked",
+)
 async def meanwhile(life: Life) -> None:
     """Evaluate the health calls that ran during `increase`, `shows` and `runs`."""
     held_up = [f"{what} for {seconds:.1f} s" for what, seconds in life.held_up.items() if seconds >= HELD_UP_SECONDS]
@@ -180,6 +248,12 @@ async def meanwhile(life: Life) -> None:
         raise NotedError(f"it answered nobody during {', during '.join(held_up)}")
 
 
+@CHECKS.add(
+    "many calls at once",
+    expected=f"{AT_ONCE} Updates and as many ConnectInfos at the same time are all answered right",
+    to_do="guard what calls share (a lock), and do not change it while it is read; if they were only too slow, let"
+    " none wait for the others",
+)
 async def at_once(life: Life) -> None:
     try:
         async with asyncio.TaskGroup() as group:
@@ -195,6 +269,11 @@ async def at_once(life: Life) -> None:
         need(not missing, f"one of {AT_ONCE} Updates at the same time did not show {', '.join(missing)}")
 
 
+@CHECKS.add(
+    "leaves Ctrl-C to its host",
+    expected="SIGINT does not end it",
+    to_do="ignore SIGINT: it reaches all programs of a terminal, and the host decides",
+)
 async def interrupt(life: Life) -> None:
     assert life.process is not None
     os.killpg(life.process.pid, signal.SIGINT)
@@ -202,6 +281,11 @@ async def interrupt(life: Life) -> None:
     await life.update()
 
 
+@CHECKS.add(
+    "can be logged in to",
+    expected="SSH with what ConnectInfo says runs a command on the instance",
+    to_do="try the same with ssh by hand; give connector_config in --config if user and key are the operator's",
+)
 async def log_in(life: Life) -> None:
     from remuda.fleeting.conformance import login
 
@@ -210,6 +294,12 @@ async def log_in(life: Life) -> None:
     await login.log_in(info, seconds=_patience(life.trial))
 
 
+@CHECKS.add(
+    "remembers its instances",
+    expected="killed and started again, Update shows the same instances",
+    to_do="ask the provider (by a tag, or a group) instead of remembering: a plugin is started again at any time",
+    is_needed=True,
+)
 async def kill(life: Life) -> None:
     assert life.process is not None
     life.process.kill()
@@ -225,6 +315,11 @@ async def kill(life: Life) -> None:
         raise NotedError(f"{', '.join(lost)} is not known any more, and may still be at the provider")
 
 
+@CHECKS.add(
+    "deletes instances",
+    expected="Decrease accepts the instances that it is asked about, and no others",
+    to_do="return the names that the provider accepted; an error where it accepts none",
+)
 async def decrease(life: Life) -> None:
     names = life.made
     answer = await life.decrease(names)
@@ -234,12 +329,22 @@ async def decrease(life: Life) -> None:
     need(not refused, f"it did not accept {', '.join(refused)}, and gave no reason")
 
 
+@CHECKS.add(
+    "deletes only once",
+    expected="Decrease of instances that are going already is no error",
+    to_do="take an instance that is gone, or going, for deleted; hosts ask again after a restart",
+)
 async def again(life: Life) -> None:
     answer = await life.decrease(life.made)
     ghosts = sorted(set(answer.succeeded) - set(life.made))
     need(not ghosts, f"it accepted {', '.join(ghosts)}, which it was not asked about")
 
 
+@CHECKS.add(
+    "deletes nothing else",
+    expected="Decrease of an unknown instance does no harm",
+    to_do="look instances up by their names before deleting anything",
+)
 async def decrease_nobody(life: Life) -> None:
     try:
         answer = await life.call("Decrease", life.stub.Decrease, pb.DecreaseRequest(instances=[NOBODY]))
@@ -250,6 +355,11 @@ async def decrease_nobody(life: Life) -> None:
     await life.update()
 
 
+@CHECKS.add(
+    "instances go",
+    expected="what was accepted becomes deleting, then deleted or missing, and stays so",
+    to_do="map the provider's states; show no instance as running after its deletion was accepted",
+)
 async def disappear(life: Life) -> None:
     past: set[str] = set()
 
@@ -264,22 +374,42 @@ async def disappear(life: Life) -> None:
     need(not life.is_given_up, f"there still are: {format_states(states)}")
 
 
+@CHECKS.add(
+    "leaves the others alone",
+    expected="instances that were there before are still there",
+    to_do="delete only what Decrease names",
+)
 async def others(life: Life) -> None:
     before = {name: state for name, state in (life.before or {}).items() if not is_going(state)}
     missing = sorted(before.keys() - (await life.update()).keys())
     need(not missing, f"{', '.join(missing)} was there before, and is not any more")
 
 
+@CHECKS.add(
+    "goes on after Shutdown",
+    expected="InstanceGroup.Shutdown cleans up, and the plugin still answers",
+    to_do="end only after GRPCController.Shutdown; InstanceGroup.Shutdown is for what was made for all instances",
+)
 async def shutdown(life: Life) -> None:
     with suppress(UnsupportedError):
         await life.call("Shutdown", life.stub.Shutdown, pb.Empty())
     await life.update()
 
 
+@CHECKS.add(
+    "keeps stdout clean",
+    expected="nothing is printed to stdout after the handshake",
+    to_do="log to stderr; stdout belongs to the handshake, and some hosts do not read on",
+)
 async def stdout(life: Life) -> None:
     need(not life.stray, f"{len(life.stray)} lines came there, the first: {life.stray[:1]}")
 
 
+@CHECKS.add(
+    "nothing is left",
+    expected="all instances that were made are deleted",
+    to_do="delete them by hand at the provider: they may cost money",
+)
 async def clean_up(life: Life) -> None:
     if life.before is None:
         return  # nothing was made

@@ -7,7 +7,7 @@ import sys
 from contextlib import closing, suppress
 
 from remuda.fleeting.conformance.life import Life, need
-from remuda.fleeting.conformance.values import Check, FailedError
+from remuda.fleeting.conformance.values import Checks, FailedError
 from remuda.fleeting.handshake import environment, read_handshake
 from remuda.fleeting.process import END_SECONDS
 from remuda.lib.processes import reap
@@ -16,6 +16,7 @@ from remuda.lib.waiting import wait_for_event
 from remuda.plugins import launch
 from remuda.plugins.process import START_SECONDS
 
+CHECKS = Checks()
 ORPHAN_SECONDS = 10.0
 _HOST = """
 import subprocess, sys, os, time
@@ -29,6 +30,11 @@ time.sleep(3600)
 """A host that starts a plugin and waits to be killed."""
 
 
+@CHECKS.add(
+    "ends when it is told to",
+    expected=f"after GRPCController.Shutdown it ends with 0 within {END_SECONDS:.0f} s",
+    to_do="serve plugin.GRPCController beside the instance group, answer, and exit; hosts kill it otherwise",
+)
 async def _end_on_shutdown(life: Life) -> None:
     await life.start()  # without Init, which has a check of its own
     assert life.process is not None
@@ -38,6 +44,12 @@ async def _end_on_shutdown(life: Life) -> None:
     need(life.process.exit_code == 0, f"it ended with {life.process.exit_code}")
 
 
+@CHECKS.add(
+    "ends with its host",
+    expected=f"within {ORPHAN_SECONDS:.0f} s after its host was killed it is gone",
+    to_do="if the program is a script that starts the plugin, let it `exec` it; "
+    "else look for the parent's process id, and exit when it changes",
+)
 async def _end_with_host(life: Life) -> None:
     with closing(SocketFolder()) as folder:
         host = await asyncio.create_subprocess_exec(
@@ -85,20 +97,3 @@ async def _silence(network: str, address: str) -> None:
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise FailedError(f"{ORPHAN_SECONDS:.0f} s after its host was killed it was still listening") from None
-
-
-CHECKS = (
-    Check(
-        name="ends when it is told to",
-        expected=f"after GRPCController.Shutdown it ends with 0 within {END_SECONDS:.0f} s",
-        to_do="serve plugin.GRPCController beside the instance group, answer, and exit; hosts kill it otherwise",
-        run=_end_on_shutdown,
-    ),
-    Check(
-        name="ends with its host",
-        expected=f"within {ORPHAN_SECONDS:.0f} s after its host was killed it is gone",
-        to_do="if the program is a script that starts the plugin, let it `exec` it; "
-        "else look for the parent's process id, and exit when it changes",
-        run=_end_with_host,
-    ),
-)

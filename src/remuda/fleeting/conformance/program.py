@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from remuda.fleeting.conformance.life import Life, need
-from remuda.fleeting.conformance.values import Check, FailedError, NotedError
+from remuda.fleeting.conformance.values import Checks, FailedError, NotedError
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.program_info import SECONDS, ask_version, by_hand
@@ -15,7 +15,14 @@ from remuda.fleeting.references import parse_version
 from remuda.lib.processes import reap
 from remuda.plugins.launch import explain_start_error
 
+CHECKS = Checks()
 
+
+@CHECKS.add(
+    "tells its version",
+    expected="`PROGRAM version` prints the lines Name: and Version: and ends with 0",
+    to_do="answer `version`, `-version` and `--version` so, as the SDKs do; tools ask before they start a plugin",
+)
 async def _version(life: Life) -> None:
     info = await asyncio.to_thread(ask_version, Path(life.trial.program))
     if parse_version(info.version) is None:
@@ -25,6 +32,11 @@ async def _version(life: Life) -> None:
         )
 
 
+@CHECKS.add(
+    "serves nobody without a host",
+    expected="started by hand it ends with an error, and prints nothing to stdout",
+    to_do=f"before anything else look whether {COOKIE} has its value; if not, say so on stderr, and exit 1",
+)
 async def _by_hand(life: Life) -> None:
     try:
         process = await asyncio.create_subprocess_exec(
@@ -50,6 +62,12 @@ async def _by_hand(life: Life) -> None:
     need(not printed, f"it printed to stdout: {printed[:100]!r}")
 
 
+@CHECKS.add(
+    "handshake",
+    expected="the first line on stdout is 1|0|unix|PATH|grpc| or 1|0|tcp|127.0.0.1:PORT|grpc|, within 60 s",
+    to_do="listen first, then print the line and flush it; print nothing before it, and log to stderr",
+    is_needed=True,
+)
 async def _handshake(life: Life) -> None:
     try:
         await life.start()
@@ -59,6 +77,11 @@ async def _handshake(life: Life) -> None:
         raise FailedError(str(error), to_do="mend why it ended; its last words say so, if anything does") from error
 
 
+@CHECKS.add(
+    "no configuration",
+    expected="Init with the configuration null works, or is an error that says what is missing",
+    to_do="read null as an empty table; a fault of the operator's has to be an answer, not the end of the process",
+)
 async def _no_config(life: Life) -> None:
     await life.start()
     try:
@@ -68,6 +91,11 @@ async def _no_config(life: Life) -> None:
     await _is_alive(life)
 
 
+@CHECKS.add(
+    "a wrong configuration",
+    expected="Init with something that is no table is an error, and the plugin goes on",
+    to_do="check the configuration in Init, and answer with an error whose text names the setting",
+)
 async def _bad_config(life: Life) -> None:
     await life.start()
     try:
@@ -82,38 +110,3 @@ async def _is_alive(life: Life) -> None:
     if await life.has_died(wait=True):
         assert life.process is not None
         raise FailedError(life.words(f"ended with {life.process.exit_code}"))
-
-
-CHECKS = (
-    Check(
-        name="tells its version",
-        expected="`PROGRAM version` prints the lines Name: and Version: and ends with 0",
-        to_do="answer `version`, `-version` and `--version` so, as the SDKs do; tools ask before they start a plugin",
-        run=_version,
-    ),
-    Check(
-        name="serves nobody without a host",
-        expected="started by hand it ends with an error, and prints nothing to stdout",
-        to_do=f"before anything else look whether {COOKIE} has its value; if not, say so on stderr, and exit 1",
-        run=_by_hand,
-    ),
-    Check(
-        name="handshake",
-        expected="the first line on stdout is 1|0|unix|PATH|grpc| or 1|0|tcp|127.0.0.1:PORT|grpc|, within 60 s",
-        to_do="listen first, then print the line and flush it; print nothing before it, and log to stderr",
-        run=_handshake,
-        is_needed=True,
-    ),
-    Check(
-        name="no configuration",
-        expected="Init with the configuration null works, or is an error that says what is missing",
-        to_do="read null as an empty table; a fault of the operator's has to be an answer, not the end of the process",
-        run=_no_config,
-    ),
-    Check(
-        name="a wrong configuration",
-        expected="Init with something that is no table is an error, and the plugin goes on",
-        to_do="check the configuration in Init, and answer with an error whose text names the setting",
-        run=_bad_config,
-    ),
-)

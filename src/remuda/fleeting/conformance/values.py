@@ -68,6 +68,21 @@ class Check:
     """Later checks depend on it."""
 
 
+class Checks(list[Check]):
+    """Checks in the order of their definition."""
+
+    def add(
+        self, name: str, *, expected: str, to_do: str, is_needed: bool = False
+    ) -> "Callable[[Callable[[Life], Awaitable[None]]], Check]":
+        """Decorator that turns a function into a check and adds it."""
+
+        def decorate(run: "Callable[[Life], Awaitable[None]]") -> Check:
+            self.append(Check(name=name, expected=expected, to_do=to_do, run=run, is_needed=is_needed))
+            return self[-1]
+
+        return decorate
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     name: str
