@@ -14,7 +14,7 @@ from remuda.lib.exits import Exit
 
 if TYPE_CHECKING:
     from remuda.manager.process.scale_commands import FleetReport
-    from remuda.taskscaler.loop import InstanceStatus
+    from remuda.taskscaler.fleet.status import InstanceStatus
 
 SHOWN_DECISIONS = 15
 """How many of the latest decisions are shown; JSON has all."""

@@ -18,7 +18,7 @@ from remuda.manager.process.control import Command, ask, ask_status
 from remuda.manager.process.scale_commands import ScaleReport
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.status import ManagerStatus
-from remuda.taskscaler.loop import ScalerStatus
+from remuda.taskscaler.fleet.status import ScalerStatus
 from remuda.testing.waiting import wait_until
 from remuda_plugin_local import LocalGroup
 from remuda_plugin_local.testing import Yard

@@ -18,7 +18,7 @@ from remuda.manager.config.autoscaler import AutoscalerConfig
 from remuda.manager.config.fleet_setup import fleet_setup
 from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.manager.environments.instances import DENIED_SECONDS, Instances, host_and_port
-from remuda.taskscaler.loop import Machines as Contract
+from remuda.taskscaler.fleet.setup import Machines as Contract
 
 NAME = "lab/m1"
 Make = Callable[..., Instances]

@@ -14,7 +14,8 @@ from remuda.lib.backoff import Backoff
 from remuda.lib.clock import SystemClock
 from remuda.taskscaler.core.policy import PolicyRule
 from remuda.taskscaler.core.values import Limits
-from remuda.taskscaler.loop import FleetSetup, GroupSetup, Scaler
+from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup
+from remuda.taskscaler.loop.scaler import Scaler
 from remuda.testing.instance_groups import a_plugin
 from remuda.testing.waiting import until
 

@@ -19,7 +19,7 @@ from remuda.taskscaler.core.policy import PolicyRule
 if TYPE_CHECKING:
     from remuda.fleeting.port import Connector
     from remuda.taskscaler.core.values import Limits
-    from remuda.taskscaler.loop import FleetSetup, GroupSetup
+    from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup
 
 DOCKER_MACHINE = "docker+machine"
 FAILURE_THRESHOLD = 3
@@ -102,7 +102,7 @@ def plugins_of(runner: RunnerConfig) -> dict[str, str]:
 
 def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
     """The setup of a runner's fleet. ConfigError: a key file cannot be read."""
-    from remuda.taskscaler.loop import FleetSetup
+    from remuda.taskscaler.fleet.setup import FleetSetup
 
     scaling = autoscaler_of(runner)
     return FleetSetup(
@@ -122,7 +122,7 @@ def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
 
 def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tuple[GroupSetup, ...]":
     from remuda.fleeting.port import Settings
-    from remuda.taskscaler.loop import GroupSetup
+    from remuda.taskscaler.fleet.setup import GroupSetup
 
     first, *others = group_names(runner)
     groups = [

@@ -25,17 +25,10 @@ from remuda.manager.environments.remote_machine import RemoteMachine
 from remuda.manager.environments.ssh import SshError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.taskscaler.core.values import Demand, KeyDemand
-from remuda.taskscaler.fleet.setup import GoneError
-from remuda.taskscaler.loop import (
-    AcquireTimeoutError,
-    FleetSetup,
-    GroupStatus,
-    NoMetrics,
-    Scaler,
-    ScalerMetrics,
-    ScalerStatus,
-)
+from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GoneError, NoMetrics, ScalerMetrics
+from remuda.taskscaler.fleet.status import GroupStatus, ScalerStatus
 from remuda.taskscaler.loop.provider_scaler import ProvidedScaler
+from remuda.taskscaler.loop.scaler import Scaler
 from remuda.taskscaler.loop.sweep import SweepResult, sweep
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient

@@ -17,8 +17,8 @@ from remuda.manager.config.autoscaler import ConnectorConfig
 from remuda.manager.config.fleet_setup import autoscaler_of, group_names, plugins_of
 from remuda.manager.config.values import RunnerConfig
 from remuda.taskscaler.fleet.requests import Phase
+from remuda.taskscaler.fleet.setup import FleetSetup, instance_name
 from remuda.taskscaler.fleet.stored_values import Stored
-from remuda.taskscaler.loop import FleetSetup, instance_name
 from remuda.taskscaler.loop.state import StateError, read_state, state_path
 from remuda.telemetry.logs import logger
 

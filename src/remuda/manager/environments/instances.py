@@ -18,7 +18,7 @@ from remuda.manager.config.fleet_setup import autoscaler_of, host_key_path
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.remote_machine import RemoteMachine
 from remuda.manager.environments.ssh import COMMANDS_AT_ONCE, KEEP_ALIVE_SECONDS, Address, SshError, SshLastingError
-from remuda.taskscaler.loop import FleetSetup
+from remuda.taskscaler.fleet.setup import FleetSetup
 from remuda.telemetry.logs import logger
 
 DENIED_SECONDS = 10.0

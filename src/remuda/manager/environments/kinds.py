@@ -25,7 +25,7 @@ from remuda.telemetry.logs import logger
 
 if TYPE_CHECKING:
     from remuda.fleeting.port import InstanceGroup
-    from remuda.taskscaler.loop import ScalerMetrics
+    from remuda.taskscaler.fleet.setup import ScalerMetrics
 
 LOCAL = "local"
 AUTOSCALED = "autoscaled"

@@ -11,7 +11,8 @@ from remuda.manager.environments.cell_demand import CellDemand
 from remuda.manager.environments.port import Environment
 
 if TYPE_CHECKING:
-    from remuda.taskscaler.loop import FleetSetup, ScalerStatus
+    from remuda.taskscaler.fleet.setup import FleetSetup
+    from remuda.taskscaler.fleet.status import ScalerStatus
     from remuda.taskscaler.loop.sweep import SweepResult
 
 

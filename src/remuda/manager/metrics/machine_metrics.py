@@ -14,7 +14,7 @@ from remuda.manager.config.fleet_setup import DOCKER_MACHINE
 if TYPE_CHECKING:
     from remuda.manager.config.values import RunnerConfig
     from remuda.manager.metrics.metrics import ManagerMetrics
-    from remuda.taskscaler.loop import Gauges
+    from remuda.taskscaler.fleet.setup import Gauges
     from remuda.telemetry.metrics import Gauge
 
 _PREFIX = "gitlab_runner_autoscaling"

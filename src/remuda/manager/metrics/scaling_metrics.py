@@ -15,7 +15,7 @@ from remuda.taskscaler.core.rebalancing import Meddling
 if TYPE_CHECKING:
     from remuda.manager.config.values import RunnerConfig
     from remuda.manager.metrics.metrics import ManagerMetrics
-    from remuda.taskscaler.loop import Gauges
+    from remuda.taskscaler.fleet.setup import Gauges
 
 _PROVISIONER, _TASKSCALER, _OWN = "fleeting_provisioner", "fleeting_taskscaler", "remuda_manager_scaling"
 SCALING_GAUGES = (

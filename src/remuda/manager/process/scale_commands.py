@@ -15,7 +15,7 @@ from remuda.manager.errors import ManagerError
 from remuda.manager.process.control import Command
 from remuda.manager.scaling.orphaned_machines import OrphanedMachines
 from remuda.manager.scaling.scaling import Scaling
-from remuda.taskscaler.loop import ScalerStatus
+from remuda.taskscaler.fleet.status import ScalerStatus
 from remuda.taskscaler.loop.sweep import SweepResult
 
 SWEEP_SECONDS = 400.0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from remuda.manager.config.values import RunnerConfig
     from remuda.manager.jobs.link import AgentLink
     from remuda.manager.process.supervision import Manager
-    from remuda.taskscaler.loop import GroupStatus, ScalerStatus
+    from remuda.taskscaler.fleet.status import GroupStatus, ScalerStatus
 
 VERSION = 1
 

@@ -33,11 +33,11 @@ from remuda.manager.environments.fleet_record import (
 )
 from remuda.manager.errors import ClosingError, ConfigError
 from remuda.manager.scaling.scaling import Scaling
+from remuda.taskscaler.fleet.setup import FleetSetup, instance_name
 from remuda.taskscaler.fleet.status import FOREIGN
 from remuda.taskscaler.fleet.stored_values import Changes
-from remuda.taskscaler.loop import FleetSetup, SweepResult, instance_name
 from remuda.taskscaler.loop.state import StateError, StateFile, read_state, state_path
-from remuda.taskscaler.loop.sweep import AbandonedGroup, join, sweep_abandoned
+from remuda.taskscaler.loop.sweep import AbandonedGroup, SweepResult, join, sweep_abandoned
 from remuda.telemetry.logs import logger
 
 

@@ -7,8 +7,7 @@ from remuda.manager.config.autoscaler import MachineConfig
 from remuda.manager.config.values import ManagerConfig, RunnerConfig
 from remuda.manager.metrics.machine_metrics import target_of
 from remuda.manager.metrics.metrics import ManagerMetrics
-from remuda.taskscaler.fleet.setup import GroupGauges
-from remuda.taskscaler.loop import Gauges
+from remuda.taskscaler.fleet.setup import Gauges, GroupGauges
 from remuda.telemetry.metrics import render
 
 OPTIONS = ("google-zone=us-east1-c", "google-project=ci", "google-machine-type=n1-standard-1", "google-preemptible")

@@ -8,8 +8,7 @@ from remuda.manager.config.values import ManagerConfig, RunnerConfig
 from remuda.manager.metrics.metric_table import SERVED
 from remuda.manager.metrics.metrics import ManagerMetrics
 from remuda.manager.metrics.scaling_metrics import SCALING_GAUGES
-from remuda.taskscaler.fleet.setup import GroupGauges
-from remuda.taskscaler.loop import Gauges, ScalerMetrics
+from remuda.taskscaler.fleet.setup import Gauges, GroupGauges, ScalerMetrics
 from remuda.telemetry.metrics import render
 
 RUNNER = RunnerConfig(name="one", token="glrt-abcdefghijk")

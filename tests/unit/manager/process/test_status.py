@@ -16,8 +16,7 @@ from remuda.manager.environments.port import Environment
 from remuda.manager.environments.scaled import Scaled
 from remuda.manager.jobs.link import AgentLink
 from remuda.manager.process.status import fleet_of, health_of, machines_of
-from remuda.taskscaler.fleet.status import GroupStatus, InstanceStatus
-from remuda.taskscaler.loop import ScalerStatus
+from remuda.taskscaler.fleet.status import GroupStatus, InstanceStatus, ScalerStatus
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.instance_groups import PlainGroup
 

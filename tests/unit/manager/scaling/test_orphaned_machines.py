@@ -20,8 +20,8 @@ from remuda.manager.process.scale_commands import SweepReport, scale_commands
 from remuda.manager.scaling.orphaned_machines import OrphanedMachines
 from remuda.manager.scaling.scaling import Scaling
 from remuda.taskscaler.fleet.requests import PendingRequest, Phase
+from remuda.taskscaler.fleet.setup import NoMetrics, ScalerMetrics
 from remuda.taskscaler.fleet.stored_values import Changes, Stored, StoredInstance
-from remuda.taskscaler.loop import NoMetrics, ScalerMetrics
 from remuda.taskscaler.loop.state import StateFile, state_path
 from remuda.testing.logs import capture_logs
 from remuda.testing.scalers import Cloud, CloudGroup

@@ -14,7 +14,7 @@ from remuda.fleeting import InProcess, InstanceState, PermanentError, TemporaryE
 from remuda.lib.clock import settle
 from remuda.taskscaler.core.policy import PolicyRule
 from remuda.taskscaler.core.values import Limits
-from remuda.taskscaler.loop import AcquireTimeoutError, GroupSetup
+from remuda.taskscaler.fleet.setup import AcquireTimeoutError, GroupSetup
 from remuda.taskscaler.loop.state import state_path
 from remuda.taskscaler.loop.sweep import sweep
 from remuda.testing.scalers import OWNER, CloudGroup, InlineWriter, Stable

@@ -8,7 +8,7 @@ import pytest
 from remuda.fleeting import ConnectInfo, InProcess, InstanceState, PermanentError, TemporaryError
 from remuda.lib.clock import VirtualClock
 from remuda.taskscaler.core.values import Demand, KeyDemand, Soon
-from remuda.taskscaler.loop import AcquireTimeoutError, FleetSetup, GroupSetup
+from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GroupSetup
 from remuda.taskscaler.loop.provider_scaler import ProvidedScaler
 from remuda.testing.instance_groups import TableGroup
 from remuda.testing.logs import capture_logs
