@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.machines.local_yard import PROGRAM, Yard, on
 from tests.support.runners.line_program import LineProgram, line_program
 
 from remuda.fleeting import Connector, InstanceState, Settings
@@ -22,7 +23,6 @@ from remuda.fleeting.host import HostedGroup
 from remuda.testing.lab import processes
 from remuda.testing.plugin_groups import start_machines, wait_for_states
 from remuda.testing.waiting import until
-from remuda_plugin_local.testing import PROGRAM, Yard, on
 
 BUILT = Path(__file__).parents[2] / "build/interop"
 REMUDA = Path(sys.executable).parent / "remuda"

@@ -32,11 +32,11 @@ from typing import Any
 
 import pytest
 from gitlab.v4.objects import Project, ProjectPipeline
+from tests.support.machines.local_yard import PROGRAM, Yard
 
 from remuda.cli.main import call
 from remuda.testing.client import connect, first_pipeline, script_output, trace_of, wait_for
 from remuda.testing.lab import Lab, processes
-from remuda_plugin_local.testing import PROGRAM, Yard
 
 HOST = "10.250.0.1"
 """This host, as machines of the plugin see it."""

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-from remuda_plugin_docker_machine.testing import Yard
+from tests.support.machines.docker_machine_yard import Yard
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.support.cells.served_cell import ServedCell
 from tests.support.machines.lab_group import LabGroup
+from tests.support.machines.local_yard import Yard
 from tests.support.machines.machines import LAB_ADDRESS, Machines
 from tests.support.machines.yard import yard as yard
 
@@ -21,7 +22,6 @@ from remuda.manager.process.status import ManagerStatus
 from remuda.taskscaler.fleet.status import ScalerStatus
 from remuda.testing.waiting import wait_until
 from remuda_plugin_local import LocalGroup
-from remuda_plugin_local.testing import Yard
 
 SETTLED = ("success", "failed", "canceled")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from tests.support.cells.served_cell import ServedCell
+from tests.support.machines.local_yard import PROGRAM, Yard
 
 from remuda.cli.main import call
 from remuda.testing.waiting import until
-from remuda_plugin_local.testing import PROGRAM, Yard
 
 pytestmark = pytest.mark.long
 

@@ -11,10 +11,10 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from tests.support.machines.local_yard import Yard
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 from remuda.testing.waiting import until
-from remuda_plugin_local.testing import Yard
 
 pytestmark = pytest.mark.long
 

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-from remuda_plugin_local.testing import Yard
+from tests.support.machines.local_yard import Yard
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.support.machines.docker_machine_yard import Yard
 
 from remuda.fleeting import InstanceState, TemporaryError
 from remuda.testing.plugin_groups import a_killed_plugin, start_machines, wait_for_states
-from remuda_plugin_docker_machine.testing import Yard
 
 pytestmark = pytest.mark.long
 

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.support.machines.docker_machine_yard import PROGRAM, Yard
 
 from remuda.fleeting import InProcess, InstanceState, Settings, TemporaryError
 from remuda.fleeting.host import HostedGroup
@@ -13,7 +14,6 @@ from remuda.lib.backoff import Backoff
 from remuda.testing.plugin_groups import start_machines, wait_for_states
 from remuda_plugin_docker_machine import group as group_module
 from remuda_plugin_docker_machine.group import DockerMachineGroup
-from remuda_plugin_docker_machine.testing import PROGRAM, Yard
 
 RUNNING, DELETING, DELETED = InstanceState.RUNNING, InstanceState.DELETING, InstanceState.DELETED
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.machines.docker_machine_yard import KEY, PROGRAM, Yard
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, TemporaryError, UnhealthyError
 from remuda.fleeting.conformance import Outcome, Trial, try_out
 from remuda.testing.plugin_groups import OWNER, start_machines, wait_for_states
-from remuda_plugin_docker_machine.testing import KEY, PROGRAM, Yard
 
 both = pytest.mark.parametrize("how", ["in process", "hosted"])
 CREATING, RUNNING, DELETING, DELETED = (

@@ -6,12 +6,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.support.machines.local_yard import Yard, on
 
 from remuda.fleeting import InstanceState, TemporaryError
 from remuda.fleeting.host import HostedGroup
 from remuda.testing.plugin_groups import a_killed_plugin, remove_all, start_machines, wait_for_states
 from remuda_plugin_local.store import Store
-from remuda_plugin_local.testing import Yard, on
 
 pytestmark = pytest.mark.long
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.machines.local_yard import PROGRAM, Yard, on
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, TemporaryError, UnhealthyError
 from remuda.testing.plugin_groups import OWNER, start_machines, wait_for_states
 from remuda_plugin_local.addresses import routes
 from remuda_plugin_local.keys import new_key
 from remuda_plugin_local.store import Store
-from remuda_plugin_local.testing import PROGRAM, Yard, on
 
 both = pytest.mark.parametrize("kind", ["in process", "hosted"])
 CREATING, RUNNING, DELETED = InstanceState.CREATING, InstanceState.RUNNING, InstanceState.DELETED

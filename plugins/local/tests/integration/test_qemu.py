@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tests.support.machines.debian_kernel import PACKAGE, debian_kernel
+from tests.support.machines.local_yard import on
 
 from remuda.fleeting import InProcess, InstanceState, Settings
 from remuda.testing.plugin_groups import wait_for_states
 from remuda_plugin_local import LocalGroup
-from remuda_plugin_local.testing import on
 
 pytestmark = pytest.mark.timeout(300)
 BOOT_SECONDS = 200.0
