@@ -85,11 +85,9 @@ def cell_settings() -> str:
     sections = []
     body = ast.parse(getsource(CellSettings)).body[0]
     assert isinstance(body, ast.ClassDef)
-    for field, following in zip(body.body, [*body.body[1:], None], strict=True):
+    for field, text in _documented(body.body):
         if not isinstance(field, ast.AnnAssign):
             continue
-        has_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-        text = following.value.value if has_text else ""
         name = ast.unparse(field.target)
         default = f"Default: {_default(name)}." if field.value else "Required."
         sections.append(definition(f"`{name}`", text, default))
@@ -111,6 +109,14 @@ def _default(setting: str) -> str:
         exponent = max(power for power in range(4) if value % 1024**power == 0)
         return f"{value // 1024**exponent} {('bytes', 'KiB', 'MiB', 'GiB')[exponent]}"
     return f"`{json.dumps(value)}`"
+
+
+def _documented(statements: list[ast.stmt]) -> Iterable[tuple[ast.stmt, str]]:
+    """Each statement with the string literal after it, which is the docstring of an attribute."""
+    for statement, following in zip(statements, [*statements[1:], None], strict=True):
+        value = following.value if isinstance(following, ast.Expr) else None
+        text = value.value if isinstance(value, ast.Constant) else ""
+        yield statement, text if isinstance(text, str) else ""
 
 
 def config_toml() -> str:
@@ -226,7 +232,8 @@ def grpc() -> str:
                 comment.append(text.removeprefix("//").strip())
                 continue
             if service := re.match(r"service (\w+)", text):
-                sections.append(f"## {service[1]}\n\nDefined in `{proto.relative_to(ROOT / 'src')}`.\n")
+                place = f"Defined in `{proto.relative_to(ROOT / 'src')}`."
+                sections.append(f"## {service[1]}\n\n{textwrap.fill(' '.join([*comment, place]), WIDTH)}\n")
             elif call := re.match(r"rpc (\w+)\((.*?)\) returns \((.*?)\)", text):
                 sections.append(definition(f"`{call[1]}({call[2]}) → {call[3]}`", " ".join(comment) or "No comment."))
             comment = []
@@ -241,13 +248,21 @@ def keywords() -> str:
         for name, value in vars(known_keys).items()
         if isinstance(value, known_keys.Keys) and not name.startswith("_")
     }
+    texts = {
+        ast.unparse(statement.targets[0]): text
+        for statement, text in _documented(ast.parse(getsource(known_keys)).body)
+        if isinstance(statement, ast.Assign)
+    }
     sections = []
     for name, keys in tables.items():
         works = ", ".join(f"`{key}`" for key in keys.works)
         later = ", ".join(f"`{key}`" for key in keys.later)
         sections.append(
             definition(
-                name.lower().replace("_", " "), f"Works: {works}.", f"Not supported yet: {later}." if later else ""
+                name.lower().replace("_", " "),
+                texts[name],
+                f"Works: {works}.",
+                f"Not supported yet: {later}." if later else "",
             )
         )
     return page(

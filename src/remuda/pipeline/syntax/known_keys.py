@@ -53,7 +53,9 @@ TOP = Keys(
     ),
     later=("spec",),
 )
+"""The pipeline file itself. Every other key at this level is the name of a job."""
 DEFAULT = Keys(works=_SHARED, later=("identity",))
+"""`default`: values for jobs that do not set the keyword."""
 JOB = Keys(
     works=(
         "stage",
@@ -84,9 +86,13 @@ JOB = Keys(
     ),
     later=("inputs", "identity", "dast_configuration"),
 )
+"""A job."""
 WORKFLOW = Keys(works=("name", "rules", "auto_cancel"))
+"""`workflow`: settings of the whole pipeline."""
 AUTO_CANCEL = Keys(works=("on_new_commit", "on_job_failure"))
+"""`auto_cancel` of `workflow` or of one of its rules."""
 WORKFLOW_RULE = Keys(works=("if", "changes", "exists", "when", "variables", "auto_cancel"))
+"""An entry of `workflow:rules`."""
 RULE = Keys(
     works=(
         "if",
@@ -100,26 +106,42 @@ RULE = Keys(
         "interruptible",
     ),
 )
+"""An entry of `rules` of a job."""
 INCLUDE_RULE = Keys(works=("if", "changes", "exists", "when"))
+"""An entry of `rules` of an `include` entry."""
 CHANGES = Keys(works=("paths", "compare_to"))
+"""`changes` of a rule, written as a map."""
 EXISTS = Keys(works=("paths",), later=("project", "ref"))
+"""`exists` of a rule, written as a map."""
 ONLY = Keys(works=("refs", "variables", "changes", "kubernetes"))
+"""`only` or `except` of a job, written as a map."""
 INCLUDE = Keys(
     works=("local", "project", "file", "ref", "remote", "component", "template", "rules", "inputs"),
     later=("integrity", "cache"),
 )
+"""An entry of `include`."""
 HEADER = Keys(works=("spec",))
+"""The first document of an included file that has two documents."""
 SPEC = Keys(works=("inputs",), later=("include", "component"))
+"""`spec` in the first document of an included file."""
 INPUT = Keys(works=("default", "description", "type", "options", "regex"), later=("rules",))
+"""An entry of `spec:inputs`: one input of an included file."""
 IMAGE = Keys(works=("name", "entrypoint", "pull_policy", "docker", "kubernetes"))
+"""`image`, written as a map."""
 IMAGE_DOCKER = Keys(works=("platform", "user"))
+"""`docker` of `image` or of a service."""
 IMAGE_KUBERNETES = Keys(works=("user",))
+"""`kubernetes` of `image` or of a service. Accepted without effect."""
 SERVICE = Keys(
     works=("name", "alias", "entrypoint", "command", "variables", "pull_policy", "docker", "kubernetes"),
 )
+"""An entry of `services`, written as a map."""
 CACHE = Keys(works=("key", "paths", "untracked", "policy", "when", "fallback_keys", "unprotect"))
+"""An entry of `cache`."""
 CACHE_KEY = Keys(works=("files", "prefix"), later=("files_commits",))
+"""`cache:key`, written as a map."""
 HOOKS = Keys(works=("pre_get_sources_script", "post_get_sources_script"))
+"""`hooks` of a job."""
 ARTIFACTS = Keys(
     works=(
         "paths",
@@ -134,6 +156,7 @@ ARTIFACTS = Keys(
         "public",
     ),
 )
+"""`artifacts` of a job."""
 REPORTS = Keys(
     works=(
         "junit",
@@ -163,20 +186,32 @@ REPORTS = Keys(
         "repository_xray",
     ),
 )
+"""`artifacts:reports`."""
 COVERAGE_REPORT = Keys(works=("coverage_format", "path"))
+"""`artifacts:reports:coverage_report`."""
 RETRY = Keys(works=("max", "when", "exit_codes"))
+"""`retry`, written as a map."""
 NEED = Keys(works=("job", "artifacts", "optional", "parallel", "pipeline", "project", "ref"))
+"""An entry of `needs`, written as a map."""
 VARIABLE = Keys(works=("value", "description", "options", "expand"))
+"""An entry of `variables`, written as a map."""
 ALLOW_FAILURE = Keys(works=("exit_codes",))
+"""`allow_failure`, written as a map."""
 PARALLEL = Keys(works=("matrix",))
+"""`parallel`, written as a map."""
 INHERIT = Keys(works=("default", "variables"))
+"""`inherit` of a job."""
 ENVIRONMENT = Keys(
     works=("name", "url", "on_stop", "action", "auto_stop_in", "deployment_tier"),
     later=("kubernetes",),
 )
+"""`environment` of a job, written as a map."""
 RELEASE = Keys(works=("tag_name", "tag_message", "name", "description", "ref", "milestones", "released_at", "assets"))
+"""`release` of a job."""
 ASSETS = Keys(works=("links",))
+"""`release:assets`."""
 LINK = Keys(works=("name", "url", "filepath", "link_type"))
+"""An entry of `release:assets:links`."""
 SECRET = Keys(
     works=(
         "vault",
@@ -189,14 +224,21 @@ SECRET = Keys(
     ),
     later=("akeyless",),
 )
+"""An entry of `secrets` of a job."""
 ID_TOKEN = Keys(works=("aud",))
+"""An entry of `id_tokens`."""
 TRIGGER = Keys(works=("project", "branch", "include", "strategy", "forward", "inputs"))
+"""`trigger` of a job, written as a map."""
 TRIGGER_INCLUDE = Keys(
     works=("local", "artifact", "job", "project", "file", "ref", "inputs"), later=("template", "component", "remote")
 )
+"""An entry of `trigger:include`."""
 FORWARD = Keys(works=("yaml_variables", "pipeline_variables"))
+"""`trigger:forward`."""
 STEP = Keys(works=("name", "step", "func", "script", "inputs", "env"))
+"""An entry of `run` of a job."""
 PAGES = Keys(works=("publish", "path_prefix", "expire_in"))
+"""`pages` of a job, written as a map."""
 INPUT_TYPES = ("string", "number", "boolean", "array")
 
 # Values of `retry:when`: GitLab's failure reasons for which a new attempt can make sense.
