@@ -6,6 +6,7 @@ wait to be sent: then the inner connection pauses until the plugin has read enou
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from grpclib import GRPCError
@@ -14,6 +15,7 @@ from grpclib.const import Status
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 from grpclib.protocol import H2Protocol
 
+from remuda.lib.tasks import TaskOwner
 from remuda.wire.agent_client import CHANNEL_CONFIG
 from remuda.wire.proto import environment_pb2 as pb
 from remuda.wire.proto.environment_grpc import EnvironmentStub
@@ -34,7 +36,8 @@ class Tunnel(Channel):
         self._machine = machine
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._inner = self._protocol_factory()
-        self._task = asyncio.create_task(self._carry(), name=f"tunnel to {machine}")
+        self._tasks = TaskOwner()
+        self._task = self._tasks.start(self._carry(), name=f"tunnel to {machine}")
         self._transport = _Transport(self._task)
         self._is_used = False
 
@@ -51,7 +54,7 @@ class Tunnel(Channel):
 
     def close(self) -> None:
         super().close()
-        self._task.cancel()
+        self._tasks.cancel()
 
     async def _carry(self) -> None:
         try:
@@ -59,7 +62,7 @@ class Tunnel(Channel):
                 await stream.send_message(pb.Bytes(machine=self._machine))
                 if await stream.recv_message() is None:
                     await stream.recv_trailing_metadata()
-                    raise GRPCError(Status.UNAVAILABLE, "the plugin ended the call without a word")
+                    raise GRPCError(Status.UNAVAILABLE, "the plugin ended the call without an answer")
                 self._inner.connection_made(self._transport)
                 self._transport.protocol = self._inner
                 self._opened.set_result(None)
@@ -77,13 +80,14 @@ class Tunnel(Channel):
                 self._inner.connection_lost(None)
 
     async def _pass_on(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:
-        sending = asyncio.create_task(self._transport.send_all(stream), name=f"tunnel to {self._machine}: out")
+        # Not a TaskGroup: when sending fails, what the plugin has sent is still received.
+        tasks = TaskOwner()
+        tasks.start(self._transport.send_all(stream), name=f"tunnel to {self._machine}: out")
         try:
             while (message := await stream.recv_message()) is not None:
                 self._inner.data_received(message.data)
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            await tasks.close()
 
 
 class _Transport(asyncio.Transport):
@@ -121,7 +125,11 @@ class _Transport(asyncio.Transport):
             self._task.cancel()
 
     async def send_all(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:
-        """Send what was written until cancelled."""
+        """Send what was written until cancelled, or until the call ends, which its reader reports."""
+        with suppress(*_ENDS):
+            await self._send_until_cancelled(stream)
+
+    async def _send_until_cancelled(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:
         while True:
             while self._waiting:
                 data = self._waiting.popleft()

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from remuda.lib.tasks import TaskOwner
 from remuda.lib.waiting import wait_for_event
 
 ANSWER_SECONDS = 5.0
@@ -18,7 +19,7 @@ class BackgroundTasks:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._tasks = TaskOwner(on_failure=self._log_failure)
         self._ending = asyncio.Event()
 
     @property
@@ -28,12 +29,7 @@ class BackgroundTasks:
 
     def begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Start a task, unless one of this name runs already."""
-        if name in self._tasks:
-            work.close()
-            return self._tasks[name]
-        task = self._tasks[name] = asyncio.create_task(work, name=f"{self._log.name} {name}")
-        task.add_done_callback(lambda task: self._note_end(name, task))
-        return task
+        return self._tasks.start_once(work, name=name)
 
     async def rest(self, seconds: float) -> bool:
         """Sleep. False if the tasks are to end."""
@@ -43,15 +39,12 @@ class BackgroundTasks:
         """Wait for all tasks. Those that `rest` end early."""
         self._ending.set()
         try:
-            while self._tasks:
-                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._tasks.wait()
         finally:
             self._ending.clear()
 
-    def _note_end(self, name: str, task: "asyncio.Task[Any]") -> None:
-        del self._tasks[name]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("%s: %s: %s", name, type(error).__name__, error)
+    def _log_failure(self, name: str, error: BaseException) -> None:
+        self._log.error("%s: %s: %s", name, type(error).__name__, error)
 
 
 async def answers_ssh(host: str, port: int) -> bool:

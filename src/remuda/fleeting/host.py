@@ -32,7 +32,7 @@ from remuda.fleeting.process import END_SECONDS, FleetingProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
-from remuda.lib.waiting import finish_despite_cancel
+from remuda.lib.tasks import TaskOwner, finish_despite_cancel
 from remuda.plugins.output import Line, RateLimit, Reader, Splitter
 from remuda.plugins.process import START_SECONDS
 from remuda.telemetry.logs import logger
@@ -72,7 +72,8 @@ class HostedGroup:
         self._process: FleetingProcess | None = None
         self._group: WireGroup | None = None
         self._cause: Exception = TemporaryError("it has not been started")
-        self._keeper: asyncio.Task[None] | None = None
+        self._tasks = TaskOwner()
+        self._is_started = False
         self.info: ProviderInfo | None = None
         """Answer of the last successful Init."""
         self.starts = 0
@@ -84,12 +85,13 @@ class HostedGroup:
         return self._process.pid if self._process is not None and self._group is not None else None
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
-        if self._keeper is not None:
+        if self._is_started:
             raise PermanentError(f"plugin {self._plugin} has been started already")
         self._told = (config, settings)
         running: asyncio.Future[ProviderInfo] = asyncio.get_running_loop().create_future()
-        self._keeper = asyncio.create_task(self._keep(running), name=f"plugin {self._plugin}")
-        self._keeper.add_done_callback(lambda _: running.cancel())
+        self._is_started = True
+        keeper = self._tasks.start(self._keep(running), name=f"plugin {self._plugin}")
+        keeper.add_done_callback(lambda _: running.cancel())
         try:
             return await running
         except BaseException:
@@ -137,10 +139,8 @@ class HostedGroup:
 
     async def close(self) -> None:
         """End the process. May be repeated, and `init` may follow."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-            self._keeper = None
+        await self._tasks.close()
+        self._is_started = False
 
     async def _call(self, call: Callable[[WireGroup], Awaitable[T]], *, is_vital: bool = False) -> T:
         group, process = self._group, self._process
@@ -198,13 +198,11 @@ class HostedGroup:
             end_seconds=self._end_seconds,
         )
         channel: Channel | None = None
-        side: list[asyncio.Task[None]] = []
+        streams = TaskOwner()
         try:
             channel = await process.start()
-            side += [
-                asyncio.create_task(read_stdio(channel, self._stdio_logger()), name=f"stdio of {self._plugin}"),
-                asyncio.create_task(hold_broker(channel), name=f"broker of {self._plugin}"),
-            ]
+            streams.start(read_stdio(channel, self._stdio_logger()), name=f"stdio of {self._plugin}")
+            streams.start(hold_broker(channel), name=f"broker of {self._plugin}")
             self.starts += 1
             group = WireGroup(channel, self._log, self._deadlines)
             try:
@@ -220,16 +218,14 @@ class HostedGroup:
         finally:
             self._group = None
             # Shielded from cancellation: otherwise nobody would wait for the process.
-            await finish_despite_cancel(self._end(process, channel, side), name=f"end of {self._plugin}")
+            await finish_despite_cancel(self._end(process, channel, streams), name=f"end of {self._plugin}")
 
-    async def _end(self, process: FleetingProcess, channel: Channel | None, side: "list[asyncio.Task[None]]") -> None:
+    async def _end(self, process: FleetingProcess, channel: Channel | None, streams: TaskOwner) -> None:
         if channel is not None and not process.ended.is_set():
             # Go plugins end before they answer.
             with suppress(*ENDS):
                 await GRPCControllerStub(channel).Shutdown(pb.Empty(), timeout=self._end_seconds)
-        for task in side:
-            task.cancel()
-        await asyncio.gather(*side, return_exceptions=True)
+        await streams.close()
         if channel is not None:
             channel.close()
         elif not process.ended.is_set():

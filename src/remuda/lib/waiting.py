@@ -1,8 +1,7 @@
 """Waiting for events with a time limit, and running coroutines together.
 
 `wait_for_event` uses the event loop's timer and is cheap. `wait_for_any_event` uses the clock port, so tests with
-virtual time control it. `run_both` runs two independent coroutines, `finish_despite_cancel` protects one from being
-cancelled half-way.
+virtual time control it. `run_both` runs two independent coroutines.
 """
 
 import asyncio
@@ -85,20 +84,6 @@ async def run_both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return done, task.result()
-
-
-async def finish_despite_cancel(work: Coroutine[Any, Any, A], *, name: str) -> A:
-    """Run a coroutine to its end even if the caller is cancelled; a second cancellation ends it."""
-    task = asyncio.create_task(work, name=name)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it
-        raise
-    finally:
-        task.cancel()
 
 
 @asynccontextmanager

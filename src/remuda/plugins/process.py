@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from remuda.lib.socket_folder import SocketFolder
+from remuda.lib.tasks import TaskOwner
 from remuda.lib.waiting import wait_for_event
 from remuda.plugins import launch
 from remuda.plugins.errors import PermanentError, TemporaryError
@@ -52,7 +53,8 @@ class PluginProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._stdin: int | None = None
         self._pipes: list[asyncio.ReadTransport] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = TaskOwner()
+        self._readers: list[asyncio.Task[None]] = []
         self._last = LastWords()
         self.ended = asyncio.Event()
 
@@ -73,8 +75,8 @@ class PluginProcess:
     async def launch(self, env: Mapping[str, str]) -> str:
         """Start the program and return its first line on stdout. TemporaryError, PermanentError."""
         stdout, stderr = await self._spawn(env)
-        self._tasks.append(asyncio.create_task(self._watch(), name=f"end of {self.program}"))
-        self._tasks.append(asyncio.create_task(self._drain(stderr), name=f"stderr of {self.program}"))
+        self._tasks.start(self._watch(), name=f"end of {self.program}")
+        self._readers.append(self._tasks.start(self._drain(stderr), name=f"stderr of {self.program}"))
         try:
             async with asyncio.timeout(self._start_seconds):
                 line = await stdout.readuntil(b"\n")
@@ -89,7 +91,7 @@ class PluginProcess:
             said = f" and after printing {error.partial[:200]!r}" if error.partial else ""
             ended = f"ended with {self.exit_code}" if self.exit_code is not None else "closed its stdout"
             raise TemporaryError(self.describe(f"{ended} before its handshake{said}")) from None
-        self._tasks.append(asyncio.create_task(self._drain(stdout, self._stray), name=f"stdout of {self.program}"))
+        self._readers.append(self._tasks.start(self._drain(stdout, self._stray), name=f"stdout of {self.program}"))
         return line.decode(errors="replace")
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
@@ -110,9 +112,7 @@ class PluginProcess:
                 seconds = KILLED_SECONDS if number is signal.SIGKILL else self._end_seconds
                 if await wait_for_event(self.ended, within_seconds=seconds):
                     break
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         for pipe in self._pipes:
             pipe.close()
         self._sockets.close()
@@ -131,9 +131,8 @@ class PluginProcess:
 
     async def read_last_words(self) -> None:
         """Wait until the output of an ended process is read, but not for children that hold its pipes."""
-        readers = self._tasks[1:]
-        if readers:
-            await asyncio.wait(readers, timeout=0.5)
+        if self._readers:
+            await asyncio.wait(self._readers, timeout=0.5)
 
     async def _spawn(self, env: Mapping[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamReader]:
         """Start the process and return its stdout and stderr.

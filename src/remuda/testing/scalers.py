@@ -27,10 +27,11 @@ from remuda.fleeting import (
     UnhealthyError,
 )
 from remuda.lib.clock import VirtualClock, settle
+from remuda.lib.tasks import TaskOwner
 from remuda.taskscaler.core.policy import PolicyRule
 from remuda.taskscaler.core.slots import Slot
 from remuda.taskscaler.core.values import Demand, Limits
-from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup, NoMetrics, ScalerMetrics
+from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup, NoMetrics, ScalerHost, ScalerMetrics
 from remuda.taskscaler.fleet.status import InstanceStatus
 from remuda.taskscaler.loop.group_watch import Deadlines
 from remuda.taskscaler.loop.scaler import Scaler
@@ -253,6 +254,7 @@ class Stable:
         self.metrics: ScalerMetrics = NoMetrics()
         self.demand: Callable[[], Demand] | None = None
         self.deadlines = Deadlines()
+        self._tasks = TaskOwner()
         self._task: asyncio.Task[None] | None = None
         self._scaler: Scaler | None = None
         self._watched: Scaler | None = None
@@ -276,15 +278,16 @@ class Stable:
 
     async def start(self, *, is_recovered: bool = True) -> Scaler:
         """A scaler in the folder."""
-        ask = self.demand
         self._scaler = Scaler(
             self.setup,
             {name: InProcess(CloudGroup(cloud)) for name, cloud in self.clouds.items()},
-            machines=self.mechanic,
+            host=ScalerHost(
+                machines=self.mechanic,
+                fetch_demand=None if self.demand is None else self._ask,
+                on_lost=self._note_lost,
+            ),
             folder=self.folder,
-            demand=None if ask is None else self._ask,
             clock=self.clock,
-            on_lost=self._note_lost,
             metrics=self.metrics,
             writer=InlineWriter,
             deadlines=self.deadlines,
@@ -292,7 +295,7 @@ class Stable:
         self._watched = self._scaler
         if is_recovered:
             self._scaler.end_recovery()
-        self._task = asyncio.create_task(self._scaler.run(), name="scaler under test")
+        self._task = self._tasks.start(self._scaler.run(), name="scaler under test")
         await settle(200)
         return self._scaler
 
@@ -300,7 +303,7 @@ class Stable:
         """End the scaler as a process that dies would, at whatever it is waiting for."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.wait({self._task})
             self._task = self._scaler = None
 
     async def rerun(self) -> None:
@@ -308,13 +311,13 @@ class Stable:
         scaler = self.scaler
         await self.kill()
         self._scaler = scaler
-        self._task = asyncio.create_task(scaler.run(), name="scaler under test, anew")
+        self._task = self._tasks.start(scaler.run(), name="scaler under test, anew")
         await settle(200)
 
     async def close(self) -> None:
         scaler = self.scaler
         await self.kill()
-        closing = asyncio.create_task(scaler.close(), name="close")
+        closing = self._tasks.start(scaler.close(), name="close")
         await settle(200)
         while not closing.done():
             await self.run(1)
@@ -330,7 +333,7 @@ class Stable:
 
     async def acquire(self, *holders: str, **how: Any) -> dict[str, Slot]:
         """Slots for jobs; waits in virtual time."""
-        tasks = [asyncio.create_task(self.scaler.acquire(one, **how), name=one) for one in holders]
+        tasks = [self._tasks.start(self.scaler.acquire(holder, **how), name=holder) for holder in holders]
         await settle(100)
         while not all(task.done() for task in tasks):
             await self.run(5)

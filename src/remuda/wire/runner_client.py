@@ -8,14 +8,11 @@ only Remuda has.
 
 import asyncio
 import re
-import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from remuda.lib.clock import Clock
-from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_api import (
     JobPayload,
     RegisterRunner,
@@ -30,7 +27,6 @@ from remuda.wire.runner_api import (
 from remuda.wire.runner_server import (
     ATTEMPTS,
     CALL_TIMEOUT_SECONDS,
-    Measured,
     Response,
     Server,
     is_retried,
@@ -101,27 +97,18 @@ class RunnerClient:
 
     def __init__(
         self,
+        server: Server,
         *,
-        url: str,
         token: str,
         system_id: str,
         info: RunnerInfo,
-        session: HttpSession,
-        clock: Clock,
-        tls: ssl.SSLContext | None = None,
-        measure: Callable[[Measured], None] = lambda _: None,
-        on_retry: Callable[[str, str], None] = lambda _path, _method: None,
         load: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        """`on_retry` is told of every repeated attempt: what kind of call it is, and its method.
-
-        `load` says what a cell is told with every request for a job: how many the manager has, and room for.
-        """
-        self._server = Server(url=url, session=session, clock=clock, tls=tls, measure=measure, on_retry=on_retry)
+        """`load` returns what a cell is told with every request for a job: how many jobs the manager has room for."""
+        self._server = server
         self._token = token
         self._system_id = system_id
         self._info = info
-        self._clock = clock
         self._load = load
         self.cursor: str | None = None
         self.is_remuda = asyncio.Event()
@@ -177,7 +164,7 @@ class RunnerClient:
                 status=response.status,
                 is_remuda=is_remuda,
                 message=response.message,
-                retry_after_seconds=parse_retry_after(response.headers, self._clock.wall()),
+                retry_after_seconds=parse_retry_after(response.headers, self._server.clock.wall()),
             )
         try:
             if not response.is_json:

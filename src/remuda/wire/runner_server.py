@@ -124,7 +124,7 @@ class Server:
         """`on_retry` is told of every repeated attempt: what kind of call it is, and its method."""
         self.root = api_root(url)
         self._session = session
-        self._clock = clock
+        self.clock = clock
         self._tls = tls if urlsplit(url).scheme == "https" else None
         self._proxy = environment_proxy(url)
         self._measure = measure
@@ -147,7 +147,7 @@ class Server:
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
 
         async def attempt() -> Response:
-            began = self._clock.monotonic()
+            began = self.clock.monotonic()
             status = -1
             try:
                 async with asyncio.timeout(timeout):
@@ -159,7 +159,7 @@ class Server:
             except (OSError, ValueError) as error:
                 raise RunnerApiTemporaryError(f"{self.root}: {str(error) or type(error).__name__}") from error
             finally:
-                seconds = self._clock.monotonic() - began
+                seconds = self.clock.monotonic() - began
                 self._measure(Measured(endpoint=endpoint, method=method.lower(), status=status, seconds=seconds))
 
         return await self._retry(attempt, attempts, retried=lambda: self._on_retry(endpoint, method.lower()))
@@ -187,12 +187,12 @@ class Server:
             # A job that is over stays so, however often one asks.
             if not is_retried(response.status) or response.headers.get("Job-Status") in ("canceled", "failed"):
                 return response
-            wait = parse_retry_after(response.headers, self._clock.wall())
+            wait = parse_retry_after(response.headers, self.clock.wall())
             if wait is None:
                 wait = _BACKOFF.delay(failures, jitter=random.random())
             if wait > LONGEST_WAIT_SECONDS:
                 return response
-            await self._clock.sleep(wait)
+            await self.clock.sleep(wait)
             retried()
         return await attempt()
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from remuda.lib.clock import SystemClock
 from remuda.wire.runner_api import RunnerInfo
 from remuda.wire.runner_client import RunnerClient
-from remuda.wire.runner_server import new_session
+from remuda.wire.runner_server import Server, new_session
 from remuda.wire.user_client import RefusedError, UserClient
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -45,12 +45,10 @@ async def test_no_call_goes_to_another_server(host: str, status: int) -> None:
 
         async with served(redirect, host) as url, new_session() as session:
             client = RunnerClient(
-                url=url,
+                Server(url=url, session=session, clock=SystemClock()),
                 token="glrt-secret",
                 system_id="s_1",
                 info=RunnerInfo(),
-                session=session,
-                clock=SystemClock(),
             )
             offer = await client.request_job(request_id="0" * 32)
             assert offer.status == status
@@ -77,7 +75,7 @@ async def test_the_same_server_gets_the_whole_call_again(host: str) -> None:
 
     async with served(handle, host) as url, new_session() as session:
         client = RunnerClient(
-            url=url, token="glrt-1", system_id="s_1", info=RunnerInfo(), session=session, clock=SystemClock()
+            Server(url=url, session=session, clock=SystemClock()), token="glrt-1", system_id="s_1", info=RunnerInfo()
         )
         assert (await client.patch_trace(7, "glcbt-1", 0, b"log")).status == 202
     assert seen == [("PATCH", "/api/v4/jobs/7/trace", "log"), ("PATCH", "/moved/api/v4/jobs/7/trace", "log")]
@@ -93,7 +91,7 @@ async def test_a_server_that_redirects_for_ever_is_left() -> None:
 
     async with served(handle, "127.0.0.1") as url, new_session() as session:
         client = RunnerClient(
-            url=url, token="glrt-1", system_id="s_1", info=RunnerInfo(), session=session, clock=SystemClock()
+            Server(url=url, session=session, clock=SystemClock()), token="glrt-1", system_id="s_1", info=RunnerInfo()
         )
         assert (await client.patch_trace(7, "glcbt-1", 0, b"log")).status == 307
     assert calls == 6

@@ -14,7 +14,7 @@ from remuda.lib.backoff import Backoff
 from remuda.lib.clock import SystemClock
 from remuda.taskscaler.core.policy import PolicyRule
 from remuda.taskscaler.core.values import Limits
-from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup
+from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup, ScalerHost
 from remuda.taskscaler.loop.scaler import Scaler
 from remuda.testing.instance_groups import a_plugin
 from remuda.testing.waiting import until
@@ -81,7 +81,9 @@ async def running(folder: Path, group: HostedGroup) -> AsyncIterator[Scaler]:
         update_seconds=0.1,
         expecting_seconds=0.05,
     )
-    scaler = Scaler(setup, {"": group}, machines=Nobody(), folder=folder / "state", clock=SystemClock())
+    scaler = Scaler(
+        setup, {"": group}, host=ScalerHost(machines=Nobody()), folder=folder / "state", clock=SystemClock()
+    )
     scaler.end_recovery()
     task = asyncio.create_task(scaler.run(), name="scaler")
     try:

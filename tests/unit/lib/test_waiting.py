@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.lib.waiting import LightEvent, finish_despite_cancel, run_both, wait_for_any_event, wait_for_event
+from remuda.lib.waiting import LightEvent, run_both, wait_for_any_event, wait_for_event
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, 60.0])
@@ -94,37 +94,3 @@ async def test_when_one_of_two_fails_its_own_error_is_raised_and_the_other_is_st
     with pytest.raises(LookupError, match="this one"):
         await (run_both(fail(), last(), name="other") if first_fails else run_both(last(), fail(), name="other"))
     assert stopped == [True]
-
-
-async def test_what_has_begun_is_carried_through_though_nobody_waits_any_more() -> None:
-    begun, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def work() -> str:
-        begun.set()
-        await go.wait()
-        done.set()
-        return "done"
-
-    waiting = asyncio.ensure_future(finish_despite_cancel(work(), name="work"))
-    await begun.wait()
-    waiting.cancel()
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    go.set()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert done.is_set()
-    assert await finish_despite_cancel(work(), name="work") == "done"
-
-
-async def test_who_is_cancelled_twice_waits_no_longer() -> None:
-    before = asyncio.all_tasks()
-    waiting = asyncio.ensure_future(finish_despite_cancel(asyncio.sleep(3600), name="work"))
-    for _ in range(2):
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    await asyncio.sleep(0)
-    assert asyncio.all_tasks() == before

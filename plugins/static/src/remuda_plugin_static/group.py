@@ -70,8 +70,12 @@ class StaticGroup(Plugin[Config]):
 
     async def increase(self, count: int) -> int:
         free = self._free(await asyncio.to_thread(self._loans.all))
-        well = await asyncio.gather(*(self._answers(self._config.instances[name]) for name in free))
-        silent = [name for name, is_well in zip(free, well, strict=True) if not is_well]
+        async with asyncio.TaskGroup() as tasks:
+            checks = {
+                name: tasks.create_task(self._answers(self._config.instances[name]), name=f"check {name}")
+                for name in free
+            }
+        silent = [name for name, check in checks.items() if not check.result()]
         if silent:
             _log.warning("not handing out machines that do not answer: %s", ", ".join(silent))
 

@@ -20,6 +20,7 @@ from remuda.fleeting.conformance.values import Check, CheckError, FailedError, N
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.process import FleetingProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
+from remuda.lib.tasks import TaskOwner
 from remuda.lib.waiting import wait_for_event
 from remuda.plugins.output import Line
 from remuda.wire.proto import fleeting_pb2 as pb
@@ -62,7 +63,7 @@ class Life:
         """Instances were not deleted in time."""
         self.logged: deque[str] = deque(maxlen=MOST_LOGGED)
         self.stray: list[str] = []
-        self._side: list[asyncio.Task[None]] = []
+        self._streams = TaskOwner()
 
     @property
     def is_running(self) -> bool:
@@ -83,10 +84,8 @@ class Life:
         await self.stop()
         self.process = FleetingProcess(self.trial.program, say=self._hear, stray=self.stray.append)
         self.channel = await self.process.start()
-        self._side = [
-            asyncio.create_task(read_stdio(self.channel, lambda _: None), name="stdio of the plugin"),
-            asyncio.create_task(hold_broker(self.channel), name="broker of the plugin"),
-        ]
+        self._streams.start(read_stdio(self.channel, lambda _: None), name="stdio of the plugin")
+        self._streams.start(hold_broker(self.channel), name="broker of the plugin")
 
     def _hear(self, line: Line) -> None:
         self.logged.append(line.text)
@@ -153,13 +152,14 @@ class Life:
             self.held_up[what] = max(self.held_up.get(what, 0.0), loop.time() - asked[0])
             asked[0] = math.inf
 
-        asking = asyncio.create_task(ask(), name=f"health during {what}")
+        # Not a TaskGroup, which would wrap the errors of the block.
+        tasks = TaskOwner()
+        tasks.start(ask(), name=f"health during {what}")
         try:
             yield
         finally:
             note()
-            asking.cancel()
-            await asyncio.wait([asking])
+            await tasks.close()
 
     async def new(self) -> dict[str, int]:
         """Instances that did not exist before the first Increase."""
@@ -185,10 +185,7 @@ class Life:
 
     async def stop(self) -> None:
         await self.end()
-        for task in self._side:
-            task.cancel()
-        await asyncio.gather(*self._side, return_exceptions=True)
-        self._side = []
+        await self._streams.close()
         if self.channel is not None:
             self.channel.close()
             self.channel = None

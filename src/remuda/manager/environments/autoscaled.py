@@ -25,7 +25,14 @@ from remuda.manager.environments.remote_machine import RemoteMachine
 from remuda.manager.environments.ssh import SshError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.taskscaler.core.values import Demand, KeyDemand
-from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GoneError, NoMetrics, ScalerMetrics
+from remuda.taskscaler.fleet.setup import (
+    AcquireTimeoutError,
+    FleetSetup,
+    GoneError,
+    NoMetrics,
+    ScalerHost,
+    ScalerMetrics,
+)
 from remuda.taskscaler.fleet.status import GroupStatus, ScalerStatus
 from remuda.taskscaler.loop.provider_scaler import ProvidedScaler
 from remuda.taskscaler.loop.scaler import Scaler
@@ -75,27 +82,24 @@ class AutoscaledEnvironment:
         self.demand: CellDemand | None = None
         """The server's demand; None: only jobs that wait here count."""
         metrics = self._metrics = NoMetrics() if counts is None else counts(lambda: self._runner)
+        host = ScalerHost(machines=self._instances, fetch_demand=self._ask_demand, on_lost=self._note_lost)
         self._scaler: Scaler | ProvidedScaler
         if runner.remuda.plugin_scales:
             self._scaler = ProvidedScaler(
                 self._setup,
                 next(iter(self._plugins.values())),
-                machines=self._instances,
-                demand=self._ask_demand,
+                host=host,
                 clock=clock,
                 metrics=metrics,
-                on_lost=self._note_lost,
             )
         else:
             self._scaler = Scaler(
                 self._setup,
                 self._plugins,
-                machines=self._instances,
+                host=host,
                 folder=folder,
-                demand=self._ask_demand,
                 clock=clock,
                 metrics=metrics,
-                on_lost=self._note_lost,
             )
 
     # For `manager.scaling`.
@@ -266,7 +270,7 @@ class AutoscaledEnvironment:
     async def close(self) -> None:
         if self._running is not None:
             self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+            await asyncio.wait({self._running})
             self._running = None
         try:
             await self._scaler.close()

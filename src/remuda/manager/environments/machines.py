@@ -15,6 +15,7 @@ from pathlib import Path
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
+from remuda.lib.tasks import TaskOwner
 from remuda.manager.config.ssh import MachineEntry
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.machine_choice import MachineState, capacity, choose
@@ -61,7 +62,7 @@ class MachinesEnvironment:
         self._machines = {machine.name: _Member(machine, most) for machine, most in machines}
         self._held: dict[str, str] = {}
         self._changed = asyncio.Condition()
-        self._reconnecting: dict[str, asyncio.Task[None]] = {}
+        self._reconnects = TaskOwner()
         self._log = logger("manager")
         is_one = len(machines) == 1 and machines[0][1] is None
         self.fixed_machine = machines[0][0].name if is_one else ""
@@ -135,9 +136,7 @@ class MachinesEnvironment:
             await self._notify()
 
     async def close(self) -> None:
-        for task in self._reconnecting.values():
-            task.cancel()
-        await asyncio.gather(*self._reconnecting.values(), return_exceptions=True)
+        await self._reconnects.close()
         for member in self._machines.values():
             await member.machine.close()
 
@@ -265,13 +264,10 @@ class MachinesEnvironment:
         if cause != member.cause:
             self._log.warning("machine unavailable", machine=name, cause=cause, jobs=len(member.jobs))
         member.cause, member.disk_free_bytes = cause, None
-        if name not in self._reconnecting:
-            self._reconnecting[name] = asyncio.get_running_loop().create_task(
-                self._reconnect(member), name=f"reconnect {name}"
-            )
+        self._reconnects.start_once(self._reconnect(member), name=f"reconnect {name}")
 
     async def _reconnect(self, member: _Member) -> None:
-        """Try until it is reachable. No await between the last check and the removal from `_reconnecting`."""
+        """Try until it is reachable. Nothing is awaited after the last check, so a later failure starts a new task."""
         failures = 1
         while member.cause:
             await self._clock.sleep(_BACKOFF.delay(failures))
@@ -283,7 +279,6 @@ class MachinesEnvironment:
                 self._mark_unusable(member, str(error))
             else:
                 await self._mark_usable(member)
-        del self._reconnecting[member.machine.name]
 
     async def _mark_usable(self, member: _Member) -> None:
         if member.cause:

@@ -20,7 +20,8 @@ from remuda.environments.host import EnvironmentProcess, find_plugin
 from remuda.environments.values import Place
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import finish_despite_cancel, wait_for_event
+from remuda.lib.tasks import TaskOwner, finish_despite_cancel
+from remuda.lib.waiting import wait_for_event
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.agent_greeting import NO_ANSWER, OtherProtocolError, greet
 from remuda.manager.environments.port import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
@@ -54,8 +55,9 @@ class PluginEnvironment:
         self._version = 0
         self._cause = "it is being started"
         self._up = asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
-        self._releasing: set[asyncio.Task[None]] = set()
+        self._keeper = TaskOwner()
+        """The task that keeps the plugin running."""
+        self._releases = TaskOwner()
 
     @property
     def pid(self) -> int | None:
@@ -146,20 +148,15 @@ class PluginEnvironment:
         self._unreported.discard(place.key)
 
     async def close(self) -> None:
-        await asyncio.gather(*self._releasing, return_exceptions=True)
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-            self._keeper = None
+        await self._releases.wait()
+        await self._keeper.close()
 
     def _give_up(self, client: PluginClient, place: Place) -> None:
         async def release() -> None:
             with suppress(TemporaryError, LostError, ConfigurationError):
                 await client.clean_up(place, "")
 
-        task = asyncio.create_task(release(), name=f"job {place.key}: release")
-        self._releasing.add(task)
-        task.add_done_callback(self._releasing.discard)
+        self._releases.start(release(), name=f"job {place.key}: release")
 
     def _need_hooks(self, key: str) -> None:
         if self._version < HOOKS_AND_USAGE:
@@ -206,8 +203,7 @@ class PluginEnvironment:
             self._unreported.discard(key)
 
     def _keep(self) -> None:
-        if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.create_task(self._keep_running(), name=f"plugin {self._config.plugin}")
+        self._keeper.start_once(self._keep_running(), name=f"plugin {self._config.plugin}")
 
     async def _keep_running(self) -> None:
         failures = 0

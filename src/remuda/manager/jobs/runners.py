@@ -22,7 +22,7 @@ from remuda.manager.polling.poller import Poller
 from remuda.telemetry.logs import logger
 from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_client import RunnerClient
-from remuda.wire.runner_server import tls_context
+from remuda.wire.runner_server import Server, tls_context
 
 
 class ServedRunner:
@@ -70,8 +70,16 @@ class ClientFactory:
             raise ConfigError(
                 f"runner {runner.name or runner.short_token}: the tls files cannot be used: {error}"
             ) from error
-        return RunnerClient(
+        server = Server(
             url=runner.url,
+            session=self._session,
+            clock=self._clock,
+            tls=tls,
+            measure=lambda call: self._metrics.measure_call(labels, call),
+            on_retry=self._metrics.count_retry,
+        )
+        return RunnerClient(
+            server,
             token=runner.token,
             system_id=self._system_id,
             info=runner_info(
@@ -79,11 +87,6 @@ class ClientFactory:
                 labels=runner.labels,
                 capacity=min(runner.limit or concurrent, concurrent),
             ),
-            session=self._session,
-            clock=self._clock,
-            tls=tls,
-            measure=lambda call: self._metrics.measure_call(labels, call),
-            on_retry=self._metrics.count_retry,
             load=lambda: load.for_server if (load := self._metrics.load) is not None else None,
         )
 

@@ -15,7 +15,7 @@ from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import RegisterError
 from remuda.manager.polling.features import runner_info
 from remuda.wire.runner_client import RunnerClient, RunnerReply
-from remuda.wire.runner_server import RunnerApiTemporaryError, new_session, tls_context
+from remuda.wire.runner_server import RunnerApiTemporaryError, Server, new_session, tls_context
 
 _CAUSES = {
     400: "the server does not take these values",
@@ -37,13 +37,10 @@ async def open_client(
     """
     async with new_session() as session:
         client = RunnerClient(
-            url=url,
+            Server(url=url, session=session, clock=clock, tls=_context(url, keys, beside)),
             token=token,
             system_id=system_id,
             info=runner_info(executor=executor),
-            session=session,
-            clock=clock,
-            tls=_context(url, keys, beside),
         )
         try:
             yield client

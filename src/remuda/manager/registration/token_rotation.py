@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.clock import Clock
-from remuda.lib.waiting import finish_despite_cancel
+from remuda.lib.tasks import finish_despite_cancel
 from remuda.manager.config.file import ConfigFile
 from remuda.manager.config.load import load
 from remuda.manager.config.values import RunnerConfig, short_token

@@ -13,12 +13,14 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from remuda.lib.dataclass import dataclass
 from remuda.lib.safe_paths import close_after, grant_owner, open_folder
 from remuda.stdsteps.checkout import lfs as large_files
 from remuda.stdsteps.checkout import mirrors, submodules
 from remuda.stdsteps.checkout.git import Git, Remote, is_damaged, private_config, reason, shallow, split_credentials
 from remuda.stdsteps.checkout.git_flags import FETCH, check_flags
 from remuda.stdsteps.checkout.local_objects import borrow, lent_objects
+from remuda.stdsteps.checkout.submodules import Submodules
 from remuda.stdsteps.checkout.workdir import check_mounts, empty, is_plain, make_temporary, remove, repair, write
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.inputs import Inputs
@@ -52,90 +54,145 @@ class UnusableFolderError(StepError):
     """What an earlier job left in the working directory is in the way."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The inputs of the step."""
+
+    strategy: str
+    repo_url: str
+    sha: str
+    ref: str
+    refspecs: list[str]
+    depth: int
+    clean_flags: list[str]
+    fetch_flags: list[str]
+    checks_out: bool
+    instead_of_ssh: bool
+    submodules: Submodules | None
+    lfs: bool
+    mirrors: str
+    mirrors_bytes: int
+    engine: str
+    isolated: bool
+
+
 def run(inputs: Inputs) -> None:
-    strategy = inputs.one_of("strategy", STRATEGIES)
-    repo_url = inputs.text("repo_url", "")
-    sha, ref = inputs.text("sha", ""), inputs.text("ref", "")
-    refspecs, depth = inputs.texts("refspecs", []) or ALL_REFS, inputs.number("depth", 0)
-    clean_flags, fetch_flags = inputs.texts("clean_flags", ["-ffdx"]), inputs.texts("fetch_flags", FETCH_FLAGS)
-    checks_out, instead_of_ssh = inputs.flag("checkout", True), inputs.flag("instead_of_ssh", False)
-    modules, lfs = submodules.read(inputs), inputs.flag("lfs", True)
-    copies, copies_bytes = inputs.text("mirrors", ""), inputs.number("mirrors_bytes", 0)
-    engine, isolated = inputs.text("engine", ""), inputs.flag("isolated", False)
-    inputs.done()
-    check_flags("GIT_FETCH_EXTRA_FLAGS", fetch_flags, FETCH)
+    options = read_options(inputs)
     # Not by its name, which may come to mean another folder.
     work_dir = Path()
-    if strategy == "none":
+    if options.strategy == "none":
         say("Skipping Git repository setup")
         return
-    if engine:
-        from remuda.stdsteps.engine.job_containers import free_folder  # only here: most have none
+    if options.engine:
+        from remuda.stdsteps.engine.job_containers import free_folder  # not at the top: most jobs have no engine
 
-        free_folder(engine, os.getcwd())
+        free_folder(options.engine, os.getcwd())
     check_mounts(".")
     restore_rights(work_dir)
-    if strategy in ("empty", "clone"):
+    if options.strategy in ("empty", "clone"):
         empty(work_dir)
-    if strategy == "empty":
+    if options.strategy == "empty":
         say("Skipping Git repository setup and creating an empty build directory")
         return
-    if not re.fullmatch(r"[0-9a-fA-F]{8,64}", sha):
-        raise StepError(f"input sha: a commit of 8 or more hex digits is needed, not {sha!r}")
-    remote = split_credentials(repo_url)
-
-    def fill(git: Git) -> None:
-        is_new = not any(work_dir.iterdir())
-        borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, work_dir / ".git", remote.url, refspecs, depth)
-        prepare(git, work_dir, remote)
-        # Refs and commit of a pipeline do not change, so what one job of it has fetched here serves the next.
-        wanted = json.dumps([remote.url, sha, refspecs, depth, fetch_flags])
-        mark = work_dir / ".git" / FETCHED
-        is_here = (borrowed or is_fetched(mark, wanted)) and (not checks_out or check_out(git, sha, quiet=True))
-        if is_here and not borrowed:
-            say("Not fetching: an earlier job of this pipeline did")
-        else:
-            say(f"Fetching changes with git depth set to {depth}..." if depth else "Fetching changes...")
-        if not is_here:
-            if borrowed:
-                remove(work_dir / ".git")
-                prepare(git, work_dir, remote)
-            remove(mark)
-            # A repository that an earlier job has cut short stays so unless git is told otherwise.
-            whole = ["--unshallow"] if not depth and (work_dir / ".git/shallow").is_file() else []
-            options = [*fetch_flags, *whole, *shallow(depth)]
-            if not copies or not from_mirror(git, Path(copies), remote.url, options, refspecs, copies_bytes):
-                fetch(git, options, refspecs, is_new=is_new)
-            if not git.has(sha):
-                fetch_commit(git, sha, depth)
-        write(work_dir / ".git", FETCHED, wanted.encode())
-        if not checks_out:
-            say("Skipping Git checkout: GIT_CHECKOUT is false")
-            return
-        say(f"Checking out {sha[:8]} as detached HEAD (ref is {ref})...")
-        if not is_here:
-            check_out(git, sha)
-        if clean_flags and not is_new:
-            clean(git, work_dir, clean_flags)
-        if not is_new:
-            submodules.clear(git, work_dir)
-        if lfs:
-            large_files.pull(git, work_dir)
-        if modules is not None:
-            submodules.update(git, work_dir, modules)
-
+    if not re.fullmatch(r"[0-9a-fA-F]{8,64}", options.sha):
+        raise StepError(f"input sha: a commit of 8 or more hex digits is needed, not {options.sha!r}")
+    remote = split_credentials(options.repo_url)
     with make_temporary("remuda-git-") as private:
-        config = private_config(Path(private), remote, instead_of_ssh=instead_of_ssh, isolated=isolated)
+        isolated = options.isolated
+        config = private_config(Path(private), remote, instead_of_ssh=options.instead_of_ssh, isolated=isolated)
         git = Git(work_dir, config, isolated=isolated)
         is_new = not any(work_dir.iterdir())
         try:
-            fill(git)
+            bring_commit(git, work_dir, remote, options)
         except (UnusableFolderError, OSError) as error:
             if is_new or (isinstance(error, OSError) and error.errno not in IN_THE_WAY):
                 raise
             say(f"WARNING: what an earlier job left here cannot be used ({error}); beginning with an empty folder")
             empty(work_dir)
-            fill(git)
+            bring_commit(git, work_dir, remote, options)
+
+
+def read_options(inputs: Inputs) -> Options:
+    options = Options(
+        strategy=inputs.one_of("strategy", STRATEGIES),
+        repo_url=inputs.text("repo_url", ""),
+        sha=inputs.text("sha", ""),
+        ref=inputs.text("ref", ""),
+        refspecs=inputs.texts("refspecs", []) or ALL_REFS,
+        depth=inputs.number("depth", 0),
+        clean_flags=inputs.texts("clean_flags", ["-ffdx"]),
+        fetch_flags=inputs.texts("fetch_flags", FETCH_FLAGS),
+        checks_out=inputs.flag("checkout", True),
+        instead_of_ssh=inputs.flag("instead_of_ssh", False),
+        submodules=submodules.read(inputs),
+        lfs=inputs.flag("lfs", True),
+        mirrors=inputs.text("mirrors", ""),
+        mirrors_bytes=inputs.number("mirrors_bytes", 0),
+        engine=inputs.text("engine", ""),
+        isolated=inputs.flag("isolated", False),
+    )
+    inputs.done()
+    check_flags("GIT_FETCH_EXTRA_FLAGS", options.fetch_flags, FETCH)
+    return options
+
+
+def bring_commit(git: Git, work_dir: Path, remote: Remote, options: Options) -> None:
+    """Fetch the commit, check it out, clean the folder, and add large files and submodules."""
+    is_new = not any(work_dir.iterdir())
+    is_checked_out = ensure_fetched(git, work_dir, remote, options, is_new=is_new)
+    if not options.checks_out:
+        say("Skipping Git checkout: GIT_CHECKOUT is false")
+        return
+    say(f"Checking out {options.sha[:8]} as detached HEAD (ref is {options.ref})...")
+    if not is_checked_out:
+        check_out(git, options.sha)
+    if not is_new:
+        if options.clean_flags:
+            clean(git, work_dir, options.clean_flags)
+        submodules.clear(git, work_dir)
+    if options.lfs:
+        large_files.pull(git, work_dir)
+    if options.submodules is not None:
+        submodules.update(git, work_dir, options.submodules)
+
+
+def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *, is_new: bool) -> bool:
+    """Fetch the commit unless a local repository lends it or an earlier job has fetched it. True if that spares the
+    checkout: the commit is checked out to find out whether its objects are complete."""
+    sha, refspecs, depth, fetch_flags = options.sha, options.refspecs, options.depth, options.fetch_flags
+    repository = work_dir / ".git"
+    is_borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, repository, remote.url, refspecs, depth)
+    prepare(git, work_dir, remote)
+    # Refs and commit of a pipeline do not change, so what one job of it has fetched here serves the next.
+    request = json.dumps([remote.url, sha, refspecs, depth, fetch_flags])
+    mark = repository / FETCHED
+    is_here = (is_borrowed or is_fetched(mark, request)) and (not options.checks_out or check_out(git, sha, quiet=True))
+    if is_here and not is_borrowed:
+        say("Not fetching: an earlier job of this pipeline did")
+    else:
+        say(f"Fetching changes with git depth set to {depth}..." if depth else "Fetching changes...")
+    if not is_here:
+        if is_borrowed:
+            remove(repository)
+            prepare(git, work_dir, remote)
+        remove(mark)
+        fetch_anew(git, repository, remote, options, is_new=is_new)
+    write(repository, FETCHED, request.encode())
+    return is_here
+
+
+def fetch_anew(git: Git, repository: Path, remote: Remote, options: Options, *, is_new: bool) -> None:
+    """Fetch from the mirror on this machine, or from the server."""
+    refspecs, depth = options.refspecs, options.depth
+    # A repository that an earlier job has cut short stays so unless git is told otherwise.
+    whole = ["--unshallow"] if not depth and (repository / "shallow").is_file() else []
+    words = [*options.fetch_flags, *whole, *shallow(depth)]
+    if not options.mirrors or not from_mirror(
+        git, Path(options.mirrors), remote.url, words, refspecs, options.mirrors_bytes
+    ):
+        fetch(git, words, refspecs, is_new=is_new)
+    if not git.has(options.sha):
+        fetch_commit(git, options.sha, depth)
 
 
 def restore_rights(work_dir: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from remuda.lib.clock import Clock
 from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import close_after, open_folder, open_plain
-from remuda.lib.waiting import finish_despite_cancel
+from remuda.lib.tasks import finish_despite_cancel
 from remuda.steps.errors import AgentError
 from remuda.steps.job_tree.rights import (
     ENGINE_CLIENTS,

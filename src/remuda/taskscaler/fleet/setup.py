@@ -1,10 +1,10 @@
 """Configuration of a scaler (groups, limits, policies, intervals), and the ports that its caller implements.
 
-The manager makes a `FleetSetup` from one entry of its configuration, and implements `Machines` (log in to instances)
-and `ScalerMetrics`.
+The manager makes a `FleetSetup` from one entry of its configuration, and implements `ScalerHost` (log in to instances,
+ask for the server's demand, hear of lost instances) and `ScalerMetrics`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.port import ConnectInfo, Settings
 from remuda.taskscaler.core.policy import PolicyRule
-from remuda.taskscaler.core.values import Limits
+from remuda.taskscaler.core.values import Demand, Limits
 
 
 class AcquireTimeoutError(Exception):
@@ -79,6 +79,20 @@ class Machines(Protocol):
 
     async def forget(self, instance: str) -> None:
         """The instance is gone: close connections to it."""
+
+
+FetchDemand = Callable[[Mapping[str, int]], Awaitable[Demand]]
+"""Asks the server for its demand. The argument: how many jobs of each key wait here."""
+
+
+class ScalerHost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scaler calls in the program that runs it."""
+
+    machines: Machines
+    fetch_demand: FetchDemand | None = None
+    """None: only jobs that wait here count."""
+    on_lost: Callable[[str, Sequence[str], str], None] = lambda _instance, _holders, _cause: None
+    """Called with an instance that is gone while jobs held slots of it, with these holders and the cause."""
 
 
 class GroupGauges(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.lib.clock import Clock
@@ -13,22 +13,33 @@ T = TypeVar("T")
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, what: str) -> T:
     """Result of `work`. TemporaryError after the deadline, and for any other failure or cancellation of `work`."""
-    task = asyncio.create_task(work, name=what)
-    timer = asyncio.create_task(clock.sleep(seconds), name=f"{what}: deadline")
     try:
-        await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise TemporaryError(f"{what} was not answered within {seconds:g} seconds")
-        if task.cancelled():
-            # The work was cancelled, not the caller: without an error the caller would end silently.
-            raise TemporaryError(f"{what} was broken off")
-        return task.result()
-    except (TemporaryError, PermanentError):
-        raise
-    except Exception as error:
-        logger("scaler").error("call failed unexpectedly", what=what, cause=f"{type(error).__name__}: {error}")
-        raise TemporaryError(f"{what}: {type(error).__name__}: {error}") from error
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(_catch(work), name=what)
+            timer = tasks.create_task(clock.sleep(seconds), name=f"{what}: deadline")
+            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
+            is_late = not task.done()
+            timer.cancel()
+            task.cancel()
     finally:
-        timer.cancel()
-        task.cancel()
-        await asyncio.gather(task, timer, return_exceptions=True)
+        work.close()  # not begun if the caller was cancelled at once
+    if is_late:
+        raise TemporaryError(f"{what} was not answered within {seconds:g} seconds")
+    if task.cancelled():
+        # The work was cancelled, not the caller: without an error the caller would end silently.
+        raise TemporaryError(f"{what} was broken off")
+    result, error = task.result()
+    if error is None:
+        return cast(T, result)
+    if isinstance(error, TemporaryError | PermanentError):
+        raise error
+    logger("scaler").error("call failed unexpectedly", what=what, cause=f"{type(error).__name__}: {error}")
+    raise TemporaryError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+async def _catch(work: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:
+    """The result or the error of `work`: an error that leaves a task of a group would cancel the caller."""
+    try:
+        return await work, None
+    except Exception as error:  # noqa: BLE001 - `within` handles every error
+        return None, error

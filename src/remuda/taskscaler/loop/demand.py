@@ -6,18 +6,17 @@ corrected: jobs that were accepted since the last answer do not wait at the serv
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.lib.clock import Clock
 from remuda.taskscaler.core.values import Demand, KeyDemand
-from remuda.taskscaler.fleet.setup import FleetSetup
+from remuda.taskscaler.fleet.setup import FetchDemand, FleetSetup
 from remuda.taskscaler.loop.deadlines import within
 from remuda.telemetry.logs import logger
 
-FetchDemand = Callable[[Mapping[str, int]], Awaitable[Demand]]
 ASK_SECONDS = 10.0
 BELIEVED_SECONDS = 60.0
 

@@ -41,6 +41,16 @@ class Deadlines:
     other: float = 90.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetContext:
+    """What the tasks of all groups of a fleet share."""
+
+    roster: Roster
+    state_writer: StateWriter
+    clock: Clock
+    metrics: ScalerMetrics
+
+
 class GroupWatch:
     """Runs one group.
 
@@ -51,11 +61,8 @@ class GroupWatch:
         self,
         setup: GroupSetup,
         plugin: InstanceGroup,
+        context: FleetContext,
         *,
-        roster: Roster,
-        state_writer: StateWriter,
-        clock: Clock,
-        metrics: ScalerMetrics,
         changed: Callable[[], None],
         ended: Callable[[Sequence[Gone]], None],
         deadlines: Deadlines,
@@ -67,14 +74,14 @@ class GroupWatch:
         """Clear while the plugin is being started."""
         self.is_settled.set()
         self._setup = setup
-        self._roster = roster
-        self._state_writer = state_writer
-        self._clock = clock
-        self._metrics = metrics
+        self._roster = context.roster
+        self._state_writer = context.state_writer
+        self._clock = context.clock
+        self._metrics = context.metrics
         self._changed = changed
         self._ended = ended
         self._deadlines = deadlines
-        self._log = logger("scaler").bind(fleet=roster.setup.name, group=setup.name)
+        self._log = logger("scaler").bind(fleet=context.roster.setup.name, group=setup.name)
         self._look = asyncio.Event()
         self._asked = asyncio.Event()
         self._doomed: set[str] = set()

@@ -8,7 +8,7 @@ Invariants: a holder has at most one instance; a release is reported until the p
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from remuda.fleeting.errors import PermanentError, TemporaryError
@@ -30,14 +30,14 @@ from remuda.taskscaler.fleet.members import is_gone
 from remuda.taskscaler.fleet.setup import (
     AcquireTimeoutError,
     FleetSetup,
-    Machines,
     NoMetrics,
+    ScalerHost,
     ScalerMetrics,
     instance_name,
 )
 from remuda.taskscaler.fleet.status import GroupStatus, InstanceStatus, ScalerStatus
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.demand import DemandTracker, FetchDemand
+from remuda.taskscaler.loop.demand import DemandTracker
 from remuda.taskscaler.loop.instance_end import close_plugin
 from remuda.telemetry.logs import logger
 
@@ -59,22 +59,19 @@ class ProvidedScaler:
         setup: FleetSetup,
         plugin: InstanceGroup,
         *,
-        machines: Machines,
-        demand: FetchDemand | None = None,
+        host: ScalerHost,
         clock: Clock,
         metrics: ScalerMetrics = _NO_METRICS,
-        on_lost: Callable[[str, Sequence[str], str], None] = lambda _instance, _holders, _why: None,
     ) -> None:
         self._setup = setup
         self._plugin = plugin
         self._group = setup.groups[0].name
-        self._machines = machines
+        self._host = host
         self._clock = clock
         self._metrics = metrics
-        self._on_lost = on_lost
         self._log = logger("scaler").bind(fleet=setup.name)
         self._wake = asyncio.Event()
-        self._demand_tracker = DemandTracker(demand, clock, changed=self._wake.set)
+        self._demand_tracker = DemandTracker(host.fetch_demand, clock, changed=self._wake.set)
         self._held: dict[str, str] = {}
         self._since: dict[str, float] = {}
         self._waits: set[str] = set()
@@ -331,9 +328,9 @@ class ProvidedScaler:
             del self._held[holder]
         name = instance_name(self._group, instance)
         if holders:
-            self._on_lost(name, holders, "")
+            self._host.on_lost(name, holders, "")
         with suppress(TemporaryError, PermanentError):
-            await within(self._clock, CALL_SECONDS, self._machines.forget(name), what=f"to forget {name}")
+            await within(self._clock, CALL_SECONDS, self._host.machines.forget(name), what=f"to forget {name}")
 
     @property
     def _provider(self) -> Provides:

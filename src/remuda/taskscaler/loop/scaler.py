@@ -9,7 +9,7 @@ holder is stored. After a crash the state file restores instances and holders.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,11 +21,18 @@ from remuda.lib.waiting import wait_for_any_event
 from remuda.taskscaler.core.explain import describe
 from remuda.taskscaler.core.slots import Slot, Waiter
 from remuda.taskscaler.fleet.roster import Gone, Roster
-from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GoneError, Machines, NoMetrics, ScalerMetrics
+from remuda.taskscaler.fleet.setup import (
+    AcquireTimeoutError,
+    FleetSetup,
+    GoneError,
+    NoMetrics,
+    ScalerHost,
+    ScalerMetrics,
+)
 from remuda.taskscaler.fleet.status import ScalerStatus, status_of
 from remuda.taskscaler.loop.deadlines import within
-from remuda.taskscaler.loop.demand import DemandTracker, FetchDemand
-from remuda.taskscaler.loop.group_watch import Deadlines, GroupWatch
+from remuda.taskscaler.loop.demand import DemandTracker
+from remuda.taskscaler.loop.group_watch import Deadlines, FleetContext, GroupWatch
 from remuda.taskscaler.loop.instance_end import GoneInstances, end
 from remuda.taskscaler.loop.planning import Planner
 from remuda.taskscaler.loop.readiness import Readiness
@@ -43,10 +50,6 @@ _NO_METRICS = NoMetrics()
 _DEADLINES = Deadlines()
 
 
-def _ignore(_instance: str, _holders: Sequence[str], _why: str) -> None:
-    pass
-
-
 class _Wait(NamedTuple):
     """A job that has not received its slot yet."""
 
@@ -57,8 +60,7 @@ class _Wait(NamedTuple):
 class Scaler:
     """Scales one fleet.
 
-    `plugins`: by group name, not started. `on_lost(instance, holders, cause)` is called when an instance is gone with
-    the jobs of these holders. The constructor raises StateError if the state file cannot be used.
+    `plugins`: by group name, not started. The constructor raises StateError if the state file cannot be used.
     """
 
     def __init__(
@@ -66,43 +68,41 @@ class Scaler:
         setup: FleetSetup,
         plugins: Mapping[str, InstanceGroup],
         *,
-        machines: Machines,
+        host: ScalerHost,
         folder: Path,
-        demand: FetchDemand | None = None,
         clock: Clock,
         metrics: ScalerMetrics = _NO_METRICS,
-        on_lost: Callable[[str, Sequence[str], str], None] = _ignore,
         writer: MakeWriter = Writer,
         deadlines: Deadlines = _DEADLINES,
     ) -> None:
         self._clock = clock
         self._wake = asyncio.Event()
         self._metrics = metrics
-        self._on_lost = on_lost
+        self._on_lost = host.on_lost
         self._log = logger("scaler").bind(fleet=setup.name)
         self._roster = Roster(setup, metrics)
         self._file = StateFile(state_path(folder, setup.name), writer=writer)
         for name in self._roster.load(self._file.read(), clock.now()):
             self._log.warning("ignoring an instance: its group is not configured any more", instance=name)
         self._state_writer = StateWriter(self._file, self._roster, clock)
-        self._demand_tracker = DemandTracker(demand, clock, waiting=self._list_waiting, changed=self._wake.set)
+        self._demand_tracker = DemandTracker(
+            host.fetch_demand, clock, waiting=self._list_waiting, changed=self._wake.set
+        )
+        context = FleetContext(roster=self._roster, state_writer=self._state_writer, clock=clock, metrics=metrics)
         self._watches = {
-            one.name: GroupWatch(
-                one,
-                plugins[one.name],
-                roster=self._roster,
-                state_writer=self._state_writer,
-                clock=clock,
-                metrics=metrics,
+            group.name: GroupWatch(
+                group,
+                plugins[group.name],
+                context,
                 changed=self._react,
                 ended=self._drop_instances,
                 deadlines=deadlines,
             )
-            for one in setup.groups
+            for group in setup.groups
         }
         self._readiness = Readiness(
             self._roster,
-            machines,
+            host.machines,
             connect_info=self.connect_info,
             plugin_of=lambda group: self._watches[group].plugin,
             clock=clock,
@@ -115,7 +115,7 @@ class Scaler:
         )
         self._open = 0
         self._waits: dict[str, _Wait] = {}
-        self._gone_instances = GoneInstances(machines, clock)
+        self._gone_instances = GoneInstances(host.machines, clock)
 
     async def run(self) -> None:
         """Start the plugins, then update, plan and act until cancelled."""

@@ -18,7 +18,7 @@ from remuda.testing.environment import FakeEnvironment
 from remuda.wire.http_session import Answer, HttpSession
 from remuda.wire.runner_api import RunnerInfo
 from remuda.wire.runner_client import RunnerClient
-from remuda.wire.runner_server import RunnerApiTemporaryError
+from remuda.wire.runner_server import RunnerApiTemporaryError, Server
 from remuda.wire.shell_client import LookingClient, Taken
 
 
@@ -110,9 +110,8 @@ class Silent(HttpSession):
 
 def served(session: Silent, environment: FakeEnvironment) -> ServedRunner:
     config = RunnerConfig(url="http://127.0.0.1:1", token="glrt-abcdefghijkl", executor="shell")
-    client = RunnerClient(
-        url=config.url, token=config.token, system_id="s", info=RunnerInfo(), session=session, clock=VirtualClock()
-    )
+    server = Server(url=config.url, session=session, clock=VirtualClock())
+    client = RunnerClient(server, token=config.token, system_id="s", info=RunnerInfo())
     return ServedRunner(config, client, environment)
 
 

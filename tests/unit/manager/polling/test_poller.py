@@ -20,6 +20,7 @@ from remuda.manager.polling.poller import ADAPTIVE_FLAG, Poller, PollerContext
 from remuda.manager.polling.room import Room
 from remuda.telemetry import logs
 from remuda.testing.environment import FakeEnvironment
+from remuda.wire import runner_server
 from remuda.wire.http_session import Answer, HttpSession
 from remuda.wire.runner_api import RunnerInfo
 from remuda.wire.runner_client import JobOffer, RunnerClient
@@ -101,7 +102,10 @@ class Bench:
             url="http://127.0.0.1:1", token=changes.pop("token", "glrt-abcdefghijkl"), executor="shell", **changes
         )
         client = RunnerClient(
-            url=runner.url, token=runner.token, system_id="s_1", info=RunnerInfo(), session=server, clock=self.clock
+            runner_server.Server(url=runner.url, session=server, clock=self.clock),
+            token=runner.token,
+            system_id="s_1",
+            info=RunnerInfo(),
         )
         asking = PollerContext(
             room=self.room,

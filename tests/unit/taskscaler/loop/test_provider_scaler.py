@@ -8,7 +8,7 @@ import pytest
 from remuda.fleeting import ConnectInfo, InProcess, InstanceState, PermanentError, TemporaryError
 from remuda.lib.clock import VirtualClock
 from remuda.taskscaler.core.values import Demand, KeyDemand, Soon
-from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GroupSetup
+from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GroupSetup, ScalerHost
 from remuda.taskscaler.loop.provider_scaler import ProvidedScaler
 from remuda.testing.instance_groups import TableGroup
 from remuda.testing.logs import capture_logs
@@ -47,10 +47,12 @@ class Ranch:
         self.scaler = ProvidedScaler(
             FleetSetup(name="r", owner="s/r", groups=(GroupSetup(name="g", config={"max_size": 3}),)),
             self.plugin,
-            machines=self.mechanic,
-            demand=self._demand,
+            host=ScalerHost(
+                machines=self.mechanic,
+                fetch_demand=self._demand,
+                on_lost=lambda instance, holders, _why: self.lost.append((instance, list(holders))),
+            ),
             clock=self.clock,
-            on_lost=lambda instance, holders, _why: self.lost.append((instance, list(holders))),
         )
 
     async def start(self) -> None:
@@ -234,7 +236,7 @@ async def test_a_plain_group_is_refused_with_the_reason() -> None:
     ranch.scaler = ProvidedScaler(
         FleetSetup(name="r", owner="s/r", groups=(GroupSetup(name="g"),)),
         InProcess(TableGroup()),
-        machines=ranch.mechanic,
+        host=ScalerHost(machines=ranch.mechanic),
         clock=ranch.clock,
     )
     await ranch.start()

@@ -1,0 +1,90 @@
+"""Tasks that outlive the call that starts them.
+
+An `asyncio.TaskGroup` is right for tasks that end with a block. Some do not: the task that keeps a plugin running, a
+reconnect in the background, a transport that is closed by a synchronous call. Then an object has a `TaskOwner`, starts
+its tasks there, and calls `close` or `wait` when it ends. `finish_despite_cancel` runs one coroutine to its end.
+
+This is the only module that calls `asyncio.create_task` and `asyncio.gather`; lint refuses them elsewhere (TID251).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class TaskOwner:
+    """Keeps references to tasks while they run, and reports those that fail.
+
+    May be used again after `close` or `wait`.
+    """
+
+    def __init__(self, on_failure: Callable[[str, BaseException], None] | None = None) -> None:
+        """`on_failure`: called with name and error of a task that failed; None: the event loop logs the error."""
+        self._on_failure = on_failure
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._by_name: dict[str, asyncio.Task[Any]] = {}
+
+    def start(self, work: Coroutine[Any, Any, T], *, name: str) -> "asyncio.Task[T]":
+        task = asyncio.create_task(work, name=name)  # noqa: TID251 - the owner itself
+        self._tasks.add(task)
+        self._by_name[name] = task
+        task.add_done_callback(self._finish)
+        return task
+
+    def start_once(self, work: Coroutine[Any, Any, T], *, name: str) -> "asyncio.Task[T]":
+        """Start a task, or return the running one of this name; then `work` is dropped."""
+        task = self._by_name.get(name)
+        if task is None or task.done():
+            return self.start(work, name=name)
+        work.close()
+        return task
+
+    def cancel(self) -> None:
+        """Cancel all tasks without waiting for them, for callers that cannot await."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Cancel all tasks and wait until they have ended. Errors of tasks that are cancelled here are dropped."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.remove_done_callback(self._finish)
+            self._forget(task)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)  # noqa: TID251 - supervised: cancelled above
+
+    async def wait(self) -> None:
+        """Wait until no task runs, including tasks that are started meanwhile. If cancelled, cancels them."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)  # noqa: TID251 - `_finish` reports failures
+
+    def _finish(self, task: "asyncio.Task[Any]") -> None:
+        self._forget(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if self._on_failure is not None:
+            self._on_failure(task.get_name(), error)
+        else:
+            context = {"message": f"task {task.get_name()!r} failed", "exception": error, "task": task}
+            task.get_loop().call_exception_handler(context)
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if self._by_name.get(task.get_name()) is task:
+            del self._by_name[task.get_name()]
+
+
+async def finish_despite_cancel(work: Coroutine[Any, Any, T], *, name: str) -> T:
+    """Run a coroutine to its end even if the caller is cancelled; a second cancellation ends it."""
+    task = asyncio.create_task(work, name=name)  # noqa: TID251 - ended or cancelled below
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not log it
+        raise
+    finally:
+        task.cancel()
