@@ -27,10 +27,8 @@ from remuda.stdsteps.signatures.statements import (
     Statement,
     digest_below,
     digest_in,
+    find_problems,
     read_statement,
-)
-from remuda.stdsteps.signatures.statements import (
-    problems as find_problems,
 )
 
 Verify = Callable[[bytes, bytes], bool]

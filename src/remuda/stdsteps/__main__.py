@@ -1,6 +1,6 @@
 """Runs one standard step by its name: `python -m remuda.stdsteps NAME`.
 
-Beside the steps there are programs that the step runner starts with words of their own: `PROGRAM WORD...`.
+The step runner also starts programs with arguments: `python -m remuda.stdsteps PROGRAM ARGUMENT...`.
 """
 
 import importlib
@@ -34,9 +34,9 @@ PROGRAMS = {
     "container_shell": "container.shell",
     "custom_exec": "custom.exec",
 }
-"""The module of each program that takes words of its own. It has a function `main`."""
+"""The module of each program that takes arguments. It has a function `main`."""
 USUAL = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
-"""What nearly every job has; each of the others imports what it needs when it runs."""
+"""Steps that nearly every job has. The others are imported when they run."""
 
 
 def import_step(name: str) -> ModuleType:
@@ -45,7 +45,7 @@ def import_step(name: str) -> ModuleType:
 
 
 def load() -> None:
-    """Import the usual steps, for a process that is going to run many, and what Python imports at the first need."""
+    """Import the usual steps, and codecs that Python imports lazily, for a process that runs many steps."""
     for step in USUAL:
         import_step(step)
     for codec in ("encodings.idna", "encodings.cp437"):

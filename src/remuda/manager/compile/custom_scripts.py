@@ -12,7 +12,7 @@ from typing import Any
 
 from remuda.manager.compile.step_entries import Entry
 from remuda.stdsteps.caches.folder_store import SUFFIX, file_name
-from remuda.stdsteps.checkout.git import config_text, split_credentials
+from remuda.stdsteps.checkout.git import format_config, split_credentials
 from remuda.stdsteps.checkout.lfs import FILTER
 from remuda.stdsteps.checkout.step import ALL_REFS, COMMANDING, FETCH_FLAGS, FETCHED, LEFT_BY_A_KILLED_GIT
 from remuda.stdsteps.custom.job import HOSTNAME
@@ -87,7 +87,7 @@ def _checkout(inputs: Mapping[str, Any]) -> Iterable[str]:
         yield "echo 'Skipping Git repository setup and creating an empty build directory'"
         return
     remote = split_credentials(inputs["repo_url"])
-    config = config_text(remote, instead_of_ssh=inputs.get("instead_of_ssh", False))
+    config = format_config(remote, instead_of_ssh=inputs.get("instead_of_ssh", False))
     yield _GIT
     yield f'(umask 077; printf %s {shlex.quote(config)} >"$CI_PROJECT_DIR.tmp/remuda-git")'
     if remote.origin.startswith("https:"):

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from remuda.manager.compile.step_entries import CompileError, Entry, cache_folder, entry, lines, path_of_project
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.values import RunnerConfig
-from remuda.stdsteps.common.sizes import in_bytes
+from remuda.stdsteps.common.sizes import parse_size
 from remuda.wire.runner_api import JobPayload
 
 SHORTEST_SHA = 8
@@ -47,7 +47,7 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables,
         "depth": git.depth,
         "strategy": strategy,
     }
-    if cache_dir and (room := in_bytes(runner.remuda.git_mirrors, "git_mirrors")):
+    if cache_dir and (room := parse_size(runner.remuda.git_mirrors, "git_mirrors")):
         shared = cache_dir
         if runner.remuda.sandbox:
             shared = cache_folder(cache_dir, git.repo_url, is_protected=bool(git.protected))

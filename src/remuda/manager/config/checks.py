@@ -15,7 +15,7 @@ from remuda.manager.config.ssh import check_machines, check_ssh
 from remuda.manager.config.values import EXECUTORS, WITH_MACHINES, ManagerConfig, RunnerConfig, listen_address
 from remuda.manager.errors import ConfigError
 from remuda.stdsteps.common.errors import StepError
-from remuda.stdsteps.common.sizes import in_bytes
+from remuda.stdsteps.common.sizes import parse_size
 from remuda.steps.errors import PolicyError
 
 LEAST_UID = 1000
@@ -128,7 +128,7 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
         _check_duration(getattr(own, key), f"{where}.remuda.{key}")
     try:
         for key in ("git_mirrors", "log_waiting_limit", "least_disk", "slot_memory"):
-            in_bytes(getattr(own, key), f"{where}.remuda.{key}")
+            parse_size(getattr(own, key), f"{where}.remuda.{key}")
     except StepError as error:
         raise ConfigError(str(error)) from None
     if 0 < own.slot_memory_bytes < LEAST_SLOT_BYTES:

@@ -180,7 +180,7 @@ def check(docker: DockerConfig, where: str) -> None:
     """Raise ConfigError for values with which no job can run."""
     # Imported here because only runners with containers need them.
     from remuda.stdsteps.common.errors import StepError
-    from remuda.stdsteps.common.sizes import in_bytes
+    from remuda.stdsteps.common.sizes import parse_size
     from remuda.stdsteps.container.options import host_config, mounts, network_config
     from remuda.stdsteps.engine.docker_api import parse_address
 
@@ -189,7 +189,7 @@ def check(docker: DockerConfig, where: str) -> None:
             raise ConfigError(f"{where}.pull_policy: {text!r} is none of {', '.join(POLICIES)}")
     try:
         parse_address(docker.host or DEFAULT_HOST)
-        in_bytes(docker.min_free_disk, "min_free_disk")
+        parse_size(docker.min_free_disk, "min_free_disk")
         host_config(docker.job_options())
         host_config(docker.service_options())
         for devices in docker.services_devices.values():

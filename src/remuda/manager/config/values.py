@@ -16,7 +16,7 @@ from remuda.manager.config.cache import CacheConfig
 from remuda.manager.config.custom import CustomConfig
 from remuda.manager.config.docker import DockerConfig
 from remuda.manager.config.ssh import MachineEntry, SshConfig
-from remuda.stdsteps.common.sizes import in_bytes
+from remuda.stdsteps.common.sizes import parse_size
 
 DEFAULT_CHECK_INTERVAL_SECONDS = 3
 DEFAULT_DRAIN_SECONDS = 7200
@@ -112,11 +112,11 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_waiting_limit_bytes(self) -> int:
-        return in_bytes(self.log_waiting_limit, "log_waiting_limit")
+        return parse_size(self.log_waiting_limit, "log_waiting_limit")
 
     @property
     def slot_memory_bytes(self) -> int:
-        return in_bytes(self.slot_memory, "slot_memory")
+        return parse_size(self.slot_memory, "slot_memory")
 
     @property
     def limits_slots(self) -> bool:
@@ -124,7 +124,7 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def least_disk_bytes(self) -> int:
-        return in_bytes(self.least_disk, "least_disk")
+        return parse_size(self.least_disk, "least_disk")
 
     @property
     def agent_patience_seconds(self) -> float:

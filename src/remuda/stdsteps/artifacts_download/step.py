@@ -1,4 +1,4 @@
-"""Brings the artifacts of earlier jobs into the working directory."""
+"""The step `artifacts_download`: unpacks the artifacts of earlier jobs into the working directory."""
 
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from remuda.stdsteps.common.archive import LARGEST_BYTES, unpack_zip
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import tell
+from remuda.stdsteps.common.outputs import write_outputs
 from remuda.stdsteps.common.transfer import request, store, with_retries
 
 
@@ -36,10 +36,10 @@ def run(inputs: Inputs) -> None:
             count = unpack_zip(archive, Path.cwd(), largest_bytes=largest)
         say(f"Downloaded {size} bytes, unpacked {count} files and folders")
         files, packed = files + count, packed + size
-    tell(jobs=len(dependencies), files=files, bytes=packed)
+    write_outputs(jobs=len(dependencies), files=files, bytes=packed)
 
 
 def download(url: str, token: str, target: Path, failures: int) -> int:
-    """Stream an archive to a file; its size. Only the first try offers to be sent to the object storage."""
+    """Stream an archive to a file; returns its size. Only the first attempt asks for a direct download."""
     with request("GET", url if failures else f"{url}?direct_download=true", token=token) as response:
         return store(response, target)

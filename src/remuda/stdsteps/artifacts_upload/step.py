@@ -1,8 +1,7 @@
-"""Packs files of the working directory and sends them to the server.
+"""The step `artifacts_upload`: packs files of the working directory and sends them to the server.
 
-The archive is built on disk and streamed from there, so neither its size nor a retry costs memory. Which files belong
-to it is decided by `selection`. A zip holds them with their names; gzip is for reports, each file a member of its own
-in one stream; raw is one file as it is.
+The archive is built on disk and streamed from there, so neither its size nor a retry costs memory. Formats: zip, with
+the names of the files; gzip, for reports, with each file as a member of one stream; raw, one file unchanged.
 """
 
 import gzip
@@ -20,7 +19,7 @@ from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.file_selection import leads_inside, select
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import tell
+from remuda.stdsteps.common.outputs import write_outputs
 from remuda.stdsteps.common.transfer import HttpError, request, with_retries
 from remuda.stdsteps.signatures.statements import SUFFIX
 
@@ -43,7 +42,7 @@ def run(inputs: Inputs) -> None:
         "expire_in": inputs.text("expire_in", ""),
     }
     inputs.done()
-    if not is_wanted(when, os.environ.get("CI_JOB_STATUS", "running")):
+    if not is_due(when, os.environ.get("CI_JOB_STATUS", "running")):
         return
     root = Path.cwd()
     names = select(root, paths, exclude, untracked=untracked)
@@ -51,10 +50,10 @@ def run(inputs: Inputs) -> None:
         names = {name for name in names if (root / name).is_file() and leads_inside(root, name)}
     if not names:
         say("WARNING: No files to upload")
-        tell(files=0, bytes=0)
+        write_outputs(files=0, bytes=0)
         return
     if statement:
-        # Whatever the job excludes, these belong to the files.
+        # The signed statement is uploaded even if the job's patterns exclude it.
         names |= {own for own in (statement, statement + SUFFIX) if (root / own).is_file()}
     with make_temporary("remuda-artifacts-") as folder:
         archive = Path(folder) / "artifacts"
@@ -66,17 +65,17 @@ def run(inputs: Inputs) -> None:
         say(f"Uploading artifacts as {query['artifact_type']} to server, {size} bytes...")
         with_retries("uploading artifacts", lambda _: upload(url, token, archive, filename))
     say("Uploaded artifacts")
-    tell(files=len(names), bytes=size)
+    write_outputs(files=len(names), bytes=size)
 
 
-def is_wanted(when: str, job_status: str) -> bool:
-    """Whether the job's state asks for this upload."""
+def is_due(when: str, job_status: str) -> bool:
+    """True if `artifacts:when` allows the upload in this state of the job."""
     good = job_status in ("running", "success")
     return when == "always" or (when == "on_success") == good
 
 
 def build(output: Path, root: Path, names: Iterable[str], form: str) -> None:
-    """The file that is sent."""
+    """Write the file that is sent."""
     if form == "zip":
         write_zip(output, root, names)
         return

@@ -1,4 +1,4 @@
-"""Brings a cache into the working directory, if there is one. A job never fails for want of a cache."""
+"""The step `cache_restore`: unpacks a cache into the working directory. A missing or broken cache is no error."""
 
 import os
 import time
@@ -12,10 +12,10 @@ from remuda.stdsteps.common.archive import DamagedArchiveError, unpack_zip
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import tell
+from remuda.stdsteps.common.outputs import write_outputs
 
-Found = tuple[int, int]
-"""Files and folders, bytes of the archive."""
+Restored = tuple[int, int]
+"""The number of files and folders, and the size of the archive in bytes."""
 
 
 def run(inputs: Inputs) -> None:
@@ -27,23 +27,30 @@ def run(inputs: Inputs) -> None:
         raise StepError("inputs: folders: one for the key and one for each fallback key")
     if bool(folder) == bool(downloads) or (downloads and len(downloads) != len(keys)):
         raise StepError("inputs: either a folder, or downloads with an address for the key and each fallback key")
-    begun = time.monotonic()
+    started = time.monotonic()
     addresses = dict(zip(keys, downloads or folders or [folder] * len(keys), strict=True))
-    for wanted, address in addresses.items():
-        say(f"Checking cache for {wanted}...")
-        found = _from_objects(address) if downloads else _from_folder(address, root, wanted)
-        if found is not None:
-            files, size = found
-            instead = "" if wanted == key else f" in place of {key}"
-            say(f"Restored cache {wanted}{instead}: {files} files and folders, {size} bytes packed")
-            tell(hit=True, key=wanted, fallback=wanted != key, files=files, bytes=size, seconds=_since(begun))
+    for candidate, address in addresses.items():
+        say(f"Checking cache for {candidate}...")
+        restored = _restore_from_storage(address) if downloads else _restore_from_folder(address, root, candidate)
+        if restored is not None:
+            files, size = restored
+            instead = "" if candidate == key else f" in place of {key}"
+            say(f"Restored cache {candidate}{instead}: {files} files and folders, {size} bytes packed")
+            write_outputs(
+                hit=True,
+                key=candidate,
+                fallback=candidate != key,
+                files=files,
+                bytes=size,
+                seconds=_seconds_since(started),
+            )
             return
     say(f"No cache for {key}; the job goes on without")
-    tell(hit=False, key="", fallback=False, files=0, bytes=0, seconds=_since(begun))
+    write_outputs(hit=False, key="", fallback=False, files=0, bytes=0, seconds=_seconds_since(started))
 
 
-def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Found | None:
-    """Unpack one archive. None where there is none that can be used; a damaged one that `is_kept` here is removed."""
+def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Restored | None:
+    """Unpack an archive. None: there is no usable one. `is_kept`: a damaged archive is removed here."""
     try:
         before = archive.lstat()
         if not is_plain(archive):
@@ -62,11 +69,11 @@ def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Found | None:
         say(f"WARNING: the cache cannot be unpacked and is not used: {error}")
         return None
     with suppress(OSError):
-        os.utime(archive)  # whoever tidies up can tell caches that are used from those that are not
+        os.utime(archive)  # for the clean-up, which removes caches that are not used
     return files, before.st_size
 
 
-def _from_folder(folder: str, root: str, key: str) -> Found | None:
+def _restore_from_folder(folder: str, root: str, key: str) -> Restored | None:
     try:
         with open_folder(folder, root, is_made=False) as opened:
             return restore(opened / file_name(key), Path.cwd())
@@ -77,7 +84,7 @@ def _from_folder(folder: str, root: str, key: str) -> Found | None:
         return None
 
 
-def _from_objects(url: str) -> Found | None:
+def _restore_from_storage(url: str) -> Restored | None:
     with make_temporary("remuda-cache-") as folder:
         archive = Path(folder) / "archive"
         try:
@@ -89,5 +96,5 @@ def _from_objects(url: str) -> Found | None:
         return restore(archive, Path.cwd(), is_kept=False)
 
 
-def _since(moment: float) -> float:
+def _seconds_since(moment: float) -> float:
     return round(time.monotonic() - moment, 3)

@@ -1,4 +1,4 @@
-"""Packs files of the working directory into a cache. What goes wrong is a warning: the job's own work is done."""
+"""The step `cache_save`: packs files of the working directory into a cache. An error is only a warning."""
 
 import os
 import tempfile
@@ -10,17 +10,17 @@ from secrets import token_hex
 
 from remuda.lib.files import sync_folder
 from remuda.stdsteps.caches import object_store
-from remuda.stdsteps.caches.folder_store import ASIDE, DEFAULT_KEY, file_name, is_plain, listing_of, open_folder
+from remuda.stdsteps.caches.folder_store import ASIDE, DEFAULT_KEY, digest_listing, file_name, is_plain, open_folder
 from remuda.stdsteps.checkout.workdir import make_temporary
 from remuda.stdsteps.common.archive import LARGEST_BYTES, has_comment, write_zip
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.file_selection import select
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import tell
+from remuda.stdsteps.common.outputs import write_outputs
 
 LEVEL = 1
-"""Of compression. A cache lies on a disk nearby: time is dearer than room."""
+"""Compression level: fast, because caches are on a local disk or network."""
 ABANDONED_SECONDS = 24 * 3600
 
 
@@ -33,7 +33,7 @@ def run(inputs: Inputs) -> None:
     if bool(folder) == bool(upload):
         raise StepError("inputs: either a folder, or an address for the upload")
     say(f"Saving cache {key}...")
-    begun = time.monotonic()
+    started = time.monotonic()
     files, size = 0, 0
     try:
         work_dir = Path.cwd()
@@ -43,32 +43,32 @@ def run(inputs: Inputs) -> None:
             with open_folder(folder, root, is_made=True) as opened:
                 size = save(opened / file_name(key), work_dir, names)
         else:
-            size = _to_objects(upload, present, work_dir, names, limit)
+            size = _save_to_storage(upload, present, work_dir, names, limit)
     except (StepError, OSError) as error:
         say(f"WARNING: the cache is not saved: {error}")
-    tell(saved=bool(size), key=key, files=files, bytes=size, seconds=round(time.monotonic() - begun, 3))
+    write_outputs(saved=bool(size), key=key, files=files, bytes=size, seconds=round(time.monotonic() - started, 3))
 
 
 def save(archive: Path, root: Path, names: set[str]) -> int:
-    """Write the archive; its size. 0 where there is nothing to write, or nothing new."""
-    digest = _new_listing(root, names, lambda comment: is_plain(archive) and has_comment(archive, comment))
+    """Write the archive; returns its size. 0: there is nothing to save, or nothing has changed."""
+    digest = _digest_if_new(root, names, lambda comment: is_plain(archive) and has_comment(archive, comment))
     if digest is None:
         return 0
     remove_abandoned(archive.parent)
-    descriptor, aside = _new_file(archive.parent)
+    descriptor, temporary = _new_file(archive.parent)
     try:
         with open(descriptor, "rb"):
-            write_zip(aside or _unnamed(descriptor), root, names, comment=digest, level=LEVEL)
+            write_zip(temporary or _descriptor_path(descriptor), root, names, comment=digest, level=LEVEL)
             os.fsync(descriptor)
             packed = os.fstat(descriptor).st_size
-            if aside is None:
-                aside = archive.with_name(f"{ASIDE}{token_hex(8)}")
-                # A link is followed only where a folder is named, though none is needed for a whole path.
-                os.link(_unnamed(descriptor), aside, src_dir_fd=descriptor, follow_symlinks=True)
-        aside.rename(archive)
+            if temporary is None:
+                temporary = archive.with_name(f"{ASIDE}{token_hex(8)}")
+                # Python follows the link only if src_dir_fd is set, although an absolute path does not need it.
+                os.link(_descriptor_path(descriptor), temporary, src_dir_fd=descriptor, follow_symlinks=True)
+        temporary.rename(archive)
     except BaseException:
-        if aside is not None:
-            aside.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
         raise
     sync_folder(archive.parent)
     say(f"Saved {len(names)} files and folders, {packed} bytes packed")
@@ -76,23 +76,22 @@ def save(archive: Path, root: Path, names: set[str]) -> int:
 
 
 def _new_file(folder: Path) -> tuple[int, Path | None]:
-    """A file to write into, and its name. It has none where that is possible: then a saver that is killed leaves
-    nothing."""
+    """A new file and its name. Without a name if the file system supports that: then a killed save leaves no file."""
     with suppress(OSError, AttributeError):
         descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        if _unnamed(descriptor).exists():
+        if _descriptor_path(descriptor).exists():
             return descriptor, None
         os.close(descriptor)
     descriptor, name = tempfile.mkstemp(prefix=ASIDE, dir=folder)
     return descriptor, Path(name)
 
 
-def _unnamed(descriptor: int) -> Path:
+def _descriptor_path(descriptor: int) -> Path:
     return Path(f"/proc/self/fd/{descriptor}")
 
 
-def _to_objects(upload: str, present: str, root: Path, names: set[str], limit: int) -> int:
-    digest = _new_listing(root, names, lambda comment: bool(present) and object_store.has_comment(present, comment))
+def _save_to_storage(upload: str, present: str, root: Path, names: set[str], limit: int) -> int:
+    digest = _digest_if_new(root, names, lambda comment: bool(present) and object_store.has_comment(present, comment))
     if digest is None:
         return 0
     with make_temporary("remuda-cache-") as folder:
@@ -106,12 +105,12 @@ def _to_objects(upload: str, present: str, root: Path, names: set[str], limit: i
     return packed
 
 
-def _new_listing(root: Path, names: set[str], is_there: Callable[[bytes], bool]) -> bytes | None:
-    """What tells this archive from others; None where there is nothing to save, or nothing new."""
+def _digest_if_new(root: Path, names: set[str], is_there: Callable[[bytes], bool]) -> bytes | None:
+    """The digest of the listing. None: there is nothing to save, or `is_there` says that nothing has changed."""
     if not names:
         say("WARNING: no files to save; an earlier cache of this key stays")
         return None
-    digest, size = listing_of(root, names)
+    digest, size = digest_listing(root, names)
     if is_there(digest.encode()):
         say("Nothing has changed since this cache was saved; it stays as it is")
         return None
@@ -121,7 +120,7 @@ def _new_listing(root: Path, names: set[str], is_there: Callable[[bytes], bool])
 
 
 def remove_abandoned(folder: Path) -> None:
-    """What savers left that were killed; those that still write are younger."""
+    """Remove files of saves that were killed. Files of running saves are younger."""
     for path in folder.glob(f"{ASIDE}*"):
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:

@@ -1,9 +1,9 @@
-"""Caches on a local folder: one archive for each key, and what is known of it without unpacking.
+"""Caches in a local folder: one archive for each key.
 
-Decided here is which file a key has (`file_name`): never outside the folder, never that of another key. And how the
-folder is opened (`open_folder`): where jobs run as the user who keeps the caches, one may have put a link there. An
-archive carries the digest of the listing it was made from, so that a save can see that nothing changed. `cache_restore`
-reads, `cache_save` writes; a file appears complete under its name or not at all, and of two savers the later one wins.
+`file_name` gives each key its own file name inside the folder. `open_folder` opens the folder without following links,
+because jobs may run as the owner of the caches and leave a link there. An archive's comment has the digest of its
+listing, so that a save can see that nothing changed. An archive appears under its name only when it is complete; of two
+saves the later one wins. `cache_restore` reads, `cache_save` writes.
 """
 
 import hashlib
@@ -20,25 +20,26 @@ DEFAULT_KEY = "default"
 LONGEST_NAME = 200
 SUFFIX = ".zip"
 ASIDE = ".new-"
-"""How names begin of archives that are being written; no key has such a name."""
+"""Prefix of archives that are being written; no key has such a name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]|\A\.")
 
 
 def file_name(key: str) -> str:
-    """The archive of a key. Different keys have different names; a long one is known by its digest."""
-    safe = _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in _bytes(match[0])), key or DEFAULT_KEY)
+    """The file name of a key's archive. Different keys have different names; a long key is replaced by its digest."""
+    safe = _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in _encode(match[0])), key or DEFAULT_KEY)
     if len(safe) > LONGEST_NAME:
-        # No other key gives this: what stands behind a % there is two digits.
-        safe = f"%sha256-{hashlib.sha256(_bytes(key)).hexdigest()}"
+        # No other key gives this name: there, two hex digits follow a %.
+        safe = f"%sha256-{hashlib.sha256(_encode(key)).hexdigest()}"
     return safe + SUFFIX
 
 
 @contextmanager
 def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
-    """Open the folder of a project's archives; the path goes through a descriptor, whatever has the name by now.
+    """Open the folder of a project's archives. The path that it yields goes through a descriptor, so it stays the same
+    folder if another process replaces the name.
 
-    `root` is the folder for the caches of all projects: below it no link is followed, and `is_made` replaces it by a
-    folder. Without a root the caller vouches for the whole path. OSError where the folder cannot be opened so.
+    `root` is the folder for the caches of all projects: below it no link is followed, and `is_made` replaces links by
+    folders. Without a root the caller trusts the whole path. OSError: the folder cannot be opened.
     """
     if is_made and not root:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -49,15 +50,15 @@ def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
 
 
 def is_plain(archive: Path) -> bool:
-    """True if it is a file, and neither a link to one nor a pipe."""
+    """True if it is a regular file, not a link or a pipe."""
     try:
         return stat.S_ISREG(archive.lstat().st_mode)
     except OSError:
         return False
 
 
-def listing_of(root: Path, names: Iterable[str]) -> tuple[str, int]:
-    """A digest of what an archive of these files would keep, without their contents; and how many bytes they have."""
+def digest_listing(root: Path, names: Iterable[str]) -> tuple[str, int]:
+    """A digest of names, modes, sizes and times of these files, without their contents; and their size in bytes."""
     digest = hashlib.sha256(b"remuda cache 1\n")
     size = 0
     for name in sorted(names):
@@ -73,5 +74,5 @@ def listing_of(root: Path, names: Iterable[str]) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _bytes(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")

@@ -1,9 +1,8 @@
-"""Caches in an object storage, through addresses that somebody else has signed: each is good for one object, for one
-method and for a time. No credential of the storage is here.
+"""Caches in an object storage, through presigned addresses: each is valid for one object, one method and some time.
 
-Decided here is what an answer of the storage means for a cache: 404 is a miss, and nothing that goes wrong ends the
-job. An archive is checked by the storage while it is sent (Content-MD5) and, file by file, when it is unpacked.
-`cache_restore` and `cache_save` are the callers.
+This machine has no credentials of the storage. 404 is a cache miss. The storage checks an archive while it is sent
+(Content-MD5), and unpacking checks each file. `cache_restore` and `cache_save` are the callers; they turn errors into
+warnings, because a job can run without its cache.
 """
 
 import base64
@@ -15,11 +14,11 @@ from remuda.stdsteps.common.archive import END_BYTES, is_end
 from remuda.stdsteps.common.transfer import CHUNK_BYTES, HttpError, read_some, request, store, with_retries
 
 PATIENCE_SECONDS = 60.0
-"""For a storage that is away. A job can do without its cache, so it does not wait long."""
+"""How long an unreachable storage is waited for. Short, because a job can run without its cache."""
 
 
 def fetch(url: str, target: Path) -> int | None:
-    """Stream an object to a file; its size, None where there is no such object."""
+    """Stream an object to a file; returns its size. None: the object does not exist."""
 
     def attempt(_: int) -> int | None:
         try:
@@ -54,13 +53,13 @@ def send(url: str, archive: Path) -> None:
 
 
 def has_comment(url: str, comment: bytes) -> bool:
-    """Whether the archive there was written with this comment: only its end is looked at."""
-    wanted = END_BYTES + len(comment)
+    """True if the stored archive was written with this comment. Fetches only its end."""
+    size = END_BYTES + len(comment)
     try:
-        with request("GET", url, headers={"Range": f"bytes=-{wanted}"}) as response:
+        with request("GET", url, headers={"Range": f"bytes=-{size}"}) as response:
             if response.status != 206:
                 return False
-            return is_end(read_some(response, wanted), comment)
+            return is_end(read_some(response, size), comment)
     except HttpError:
         return False
 

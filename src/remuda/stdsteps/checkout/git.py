@@ -1,14 +1,13 @@
-"""git as the standard steps call it: with the job's credentials, and without trust in what earlier jobs left.
+"""Runs git for the standard steps: with the job's credentials, and without trust in files that earlier jobs left.
 
-Credentials come with the repository's address. They are taken out of it before git sees it and reach git through a
-configuration file of its own that only this user can read: not in an argument, not in .git/config, not in the log.
-They are sent to that one server, whatever repository on it is asked for, so submodules have them too. A call that fails
-for a reason that may pass is made again, see `patience`; what git says tells which it is. `checkout` and `submodules`
-decide what is fetched.
+Credentials come with the repository's address. They are removed from it before git sees it, and reach git through a
+configuration file that only this user can read: not in an argument, not in .git/config, not in the log. They are sent
+to that server only, for all of its repositories, so submodules have them too. A call that fails with a transient error
+is repeated (`common.retries`); git's error output tells the kind of error.
 
-A job chooses the addresses of its submodules and of its large files. Where it does not have the rights that git has,
-git is *isolated*: it does not use logins of its user (home, SSH), and fetches no submodule from this machine's files.
-The machine's own configuration (`/etc/gitconfig`) counts, for certificates and proxies.
+A job chooses the addresses of its submodules and of its large files. If git has more rights than the job, git is
+*isolated*: it does not use logins of its user (home, SSH), and fetches no submodule from this machine's files. The
+machine's configuration (`/etc/gitconfig`) is used, for certificates and proxies.
 """
 
 import base64
@@ -25,7 +24,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from remuda.lib.dataclass import dataclass
 from remuda.stdsteps.common.errors import PlatformError, StepError
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.retries import PassingError, patiently
+from remuda.stdsteps.common.retries import TransientError, retry
 
 _FINAL = re.compile(
     r"authentication failed|access denied|(error:|HTTP) 4(?!08|29)\d\d|not found|could not read (username|password)"
@@ -33,24 +32,24 @@ _FINAL = re.compile(
     r"|unadvertised object|does not make sense|transport '\w+' not allowed",
     re.IGNORECASE,
 )
-"""What git says when trying again does not help."""
-_AWAY = re.compile(
+"""Error output of git after which a retry does not help."""
+_UNREACHABLE = re.compile(
     r"(could not|couldn't|failed to) connect|connection (was )?(refused|reset|timed out|closed)|could not resolve"
     r"|timed out|unreachable|no route to host|empty reply|early EOF|hung up|unexpected disconnect|RPC failed"
     r"|transfer closed|operation too slow|(error:|HTTP) (408|429|5\d\d)|expected flush|bad line length"
     r"|TLS connection|SSL_ERROR_SYSCALL|recv failure|send failure",
     re.IGNORECASE,
 )
-"""What git says when the server is not there, or was there no longer."""
+"""Error output of git when the server cannot be reached or the connection broke."""
 _DAMAGED = re.compile(
     r"corrupt|bad object|bad tree|unable to read|packfile .* (cannot|invalid|does not)|missing necessary"
     r"|un(expected|terminated) line in|insufficient permission|unable to (create|write|open|append)"
     r"|cannot (lock|open|update the ref)|file name too long|bad config line|not a git repository|index file",
     re.IGNORECASE,
 )
-"""What git says when the repository here cannot be used."""
-_FULL = re.compile(r"no space left|quota exceeded|input/output error|read-only file system", re.IGNORECASE)
-"""What it says besides when it is the disk."""
+"""Error output of git when the local repository cannot be used."""
+_DISK = re.compile(r"no space left|quota exceeded|input/output error|read-only file system", re.IGNORECASE)
+"""Error output of git when the disk is full or broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,27 +62,27 @@ class Remote:
 
 
 class Git:
-    """git in one directory, with a configuration of its own."""
+    """Runs git in one directory, with its own configuration."""
 
     def __init__(self, work_dir: Path, config: Path, *, isolated: bool = False) -> None:
-        """`config` lies in a folder that only this user can reach; nothing but git's configuration is in there."""
+        """`config`: a file that `write_config` made, in a folder that only this user can open."""
         program = shutil.which("git")
         if program is None:
             raise PlatformError("git is not installed on this machine; install it, or set GIT_STRATEGY: none")
         self._start = [program, "-c", f"include.path={config}"]
         self._work_dir = work_dir
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         own = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
-        # Said outright: where .git is damaged git would look for a repository in the folders above, and use that one's
-        # configuration.
-        self._env = kept | own | {"GIT_DIR": ".git"}
+        # GIT_DIR is set because git would search the parent folders if .git is damaged, and use the configuration of a
+        # repository that it finds there.
+        self._env = inherited | own | {"GIT_DIR": ".git"}
         if isolated:
-            # SSH finds the user's keys without HOME. git itself may not use it then, git-lfs does not ask.
+            # SSH finds the user's keys without HOME, so it is disabled. git-lfs ignores git's protocol.allow.
             self._env |= {"HOME": str(config.parent), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_SSH_COMMAND": "false"}
 
     def attempt(self, *arguments: str, quiet: bool = False) -> tuple[int, str]:
-        """Exit code and what git said on stderr; that goes to the log too."""
-        done = subprocess.run(
+        """Run git; its exit code and stderr. Unless `quiet`, stderr also goes to the log."""
+        result = subprocess.run(
             [*self._start, *arguments],
             cwd=self._work_dir,
             env=self._env,
@@ -92,37 +91,40 @@ class Git:
             stderr=subprocess.PIPE,
             check=False,
         )
-        text = done.stderr.decode(errors="replace")
+        text = result.stderr.decode(errors="replace")
         if text.strip() and not quiet:
             say(text.rstrip("\n"))
-        return done.returncode, text
+        return result.returncode, text
 
     def run(self, *arguments: str) -> None:
+        """Run git. StepError: it failed."""
         code, _ = self.attempt(*arguments)
         if code:
             raise StepError(f"git {arguments[0]} failed with exit code {code}")
 
-    def patiently(self, *arguments: str, is_own: bool = False) -> str:
-        """Run, again while that may help; what git said where the server refuses, nothing where it worked.
+    def run_with_retries(self, *arguments: str, is_used: bool = False) -> str:
+        """Run git and repeat it after transient errors. Returns '' on success, git's stderr if the server refuses.
 
-        `is_own`: a repository here that is damaged is what an earlier job left, so that trying again does not help.
+        `is_used`: an earlier job used the local repository; if it is damaged, a retry does not help.
         """
 
         def attempt(_: int) -> str:
             code, text = self.attempt(*arguments, quiet=True)
-            if code and may_pass(text) and not (is_own and is_damaged(text)):
-                away = is_away(text)
-                line = f"exit code {code}: {reason(text)}"
-                raise PassingError(f"the server cannot be reached: {line}" if away else line, away=away)
+            if code and is_transient(text) and not (is_used and is_damaged(text)):
+                unreachable = is_unreachable(text)
+                line = f"exit code {code}: {find_reason(text)}"
+                message = f"the server cannot be reached: {line}" if unreachable else line
+                raise TransientError(message, unreachable=unreachable)
             if text.strip():
                 say(text.rstrip("\n"))
             return text or "it gave no reason" if code else ""
 
         verb = next(word for word in arguments if word.isalpha())
-        return patiently(f"git {verb}", attempt)
+        return retry(f"git {verb}", attempt)
 
     def read(self, *arguments: str) -> bytes:
-        done = subprocess.run(
+        """Run git; its stdout. StepError: it failed."""
+        result = subprocess.run(
             [*self._start, *arguments],
             cwd=self._work_dir,
             env=self._env,
@@ -130,13 +132,13 @@ class Git:
             capture_output=True,
             check=False,
         )
-        if done.returncode:
-            raise StepError(f"git {arguments[0]} failed: {reason(done.stderr.decode(errors='replace'))}")
-        return done.stdout
+        if result.returncode:
+            raise StepError(f"git {arguments[0]} failed: {find_reason(result.stderr.decode(errors='replace'))}")
+        return result.stdout
 
     @contextmanager
-    def conversation(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        """git while it answers what it is asked."""
+    def open_batch(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A git process with pipes for its stdin and stdout, for `cat-file --batch`."""
         with subprocess.Popen(
             [*self._start, *arguments],
             cwd=self._work_dir,
@@ -147,11 +149,12 @@ class Git:
         ) as process:
             yield process
 
-    def has(self, sha: str) -> bool:
+    def has_commit(self, sha: str) -> bool:
         return self.attempt("cat-file", "-e", f"{sha}^{{commit}}", quiet=True)[0] == 0
 
 
 def split_credentials(repo_url: str) -> Remote:
+    """Split user and password off an HTTP address. Other addresses stay as they are."""
     if not repo_url:
         raise StepError("input repo_url: needed, but not given")
     parts = urlsplit(repo_url)
@@ -167,10 +170,11 @@ def split_credentials(repo_url: str) -> Remote:
     return Remote(url=url, origin=f"{parts.scheme}://{host}/", header=header)
 
 
-def config_text(remote: Remote, *, instead_of_ssh: bool = False, authority: str = "", isolated: bool = False) -> str:
-    """What git reads beside its usual configuration; `instead_of_ssh`: SSH addresses of the server mean HTTP ones.
+def format_config(remote: Remote, *, instead_of_ssh: bool = False, authority: str = "", isolated: bool = False) -> str:
+    """The text of git's additional configuration file.
 
-    `authority` is a file with whom to trust about the server.
+    `instead_of_ssh`: SSH addresses of the server are replaced by HTTP ones. `authority`: a file with the certificate
+    authorities of the server.
     """
     lines = ["[safe]", "\tdirectory = *", "[credential]", "\thelper ="]
     lines += ["[gc]", "\tauto = 0", "[maintenance]", "\tauto = false"]
@@ -179,10 +183,10 @@ def config_text(remote: Remote, *, instead_of_ssh: bool = False, authority: str 
     lines += ["[submodule]", "\trecurse = false", "[fetch]", "\trecurseSubmodules = false"]
     lines += ["[http]", "\tlowSpeedLimit = 1", "\tlowSpeedTime = 300"]
     if isolated:
-        # "user": what is called here directly, but no submodule.
+        # "user": allowed for our own calls, not for submodules.
         lines += ['[protocol "file"]', "\tallow = user", '[protocol "ssh"]', "\tallow = never"]
     elif urlsplit(remote.url).scheme == "file":
-        # Whoever runs jobs has repositories on this machine; so submodules may lie beside them.
+        # The repository is on this machine, so its submodules may be, too.
         lines += ['[protocol "file"]', "\tallow = always"]
     if remote.header is not None:
         lines += [f'[http "{remote.origin}"]', f"\textraHeader = {remote.header}"]
@@ -194,40 +198,40 @@ def config_text(remote: Remote, *, instead_of_ssh: bool = False, authority: str 
     return "\n".join(lines) + "\n"
 
 
-def private_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, isolated: bool = False) -> Path:
-    """The same in a file that only this user can read."""
+def write_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, isolated: bool = False) -> Path:
+    """Write `format_config` to a file that only this user can read."""
     path = folder / "config"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         authority = os.environ.get("CI_SERVER_TLS_CA_FILE", "")
-        text = config_text(remote, instead_of_ssh=instead_of_ssh, authority=authority, isolated=isolated)
+        text = format_config(remote, instead_of_ssh=instead_of_ssh, authority=authority, isolated=isolated)
         file.write(text)
     return path
 
 
-def may_pass(text: str) -> bool:
-    """Whether a failure with these words is none for good."""
+def is_transient(text: str) -> bool:
+    """True if this error output of git is transient: a retry may help."""
     return not _FINAL.search(text)
 
 
 def is_damaged(text: str) -> bool:
-    """Whether these words speak of the repository on this machine, and not of the server."""
+    """True if this error output of git is about the local repository, not about the server or the disk."""
     own = "\n".join(line for line in text.splitlines() if not line.startswith("remote:"))
-    return bool(_DAMAGED.search(own)) and not is_away(text) and not _FULL.search(own)
+    return bool(_DAMAGED.search(own)) and not is_unreachable(text) and not _DISK.search(own)
 
 
-def is_away(text: str) -> bool:
-    """Whether these words speak of a server that is not there."""
-    return bool(_AWAY.search(text))
+def is_unreachable(text: str) -> bool:
+    """True if this error output of git says that the server cannot be reached."""
+    return bool(_UNREACHABLE.search(text))
 
 
-def reason(text: str) -> str:
-    """The line that says why: the first fatal one, for what follows tells only what else did not work for it."""
+def find_reason(text: str) -> str:
+    """The line of git's error output that says why: the first fatal one, because later ones are consequences."""
     lines = [line for line in text.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("fatal:")]
     return fatal[0] if fatal else lines[-1] if lines else "it gave no reason"
 
 
-def shallow(depth: int) -> list[str]:
-    """How a fetch is told to cut the history; 0 is not at all."""
+def depth_options(depth: int) -> list[str]:
+    """The option of `git fetch` that limits the history; none for 0."""
     return ["--depth", str(depth)] if depth else []

@@ -1,8 +1,8 @@
 """Which options of git a job may choose by variables such as GIT_FETCH_EXTRA_FLAGS.
 
-git may run with more rights than the job's, so only options are let through that are known to start no program and to
-reach no other repository. Names have to be written in full, since git takes every beginning of one; and an option that
-wants a value has to have it, or git would take the next word for it, which is not the job's. Pure.
+git may run with more rights than the job, so only options are allowed that start no program and reach no other
+repository. Names must be written in full, because git accepts every unique prefix. An option that takes a value must
+have one, or git would take the next argument, which is ours, as its value. Pure.
 """
 
 from collections.abc import Iterable
@@ -13,13 +13,13 @@ from remuda.stdsteps.common.errors import StepError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What may be given to one command of git."""
+    """The options of one git command that a job may choose."""
 
     command: str
     plain: frozenset[str]
     with_value: frozenset[str]
     joins_letters: bool
-    """Whether it takes several letters in one word (`-pq`), and a value right behind its letter (`-j4`)."""
+    """True if letters may be joined (`-pq`), and a value may follow its letter directly (`-j4`)."""
 
 
 FETCH = Options(
@@ -114,7 +114,7 @@ SUBMODULE_UPDATE = Options(
 
 
 def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
-    """Refuse what a job may not choose; the error names the variable, the word and what is possible."""
+    """Raise StepError for a flag that a job may not choose."""
     words = iter(flags)
     for word in words:
         name, equals, value = word.partition("=")
@@ -126,15 +126,15 @@ def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
         elif word in allowed.plain or word in allowed.with_value:
             needs_next = word in allowed.with_value
         elif not is_long and allowed.joins_letters and len(word) > 2:
-            needs_next = _wants_more(variable, word, allowed)
+            needs_next = _needs_next(variable, word, allowed)
         else:
             raise _refusal(variable, word, allowed)
         if (needs_next and not next(words, "")) or (is_long and equals and not value):
             raise StepError(f"{variable}: {word!r} needs a value; add it, or leave the option out")
 
 
-def _wants_more(variable: str, word: str, allowed: Options) -> bool:
-    """Whether several letters in one word end with one whose value is the next word."""
+def _needs_next(variable: str, word: str, allowed: Options) -> bool:
+    """True if the last of several joined letters takes the next word as its value."""
     for number, letter in enumerate(word[1:], 2):
         if f"-{letter}" in allowed.with_value:
             return number == len(word)
@@ -144,8 +144,8 @@ def _wants_more(variable: str, word: str, allowed: Options) -> bool:
 
 
 def _refusal(variable: str, word: str, allowed: Options) -> StepError:
-    known = " ".join(sorted(allowed.plain | allowed.with_value))
+    names = " ".join(sorted(allowed.plain | allowed.with_value))
     return StepError(
         f"{variable}: {word!r} is not allowed; the options of {allowed.command} that a job may choose, written in "
-        f"full, are {known}"
+        f"full, are {names}"
     )

@@ -1,7 +1,7 @@
-"""Files that a repository keeps with Git LFS: the commit has pointers, the content is fetched when it is checked out.
+"""Fetches files that a repository keeps with Git LFS: the commit has pointers, the server has the content.
 
-Git itself never fetches them here, one by one as it comes across them; this does, all at once, when the commit's files
-are in place. Where the program `git-lfs` is missing the pointers stay, and the log says so. `checkout` is the caller.
+While git checks out, the LFS filter is off (GIT_LFS_SKIP_SMUDGE), because it would fetch the files one by one. `pull`
+fetches all of them afterwards. If `git-lfs` is not installed, the pointers stay and the log says so.
 """
 
 import os
@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from remuda.lib.safe_paths import open_plain
-from remuda.stdsteps.checkout.git import Git, reason
+from remuda.stdsteps.checkout.git import Git, find_reason
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.log import say
 
@@ -25,23 +25,23 @@ FILTER = """[filter "lfs"]
 
 
 def pull(git: Git, work_dir: Path) -> None:
-    """Put the content in the place of pointers, where the commit has any."""
+    """Replace pointers by their content, if the commit has any."""
     if shutil.which("git-lfs") is None:
-        if _says_so(work_dir / ATTRIBUTES):
+        if _uses_lfs(work_dir / ATTRIBUTES):
             say("WARNING: git-lfs is not installed on this machine; files that are kept with it stay pointers")
         return
     listed = git.read("ls-files", "-z", "--", f":(glob)**/{ATTRIBUTES}").split(b"\0")
-    if not any(_says_so(work_dir / os.fsdecode(name)) for name in listed if name):
+    if not any(_uses_lfs(work_dir / os.fsdecode(name)) for name in listed if name):
         return
     say("Fetching files that are kept with Git LFS...")
-    # Without it git-lfs puts nothing in place, and git, when the job uses it, would take the content for a change.
+    # Without the filter git-lfs replaces no pointer, and git in the job would see the content as a change.
     with (work_dir / ".git/config").open("a") as file:
         file.write(FILTER)
-    if text := git.patiently("lfs", "pull"):
-        raise StepError(f"git lfs pull failed: {reason(text)}")
+    if text := git.run_with_retries("lfs", "pull"):
+        raise StepError(f"git lfs pull failed: {find_reason(text)}")
 
 
-def _says_so(path: Path) -> bool:
+def _uses_lfs(path: Path) -> bool:
     try:
         with open(open_plain(path), "rb") as file:
             return _MARK in file.read(_LARGEST_BYTES)

@@ -1,13 +1,12 @@
-"""Copies of repositories that all checkouts of a runner fetch from, so that history crosses the network once.
+"""Mirrors: local copies of repositories that all checkouts of a runner fetch from, to save network traffic.
 
-A mirror is a bare repository in the runner's cache folder, one for each address. A checkout first brings what it wants
-from the server into the mirror, with the job's own credentials, so that nobody gets from a mirror what the server would
-refuse him; then it fetches from the mirror instead of the server. What it gets are copies: a working directory depends
-on no mirror, and a mirror may be removed at any time.
+A mirror is a bare repository in the runner's cache folder, one for each address. A checkout first updates the mirror
+from the server, with the job's own credentials, so that no job gets commits that the server would refuse. Then it
+fetches from the mirror. Objects are copied, so a mirror may be removed at any time.
 
-Invariant: who changes a mirror holds its lock alone, who reads it shares it. A mirror is not trusted, for jobs may run
-as the user who keeps it: its settings are written anew each time, and what git fetches from it is checked by its own
-hashes. Whatever is wrong with a mirror, the checkout falls back to the server. `checkout` is the caller.
+Invariant: updates hold an exclusive lock, reads a shared one. A mirror is not trusted, because jobs may run as its
+owner: its configuration is rewritten each time, and git verifies the hashes of objects. If anything fails, the checkout
+fetches from the server.
 """
 
 import fcntl
@@ -20,15 +19,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from remuda.lib.safe_paths import make_below
-from remuda.stdsteps.checkout.git import Git, is_damaged, reason
+from remuda.stdsteps.checkout.git import Git, find_reason, is_damaged
 from remuda.stdsteps.checkout.workdir import is_plain, remove, write
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.sizes import in_words
+from remuda.stdsteps.common.sizes import format_size
 
 LOCK, SIZE, REPOSITORY = ".lock", ".size", ".git"
 LOOSE_OBJECTS = 2000
-"""From so many on they are packed."""
+"""Loose objects are packed from this number on."""
 _SHA = re.compile(r"[0-9a-f]{40,64}")
 _CONFIG = (
     "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tuseReplaceRefs = false\n"
@@ -39,12 +38,12 @@ _LOCKS = ("shallow.lock", "packed-refs.lock", "HEAD.lock", "config.lock", "gc.pi
 
 
 @contextmanager
-def mirrored(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> Iterator[str | None]:
-    """An address on this machine that has what the server has; None where there is none to be had."""
+def open_mirror(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> Iterator[str | None]:
+    """The address of the updated mirror, locked for reading in the block. None: there is no usable mirror."""
     if urlsplit(url).scheme == "file":
         yield None
         return
-    place = folder / _name(url)
+    place = folder / _mirror_name(url)
     try:
         # A job may have put a link there.
         os.close(make_below(folder.parent, folder.name, mode=0o700, may_be_mounted=True))
@@ -55,32 +54,32 @@ def mirrored(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, limit
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        is_there = _refreshed(git, place, url, refspecs, limit_bytes=limit_bytes)
+        is_usable = _update_mirror(git, place, url, refspecs, limit_bytes=limit_bytes)
         fcntl.flock(lock, fcntl.LOCK_SH)
-        yield _beside(place, REPOSITORY).as_uri() if is_there else None
+        yield _beside(place, REPOSITORY).as_uri() if is_usable else None
     finally:
         os.close(lock)
     shrink(folder, limit_bytes)
 
 
 def forget(folder: Path, url: str) -> None:
-    """There is something wrong with a mirror; the next checkout makes a new one. Whoever reads it goes on doing so."""
-    place = folder / _name(url)
+    """Remove an unusable mirror; the next checkout makes a new one. Checkouts that read it are not disturbed."""
+    place = folder / _mirror_name(url)
     with suppress(OSError):
         _beside(place, REPOSITORY).rename(_beside(place, f".{os.getpid()}.old"))
         remove(_beside(place, f".{os.getpid()}.old"))
 
 
 def shrink(folder: Path, limit_bytes: int) -> None:
-    """Remove the mirrors that were not used for longest until the rest has room; none that is in use."""
-    found = []
+    """Remove the least recently used mirrors until the rest fits. Mirrors in use stay."""
+    mirrors = []
     for path in folder.glob(f"*{SIZE}"):
         with suppress(OSError, ValueError):
             place = path.with_suffix("")
             if _beside(place, REPOSITORY).exists():
-                found.append((path.stat().st_mtime, int(path.read_text()), place))
-    total = sum(size for _, size, _ in found)
-    for _, size, place in sorted(found):
+                mirrors.append((path.stat().st_mtime, int(path.read_text()), place))
+    total = sum(size for _, size, _ in mirrors)
+    for _, size, place in sorted(mirrors):
         if total <= limit_bytes:
             return
         with suppress(OSError):
@@ -93,29 +92,30 @@ def shrink(folder: Path, limit_bytes: int) -> None:
                 os.close(lock)
 
 
-def _refreshed(git: Git, place: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> bool:
-    """Bring the mirror to what the server has; False where there is none, and the checkout asks the server itself."""
+def _update_mirror(git: Git, place: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> bool:
+    """Fetch from the server into the mirror. False: the mirror cannot be used."""
     inside = _beside(place, REPOSITORY)
-    noted = _beside(place, SIZE)
+    size_file = _beside(place, SIZE)
     with suppress(OSError, ValueError):
-        if int(noted.read_text()) > limit_bytes:
+        if int(size_file.read_text()) > limit_bytes:
             return False
     try:
         _prepare(git, inside)
         own = ("--git-dir", str(inside))
-        wanted = [_kept(spec) for spec in refspecs]
-        # Once: where the server is away, the checkout waits for it without a mirror.
-        code, text = git.attempt(*own, "fetch", "--force", "--no-tags", "--quiet", url, *wanted, quiet=True)
+        mirror_refspecs = [_mirror_refspec(spec) for spec in refspecs]
+        # Without retries: if the server is unreachable, the checkout's own fetch waits for it.
+        code, text = git.attempt(*own, "fetch", "--force", "--no-tags", "--quiet", url, *mirror_refspecs, quiet=True)
         if code:
-            say(f"WARNING: the mirror of the repository cannot be brought up to date: {reason(text)}")
+            say(f"WARNING: the mirror of the repository cannot be brought up to date: {find_reason(text)}")
             if is_damaged(text):
                 remove(inside)
             return False
         git.attempt(*own, "-c", f"gc.auto={LOOSE_OBJECTS}", "-c", "gc.autoDetach=false", "gc", "--auto", "--quiet")
         size = sum(entry.stat().st_size for entry in inside.rglob("*") if entry.is_file())
-        write(noted.parent, noted.name, str(size).encode())
+        write(size_file.parent, size_file.name, str(size).encode())
         if size > limit_bytes:
-            say(f"WARNING: the repository has {in_words(size)}, mirrors have {in_words(limit_bytes)}: it gets none")
+            sizes = f"{format_size(size)}, mirrors have {format_size(limit_bytes)}"
+            say(f"WARNING: the repository has {sizes}: it gets none")
             remove(inside)
             return False
     except (StepError, OSError) as error:
@@ -137,13 +137,13 @@ def _prepare(git: Git, inside: Path) -> None:
     write(inside, "config", _CONFIG.encode())
 
 
-def _kept(refspec: str) -> str:
-    """Under which name the mirror keeps what a checkout wants: the server's own, so that it can be asked like that."""
+def _mirror_refspec(refspec: str) -> str:
+    """The refspec that stores a ref in the mirror under the server's name, so that checkouts can fetch it by that."""
     origin = refspec.removeprefix("+").partition(":")[0]
     return f"+{origin}:refs/commits/{origin}" if _SHA.fullmatch(origin) else f"+{origin}:{origin}"
 
 
-def _name(url: str) -> str:
+def _mirror_name(url: str) -> str:
     words = re.sub(r"[^A-Za-z0-9]+", "-", urlsplit(url).path.removesuffix(".git"))[-60:].strip("-")
     return f"{words}-{hashlib.sha256(url.encode()).hexdigest()[:32]}"
 

@@ -1,9 +1,8 @@
-"""Brings the job's commit into the working directory.
+"""The step `checkout`: brings the job's commit into the working directory.
 
-Which commit, and how deep, the inputs say; how git is called, `git` does. A repository that is found in the working
-directory is not trusted: an earlier job may have left anything in it. Its objects are used, but no configuration, hook
-or attribute of it is ever seen by git, and of the repositories of its submodules nothing. All of that holds only while
-nobody else can change the repository; a container that has outlived its job is removed first.
+A repository that an earlier job left in the working directory is not trusted. Its objects are used, but git never sees
+its configuration, hooks or attributes, and the repositories of its submodules are removed. This is safe only while no
+other process can change the repository, so a container that has outlived its job is removed first.
 """
 
 import errno
@@ -17,7 +16,15 @@ from remuda.lib.dataclass import dataclass
 from remuda.lib.safe_paths import close_after, grant_owner, open_folder
 from remuda.stdsteps.checkout import lfs as large_files
 from remuda.stdsteps.checkout import mirrors, submodules
-from remuda.stdsteps.checkout.git import Git, Remote, is_damaged, private_config, reason, shallow, split_credentials
+from remuda.stdsteps.checkout.git import (
+    Git,
+    Remote,
+    depth_options,
+    find_reason,
+    is_damaged,
+    split_credentials,
+    write_config,
+)
 from remuda.stdsteps.checkout.git_flags import FETCH, check_flags
 from remuda.stdsteps.checkout.local_objects import borrow, lent_objects
 from remuda.stdsteps.checkout.submodules import Submodules
@@ -31,11 +38,11 @@ FETCH_FLAGS = ["--prune", "--quiet"]
 ALL_REFS = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"]
 LEFT_BY_A_KILLED_GIT = ("index.lock", "shallow.lock", "HEAD.lock", "config.lock")
 FETCHED = "remuda-fetched"
-"""Says what was fetched last."""
+"""A file in .git that records what was fetched last."""
 ONLY_HERE = ("--no-recurse-submodules",)
-"""The last option of a fetch, as the last one counts: in the folders of submodules lies what an earlier job left."""
+"""Stands after the job's own flags, because the last option counts: folders of submodules are not trusted."""
 COMMANDING = ("config", "config.worktree", "commondir", "hooks", "info", "modules")
-"""What can make git run programs or read its configuration from somewhere else."""
+"""Files in .git that can make git run programs or read its configuration from elsewhere."""
 IN_THE_WAY = (
     errno.EACCES,
     errno.EPERM,
@@ -47,11 +54,11 @@ IN_THE_WAY = (
     errno.ENAMETOOLONG,
     errno.ESTALE,
 )
-"""Errors of the system that leftovers can cause, and that an empty folder does not have."""
+"""System errors that files of an earlier job can cause, and that an empty folder does not have."""
 
 
 class UnusableFolderError(StepError):
-    """What an earlier job left in the working directory is in the way."""
+    """Files that an earlier job left in the working directory prevent the checkout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,7 @@ class Options:
 
 def run(inputs: Inputs) -> None:
     options = read_options(inputs)
-    # Not by its name, which may come to mean another folder.
+    # Not by its name, which may refer to another folder later.
     work_dir = Path()
     if options.strategy == "none":
         say("Skipping Git repository setup")
@@ -99,7 +106,7 @@ def run(inputs: Inputs) -> None:
     remote = split_credentials(options.repo_url)
     with make_temporary("remuda-git-") as private:
         isolated = options.isolated
-        config = private_config(Path(private), remote, instead_of_ssh=options.instead_of_ssh, isolated=isolated)
+        config = write_config(Path(private), remote, instead_of_ssh=options.instead_of_ssh, isolated=isolated)
         git = Git(work_dir, config, isolated=isolated)
         is_new = not any(work_dir.iterdir())
         try:
@@ -186,23 +193,23 @@ def fetch_anew(git: Git, repository: Path, remote: Remote, options: Options, *, 
     refspecs, depth = options.refspecs, options.depth
     # A repository that an earlier job has cut short stays so unless git is told otherwise.
     whole = ["--unshallow"] if not depth and (repository / "shallow").is_file() else []
-    words = [*options.fetch_flags, *whole, *shallow(depth)]
-    if not options.mirrors or not from_mirror(
+    words = [*options.fetch_flags, *whole, *depth_options(depth)]
+    if not options.mirrors or not fetch_from_mirror(
         git, Path(options.mirrors), remote.url, words, refspecs, options.mirrors_bytes
     ):
         fetch(git, words, refspecs, is_new=is_new)
-    if not git.has(options.sha):
+    if not git.has_commit(options.sha):
         fetch_commit(git, options.sha, depth)
 
 
 def restore_rights(work_dir: Path) -> None:
-    """An earlier job may have taken them away from the owner of the folder."""
+    """Give the owner of the folder the rights back that an earlier job may have removed."""
     with close_after(open_folder(str(work_dir))) as opened:
         grant_owner(opened)
 
 
 def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
-    """A repository with the right remote, whatever an earlier job left here."""
+    """Make sure that .git is a plain repository with the right remote."""
     inside = work_dir / ".git"
     if not is_plain(inside):
         remove(inside)
@@ -218,7 +225,7 @@ def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
 
 
 def forget_alternates(inside: Path, url: str) -> None:
-    """Other repositories whose objects count as this one's: only one that lends them is a platform's doing."""
+    """Remove references to other object stores, except the one that the platform wrote (`borrow`)."""
     for name in ("alternates", "http-alternates"):
         path = inside / "objects/info" / name
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -226,27 +233,27 @@ def forget_alternates(inside: Path, url: str) -> None:
                 remove(path)
 
 
-def is_fetched(mark: Path, wanted: str) -> bool:
-    """Whether exactly this was fetched here before. The mark is a hint that a job may have made up."""
+def is_fetched(mark: Path, request: str) -> bool:
+    """True if exactly this was fetched here before. Only a hint: a job may have written the file."""
     try:
-        return not mark.is_symlink() and mark.read_text() == wanted
+        return not mark.is_symlink() and mark.read_text() == request
     except (OSError, UnicodeDecodeError):
         return False
 
 
 def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
-    """Put the commit's files in place; False, or a failed step, where that cannot be done."""
+    """Check the commit out. If that fails: with `quiet` False, otherwise UnusableFolderError."""
     words = ("checkout", "-f", "-q", "--detach", sha)
     if quiet:
         return git.attempt(*words, quiet=True)[0] == 0
     code, text = git.attempt(*words)
     if code:
-        raise UnusableFolderError(f"git checkout failed: {reason(text)}")
+        raise UnusableFolderError(f"git checkout failed: {find_reason(text)}")
     return True
 
 
 def clean(git: Git, work_dir: Path, flags: list[str]) -> None:
-    """Remove what does not belong to the commit. git removes nothing from folders that may not be written to."""
+    """Run `git clean`; if it fails, again after folders are made writable."""
     if git.attempt("clean", *flags)[0]:
         repair(work_dir)
         if code := git.attempt("clean", *flags)[0]:
@@ -255,28 +262,28 @@ def clean(git: Git, work_dir: Path, flags: list[str]) -> None:
 
 def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) -> None:
     words = ("fetch", "--force", *options, *ONLY_HERE, "origin", *refspecs)
-    if text := git.patiently(*words, is_own=not is_new):
+    if text := git.run_with_retries(*words, is_used=not is_new):
         if not is_new and is_damaged(text):
-            raise UnusableFolderError(f"git fetch failed: {reason(text)}")
-        raise StepError(f"git fetch failed, the server refused: {reason(text)}")
+            raise UnusableFolderError(f"git fetch failed: {find_reason(text)}")
+        raise StepError(f"git fetch failed, the server refused: {find_reason(text)}")
 
 
-def from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: list[str], limit: int) -> bool:
-    """The same from a copy on this machine; False where that does not work, whatever the reason."""
-    with mirrors.mirrored(git, folder, url, refspecs, limit_bytes=limit) as source:
+def fetch_from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: list[str], limit: int) -> bool:
+    """Fetch from the mirror on this machine. False: that failed, and the server has to be asked."""
+    with mirrors.open_mirror(git, folder, url, refspecs, limit_bytes=limit) as source:
         if source is None:
             return False
         words = ("fetch", "--force", *options, *ONLY_HERE, source, *refspecs)
         code, text = git.attempt(*words, quiet=True)
     if code:
-        say(f"WARNING: the mirror of the repository is of no use: {reason(text)}; asking the server")
+        say(f"WARNING: the mirror of the repository is of no use: {find_reason(text)}; asking the server")
         mirrors.forget(folder, url)
     return not code
 
 
 def fetch_commit(git: Git, sha: str, depth: int) -> None:
-    """The refs do not lead to the commit: the branch has moved on, or the history is cut too short."""
-    if git.patiently("fetch", "--quiet", *shallow(depth), *ONLY_HERE, "origin", sha) and depth:
-        git.patiently("fetch", "--quiet", "--unshallow", *ONLY_HERE, "origin")
-    if not git.has(sha):
+    """Fetch a commit that the refs do not contain: the branch has moved on, or the history was cut too short."""
+    if git.run_with_retries("fetch", "--quiet", *depth_options(depth), *ONLY_HERE, "origin", sha) and depth:
+        git.run_with_retries("fetch", "--quiet", "--unshallow", *ONLY_HERE, "origin")
+    if not git.has_commit(sha):
         raise StepError(f"commit {sha} is not in the repository; it may have been removed by a forced push")

@@ -1,7 +1,6 @@
-"""What earlier jobs left in a working directory: emptied, removed, repaired, whatever it is.
+"""Empties, removes and repairs files that earlier jobs left in a working directory; makes temporary folders.
 
-A step may have more rights than the job that left it, so nothing follows a link; see `remuda.lib.safe_paths`. And
-folders for what a step makes for a moment.
+A step may have more rights than the job that left the files, so no link is followed; see `remuda.lib.safe_paths`.
 """
 
 import os
@@ -20,18 +19,20 @@ def empty(folder: Path) -> None:
 
 
 def make_temporary(prefix: str, *, place: str | None = None) -> "tempfile.TemporaryDirectory[str]":
-    """A folder that goes at the end. The agent has made one for the step, and removes it when the step is killed;
-    `place` is where it lies without an agent."""
+    """A folder that is removed at the end of the block.
+
+    It lies in the step's temporary folder, which the agent removes if the step is killed; without an agent in `place`.
+    """
     return tempfile.TemporaryDirectory(prefix=prefix, dir=os.environ.get("REMUDA_TEMPORARY") or place)
 
 
 def remove(path: Path) -> None:
-    """Whatever it is; a link, not what it leads to."""
+    """Remove a file, link or folder tree. Does not follow links."""
     safe_paths.remove(str(path))
 
 
 def write(folder: Path, name: str, data: bytes) -> None:
-    """Put a file in the place of a file or link."""
+    """Write a file; a file or link of this name is replaced."""
     with close_after(open_folder(str(folder))) as opened:
         replace_file(opened, name, data)
 
@@ -39,30 +40,29 @@ def write(folder: Path, name: str, data: bytes) -> None:
 def repair(folder: Path) -> None:
     """Give the owner of every folder in a tree the rights back that a job has taken away."""
     with close_after(open_folder(str(folder))) as opened:
-        for found in walk(opened, is_repaired=True):
-            grant_owner(found.descriptor)
+        for entry in walk(opened, is_repaired=True):
+            grant_owner(entry.descriptor)
 
 
 def is_plain(folder: Path) -> bool:
-    """Whether a tree has nothing but folders and plain files; its owner's rights are repaired on the way.
+    """True if a tree has only folders and plain files. Gives the owner of every folder its rights back meanwhile.
 
-    A repository of a job's has to be like that: git makes no links there, would write through them, and would wait for
-    ever at a pipe.
+    A job's repository must be like that: git would write through links, and block forever at a pipe.
     """
     try:
         opened = open_folder(str(folder))
     except OSError:
         return False
     with close_after(opened):
-        for found in walk(opened, is_repaired=True):
-            if not found.is_plain:
+        for entry in walk(opened, is_repaired=True):
+            if not entry.is_plain:
                 return False
-            grant_owner(found.descriptor)
+            grant_owner(entry.descriptor)
     return True
 
 
 def check_mounts(folder: str) -> None:
-    """Refuse to work in a folder in which something is mounted: cleaning it would empty that as well."""
+    """PlatformError if something is mounted inside the folder: cleaning would empty that, too."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             mounts = safe_paths.mounts_below(os.path.realpath(folder), file.read())

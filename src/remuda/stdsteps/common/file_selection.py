@@ -1,8 +1,8 @@
-"""Which files of the working directory a list of patterns names: for artifacts and for caches.
+"""Selects files of the working directory by patterns, for artifacts and caches.
 
-A pattern is a path with `*`, `?`, `[a-z]`, `{one,other}` and `**` for any number of folders; a folder stands for
-everything in it. Only what lies in the working directory can be named, and never its repository. Links are found,
-not followed, when everything below a folder is looked through: package managers make circles of them.
+A pattern is a path with `*`, `?`, `[a-z]`, `{one,other}`, and `**` for any number of folders. A folder selects
+everything in it. Only files in the working directory can be selected, except its repository. Links below a selected
+folder are selected and not followed, because package managers create circular links.
 """
 
 import os
@@ -19,13 +19,13 @@ from remuda.stdsteps.common.log import say
 
 MOST_ALTERNATIVES = 1000
 PLACE = "/tmp"
-"""Where git's own files lie for a moment; no variable of the job says where."""
+"""For git's temporary files; not taken from a variable of the job."""
 _MAGIC = re.compile(r"[*?\[]")
 _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, untracked: bool) -> set[str]:
-    """Names relative to the root: everything the patterns match, whole folders with their contents."""
+    """Names, relative to the root, that match the patterns; folders with their contents."""
     excluded = [pattern_regex(each) for pattern in exclude for each in alternatives(pattern)]
 
     def is_kept(name: str) -> bool:
@@ -33,20 +33,20 @@ def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, unt
 
     names: set[str] = set()
     for pattern in paths:
-        found = {name for each in alternatives(pattern) for name in _matching(root, each) if is_kept(name)}
-        if found:
-            say(f"{pattern}: found {len(found)} matching files and directories")
+        matches = {name for each in alternatives(pattern) for name in _match(root, each) if is_kept(name)}
+        if matches:
+            say(f"{pattern}: found {len(matches)} matching files and directories")
         else:
             say(
                 f"WARNING: {pattern}: no matching files. Ensure that the path is relative to the working directory "
                 f"({root})"
             )
-        names |= found
+        names |= matches
     if untracked:
-        found = set(filter(is_kept, _untracked(root)))
-        say(f"untracked: found {len(found)} files")
-        names |= found
-    outside = _outside(root, names)
+        matches = set(filter(is_kept, _list_untracked(root)))
+        say(f"untracked: found {len(matches)} files")
+        names |= matches
+    outside = _find_outside(root, names)
     if outside:
         say(f"WARNING: {len(outside)} files lie behind links out of the working directory and are left out")
     names -= outside
@@ -57,29 +57,31 @@ def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, unt
 
 
 def leads_inside(root: Path, name: str) -> bool:
-    """Whether what is found under a name, links followed, is in the working directory: a step may have more rights
-    than the job that left the links."""
+    """True if the name, with links followed, is in the working directory.
+
+    A step may have more rights than the job that left the links.
+    """
     return Path(os.path.realpath(root / name)).is_relative_to(os.path.realpath(root))
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The patterns that one with `{one,other}` stands for."""
+    """The patterns without `{one,other}` that a pattern stands for."""
     done: list[str] = []
-    open_ones = [pattern]
-    while open_ones:
-        text = open_ones.pop()
+    unexpanded = [pattern]
+    while unexpanded:
+        text = unexpanded.pop()
         choice = _CHOICE.search(text)
         if choice is None:
             done.append(text)
         else:
-            open_ones += [text[: choice.start()] + one + text[choice.end() :] for one in choice[1].split(",")]
-        if len(done) + len(open_ones) > MOST_ALTERNATIVES:
+            unexpanded += [text[: choice.start()] + option + text[choice.end() :] for option in choice[1].split(",")]
+        if len(done) + len(unexpanded) > MOST_ALTERNATIVES:
             raise StepError(f"the pattern {pattern[:60]!r} stands for more than {MOST_ALTERNATIVES} paths; write fewer")
     return done
 
 
 def pattern_regex(pattern: str) -> re.Pattern[str]:
-    """A glob with `**` for any number of folders; it also covers everything inside a folder it matches."""
+    """The regular expression of a pattern. It also matches everything inside a matching folder."""
     out, at = "", 0
     pattern = pattern.strip("/").removesuffix("/**")
     while at < len(pattern):
@@ -102,15 +104,15 @@ def pattern_regex(pattern: str) -> re.Pattern[str]:
         raise StepError(f"the pattern {pattern!r} cannot be read; look at its [ and ]") from None
 
 
-def _matching(root: Path, pattern: str) -> set[str]:
-    """Names that one pattern without alternatives leads to."""
+def _match(root: Path, pattern: str) -> set[str]:
+    """Names that match a pattern without alternatives."""
     inside = os.path.normpath(pattern.removeprefix(f"{root}/") if pattern != str(root) else ".")
     if not pattern or os.path.isabs(inside) or inside.split("/")[0] == "..":
         say(f"WARNING: {pattern}: leads out of the working directory and is left out")
         return set()
     parts = [] if inside == "." else inside.split("/")
     regexes = [pattern_regex(part) if _MAGIC.search(part) else None for part in parts]
-    found: set[str] = set()
+    matches: set[str] = set()
     seen: set[tuple[str, int]] = set()
     waiting = [("", 0)]
     while waiting:
@@ -121,24 +123,24 @@ def _matching(root: Path, pattern: str) -> set[str]:
         if at < len(parts) and _leads_out(root, folder):
             say(f"WARNING: {pattern}: {folder} is a link that leads out of the working directory and is not followed")
         elif at == len(parts):
-            found.update(_all_below(root, folder))
+            matches.update(_walk(root, folder))
         elif parts[at] == "**":
             waiting.append((folder, at + 1))
             if at + 1 < len(parts):
                 waiting += [(name, at) for name, is_folder in _children(root, folder) if is_folder]
         elif (regex := regexes[at]) is None:
-            name = _joined(folder, parts[at])
+            name = _join(folder, parts[at])
             if os.path.lexists(root / name):
                 waiting.append((name, at + 1))
         else:
             waiting += [
                 (name, at + 1) for name, _ in _children(root, folder) if regex.fullmatch(name.rpartition("/")[2])
             ]
-    return found
+    return matches
 
 
-def _all_below(root: Path, name: str) -> Iterator[str]:
-    """A name and, where it is a folder, everything in it."""
+def _walk(root: Path, name: str) -> Iterator[str]:
+    """The name itself and, if it is a folder, everything below it."""
     if name:
         yield name
     waiting = [name] if not name or not (root / name).is_symlink() else []
@@ -150,46 +152,48 @@ def _all_below(root: Path, name: str) -> Iterator[str]:
 
 
 def _children(root: Path, folder: str) -> list[tuple[str, bool]]:
-    """What is in a folder, and whether it is a folder itself, not a link to one. Of a file: nothing."""
+    """The entries of a folder, each with True if it is a folder and not a link. Empty for a file."""
     try:
         with os.scandir(root / folder) as entries:
-            return [(_joined(folder, entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
+            return [(_join(folder, entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def _leads_out(root: Path, folder: str) -> bool:
-    """Whether a folder is a link to somewhere else. A job in a container sees other files there than this process."""
+    """True if the folder is a link out of the root. In a container it may refer to other files than here."""
     if not folder or not (root / folder).is_symlink():
         return False
     return not f"{os.path.realpath(root / folder)}/".startswith(f"{os.path.realpath(root)}/")
 
 
-def _outside(root: Path, names: Iterable[str]) -> set[str]:
-    """Those in folders that are not in the working directory. A link itself may lead anywhere."""
-    known: dict[str, bool] = {"": True}
+def _find_outside(root: Path, names: Iterable[str]) -> set[str]:
+    """Names whose folders, with links followed, are outside of the root. The last part may be any link."""
+    cache: dict[str, bool] = {"": True}
 
     def is_inside(folder: str) -> bool:
-        way = []
-        while folder not in known:
-            way.append(folder)
+        path = []
+        while folder not in cache:
+            path.append(folder)
             folder = os.path.dirname(folder)
-        inside = known[folder]
-        for below in reversed(way):
+        inside = cache[folder]
+        for below in reversed(path):
             inside = inside and (not os.path.islink(root / below) or leads_inside(root, below))
-            known[below] = inside
+            cache[below] = inside
         return inside
 
     return {name for name in names if not is_inside(os.path.dirname(name))}
 
 
-def _joined(folder: str, name: str) -> str:
+def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _untracked(root: Path) -> Iterator[str]:
-    """What git does not know. It reads the working directory's index, but none of the settings that the job may have
-    left with it: some of those make git start programs."""
+def _list_untracked(root: Path) -> Iterator[str]:
+    """Files that git does not track.
+
+    git gets a copy of the index, but no configuration of the working directory, which could make it start programs.
+    """
     with make_temporary("remuda-git-", place=PLACE) as private:
         for name in ("objects", "refs"):
             Path(private, name).mkdir()
@@ -197,21 +201,21 @@ def _untracked(root: Path) -> Iterator[str]:
         Path(private, "config").write_text("[core]\n\trepositoryformatversion = 0\n\tfsmonitor = false\n")
         with suppress(OSError), open(open_inside(root, ".git/index"), "rb") as index:
             Path(private, "index").write_bytes(index.read())
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         own = {"GIT_DIR": private, "GIT_WORK_TREE": str(root), "GIT_CONFIG_GLOBAL": os.devnull}
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "ls-files", "-o", "-z"],
             cwd=root,
-            env=kept | own | {"GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"},
+            env=inherited | own | {"GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
         )
-    if done.returncode:
-        raise StepError(f"git cannot list untracked files: {done.stderr.decode(errors='replace').strip()}")
-    for found in done.stdout.split(b"\0"):
-        if found:
-            yield os.fsdecode(found)
+    if result.returncode:
+        raise StepError(f"git cannot list untracked files: {result.stderr.decode(errors='replace').strip()}")
+    for path in result.stdout.split(b"\0"):
+        if path:
+            yield os.fsdecode(path)
 
 
 def _is_text(name: str) -> bool:

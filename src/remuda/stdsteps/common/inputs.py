@@ -1,4 +1,4 @@
-"""The inputs of a standard step, checked while they are read. A name nobody reads is an error, not a surprise."""
+"""Reads and checks the inputs of a standard step. `Inputs.done` refuses inputs that the step does not know."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from remuda.stdsteps.common.errors import StepError
 
 
 class Inputs:
-    """Named values; each `take` says what type is wanted and removes the value."""
+    """Named values. Each method checks the type of a value and removes it."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = dict(values)
@@ -38,11 +38,11 @@ class Inputs:
         return value
 
     def groups(self, name: str) -> list["Inputs"]:
-        """A list of inputs of their own."""
+        """A list of mappings, each as `Inputs`."""
         return [Inputs(item) for item in self.mappings(name)]
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """Names and values that the step hands on; empty where nothing is given."""
+        """A mapping that the step passes on unchecked; empty by default."""
         value = self._take(name, {})
         if not isinstance(value, dict):
             raise StepError(f"input {name}: a mapping is needed")
@@ -61,6 +61,7 @@ class Inputs:
         return value
 
     def done(self) -> None:
+        """StepError if inputs are left that no call has read."""
         if self._values:
             raise StepError(f"unknown inputs: {', '.join(sorted(self._values))}")
 
@@ -74,12 +75,12 @@ class Inputs:
 
 
 def read_inputs() -> Inputs:
-    """The inputs of this process."""
+    """Read the inputs from the file that REMUDA_INPUTS names."""
     path = os.environ.get("REMUDA_INPUTS")
     if not path:
         raise StepError("REMUDA_INPUTS names no file; standard steps are started by the step runner")
     try:
-        # Where it lies a job may put a link in its place.
+        # The job can replace the file by a link.
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             values = json.loads(file.read())
     except (OSError, ValueError) as error:

@@ -1,9 +1,9 @@
-"""Lines for the job's log."""
+"""Writes lines to the job's log."""
 
 import sys
 
 
 def say(text: str) -> None:
-    """One line, at once, so that it stands in order with what child processes print."""
+    """Write one line and flush, so that it keeps its order with the output of child processes."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""What a standard step tells about its work as data: lines of `{"name": ..., "value": ...}` for the step's result.
+"""Writes the outputs of a standard step: lines of `{"name": ..., "value": ...}`.
 
-The file that REMUDA_OUTPUTS names is the step runner's; without one nothing is told. The last value of a name wins.
-It lies where the job can put a link or a pipe in its place, and the step may have more rights than the job: so nothing
-is written through the one, and nobody waits for the other.
+REMUDA_OUTPUTS names the file; without it nothing is written. The last value of a name counts. The job can replace the
+file by a link or a pipe, and the step may have more rights than the job: links are not followed, and opening a pipe
+does not block.
 """
 
 import json
@@ -16,15 +16,15 @@ from remuda.stdsteps.common.errors import PlatformError, StepError
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def tell(**values: Any) -> None:
+def write_outputs(**values: Any) -> None:
     """Add outputs to the step's result."""
     path = os.environ.get("REMUDA_OUTPUTS")
     if path:
-        add_lines(path, [json.dumps({"name": name, "value": value}).encode() for name, value in values.items()])
+        append_lines(path, [json.dumps({"name": name, "value": value}).encode() for name, value in values.items()])
 
 
-def add_lines(path: str, lines: list[bytes]) -> None:
-    """Write to a file that the step runner reads."""
+def append_lines(path: str, lines: list[bytes]) -> None:
+    """Append to a file that the step runner reads. StepError: it is not a plain file."""
     try:
         file = os.open(path, _APPENDING, 0o600)
     except OSError as error:
@@ -35,8 +35,10 @@ def add_lines(path: str, lines: list[bytes]) -> None:
         opened.write(b"".join(line + b"\n" for line in lines))
 
 
-def tell_failure(error: PlatformError) -> None:
-    """Say that it was the platform, where a command of the job may have ended with any exit code. No job reaches the
-    file that REMUDA_FAILURE names."""
+def report_platform_failure(error: PlatformError) -> None:
+    """Report a failure of the platform by the file REMUDA_FAILURE, which jobs cannot write.
+
+    For programs whose exit code is that of the job's command, and so cannot tell.
+    """
     if path := os.environ.get("REMUDA_FAILURE"):
         Path(path).write_text(json.dumps({"fault": "platform", "error": str(error)}))

@@ -1,9 +1,8 @@
-"""How long a standard step goes on when what it needs from a server fails.
+"""Retries of the standard steps after transient errors of a server.
 
-A server that is away (no connection, or an answer that says so) comes back: a step waits for it, ten minutes unless
-the variable REMUDA_PATIENCE_SECONDS says otherwise. Other failures that may pass get a few tries. Which failure is
-which is known to the callers, `transfer` and `checkout`; what is final they do not bring here. How long to wait is a
-pure decision (`next_wait`).
+If the server cannot be reached, a step waits for it: ten minutes, or as long as the variable REMUDA_PATIENCE_SECONDS
+says. After other transient errors a call gets `TRIES` attempts. The callers (`transfer`, `checkout.git`) tell which
+error is transient, by TransientError. `next_wait` is pure.
 """
 
 import os
@@ -18,7 +17,7 @@ from remuda.stdsteps.common.log import say
 
 PATIENCE_SECONDS = 600.0
 TRIES = 3
-"""For failures of a server that is there."""
+"""Attempts, if the server can be reached."""
 BACKOFF = Backoff(first_seconds=1.0, ceiling_seconds=10.0)
 LONGEST_WAIT_SECONDS = 60.0
 REMINDER_SECONDS = 60.0
@@ -26,70 +25,72 @@ REMINDER_SECONDS = 60.0
 T = TypeVar("T")
 
 
-class PassingError(Exception):
-    """A failure after which the same call may work."""
+class TransientError(Exception):
+    """A failed call that may work if it is repeated. `unreachable`: the server did not answer, or said so."""
 
-    def __init__(self, text: str, *, away: bool, retry_after: float | None = None) -> None:
+    def __init__(self, text: str, *, unreachable: bool, retry_after: float | None = None) -> None:
         super().__init__(text)
-        self.away = away
+        self.unreachable = unreachable
         self.retry_after = retry_after
 
 
 def next_wait(
-    error: PassingError, *, failures: int, waited: float, patience: float, jitter: float = 1.0
+    error: TransientError, *, failures: int, waited: float, patience: float, jitter: float = 1.0
 ) -> float | None:
-    """Seconds to wait before the next try; None when there is none. Failures are all so far, this one included."""
-    if waited >= patience if error.away else failures >= TRIES:
+    """Seconds to wait before the next attempt; None: no further one. `failures` includes this one."""
+    if waited >= patience if error.unreachable else failures >= TRIES:
         return None
     delay = BACKOFF.delay(failures, jitter=jitter)
     if error.retry_after is not None:
         delay = min(max(error.retry_after, delay), LONGEST_WAIT_SECONDS)
-    return min(delay, patience - waited) if error.away else delay
+    return min(delay, patience - waited) if error.unreachable else delay
 
 
-def patiently(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
-    """Call until it works or patience ends; the call gets the number of failures so far. Patience may be less than
-    what the job's variables say, not more."""
+def retry(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
+    """Call until it works; PlatformError when the attempts or the time are used up.
+
+    `call` gets the number of failures so far. `patience`: seconds, at most those of the job's variable.
+    """
     patience = patience_seconds() if patience is None else min(patience, patience_seconds())
     failures, refusals = 0, 0
-    away_since: float | None = None
-    spoken_at = 0.0
+    failing_since: float | None = None
+    logged_at = 0.0
     while True:
         try:
             result = call(failures)
-        except PassingError as error:
+        except TransientError as error:
             now = time.monotonic()
             failures += 1
-            refusals += not error.away
-            away_since = now if away_since is None else away_since
-            waited = now - away_since
+            refusals += not error.unreachable
+            failing_since = now if failing_since is None else failing_since
+            waited = now - failing_since
             delay = next_wait(
                 error,
-                failures=failures if error.away else refusals,
+                failures=failures if error.unreachable else refusals,
                 waited=waited,
                 patience=patience,
                 jitter=random.random(),
             )
             if delay is None:
-                after = f"for {in_words(waited)}" if error.away else f"{refusals} times"
+                after = f"for {format_duration(waited)}" if error.unreachable else f"{refusals} times"
                 raise PlatformError(f"{what} failed {after}: {error}") from None
-            if not error.away:
+            if not error.unreachable:
                 say(f"WARNING: {what} failed: {error}; trying again in {delay:.0f} s")
-            elif not spoken_at:
-                say(f"WARNING: {what}: {error}; trying again for up to {in_words(patience)}")
-                spoken_at = now
-            elif now - spoken_at >= REMINDER_SECONDS:
-                say(f"{what}: still waiting, for {in_words(waited)} now: {error}")
-                spoken_at = now
+            elif not logged_at:
+                say(f"WARNING: {what}: {error}; trying again for up to {format_duration(patience)}")
+                logged_at = now
+            elif now - logged_at >= REMINDER_SECONDS:
+                say(f"{what}: still waiting, for {format_duration(waited)} now: {error}")
+                logged_at = now
             time.sleep(delay)
         else:
-            if spoken_at and away_since is not None:
-                say(f"{what}: the server is back after {in_words(time.monotonic() - away_since)}")
+            if logged_at and failing_since is not None:
+                say(f"{what}: the server is back after {format_duration(time.monotonic() - failing_since)}")
             return result
 
 
 def patience_seconds() -> float:
-    """What the job's variables say."""
+    """The value of the variable REMUDA_PATIENCE_SECONDS, or its default."""
     text = os.environ.get("REMUDA_PATIENCE_SECONDS", "")
     if not text:
         return PATIENCE_SECONDS
@@ -98,8 +99,8 @@ def patience_seconds() -> float:
     return float(text)
 
 
-def in_words(seconds: float) -> str:
-    """A time as people say it."""
+def format_duration(seconds: float) -> str:
+    """A duration in seconds or minutes, for the log."""
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes"

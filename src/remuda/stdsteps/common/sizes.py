@@ -1,4 +1,4 @@
-"""Sizes as people write them, `512m` or `2g`, and as they read them. Pure."""
+"""Parses sizes such as `512m` or `2g`, and formats sizes for the log. Pure."""
 
 import re
 
@@ -8,8 +8,8 @@ _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
-def in_bytes(text: str, name: str) -> int:
-    """A size; empty is 0."""
+def parse_size(text: str, name: str) -> int:
+    """The size in bytes; 0 for an empty text. `name` is for the error message."""
     match = _SIZE.fullmatch(text.strip()) if text.strip() else None
     if match is None:
         if not text.strip():
@@ -18,8 +18,8 @@ def in_bytes(text: str, name: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-def in_words(size: int) -> str:
-    """A size for a line of the log."""
+def format_size(size: int) -> str:
+    """A size with a unit, for the log."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

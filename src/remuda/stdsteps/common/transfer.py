@@ -1,9 +1,8 @@
-"""HTTP for artifacts, caches and secrets: bodies are streamed both ways, failures that may pass are tried again.
+"""HTTP for artifacts, caches and secrets. Bodies are streamed both ways, and transient failures are retried.
 
-Decided here is what an answer means (`passing`): refusals are final, a server that is away is waited for, other
-trouble gets a few tries; how long, `patience` says. The job token goes only to the server it belongs to, not to where
-that server redirects. A server that refuses a long upload answers before it has read it; that answer is still read,
-so that the user learns the reason.
+`find_transient` classifies answers: 4xx is final, a server that is unreachable is waited for, other errors get a few
+attempts (`retries`). The job token is sent only to its own server, not to the target of a redirect. A server that
+refuses a long upload answers before it has read it; the answer is read, so that the user learns the reason.
 """
 
 import http.client
@@ -18,23 +17,23 @@ from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from remuda.stdsteps.common.errors import PlatformError, StepError
-from remuda.stdsteps.common.retries import PassingError, patiently
+from remuda.stdsteps.common.retries import TransientError, retry
 
-AWAY = (0, 429, 502, 503, 504)
-"""Statuses of a server that will be there again; 0 means that there was no answer."""
+UNREACHABLE = (0, 429, 502, 503, 504)
+"""Statuses of a server that is temporarily unavailable; 0: no answer."""
 CONNECT_SECONDS, ANSWER_SECONDS = 30, 600
 MOST_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
 AGENT = "remuda-agent"
 CHUNK_BYTES = 256 * 1024
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
-"""How object storages say what is wrong."""
+"""The error code in an answer of an object storage."""
 
 T = TypeVar("T")
 
 
 class HttpError(Exception):
-    """An answer that is not the wanted one; status 0 when there was none."""
+    """An error status, or no answer (status 0)."""
 
     def __init__(self, status: int, text: str, retry_after: float | None = None) -> None:
         super().__init__(text)
@@ -42,28 +41,31 @@ class HttpError(Exception):
         self.retry_after = retry_after
 
 
-def passing(error: HttpError) -> PassingError | None:
-    """The same failure as one that may pass; None when the answer is final."""
-    if error.status in AWAY:
-        return PassingError(str(error), away=True, retry_after=error.retry_after)
+def find_transient(error: HttpError) -> TransientError | None:
+    """The error as a TransientError; None if the answer is final."""
+    if error.status in UNREACHABLE:
+        return TransientError(str(error), unreachable=True, retry_after=error.retry_after)
     if 400 <= error.status < 500 and error.status != 408:
         return None
-    return PassingError(str(error), away=False)
+    return TransientError(str(error), unreachable=False)
 
 
 def with_retries(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
-    """Call until it works or trying again is pointless; the call gets the number of failures so far."""
+    """Call until it works. StepError: the server refuses. PlatformError: transient errors did not end in time.
+
+    `call` gets the number of failures so far.
+    """
 
     def attempt(failures: int) -> T:
         try:
             return call(failures)
         except HttpError as error:
-            may_pass = passing(error)
-            if may_pass is None:
+            transient = find_transient(error)
+            if transient is None:
                 raise StepError(f"{what} failed: {error}") from None
-            raise may_pass from None
+            raise transient from None
 
-    return patiently(what, attempt, patience=patience)
+    return retry(what, attempt, patience=patience)
 
 
 def request(
@@ -76,9 +78,9 @@ def request(
     redirects: int = MOST_REDIRECTS,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> http.client.HTTPResponse:
-    """One request with its redirects; the answer with status 200 to 299, its body unread.
+    """Send a request and follow redirects. Returns an answer with status 200 to 299, its body unread.
 
-    A body is sent in chunks, unless the headers tell its length.
+    A body is sent in chunks unless the headers have its length.
     """
     origin, server = "", ""
     for _ in range(redirects + 1):
@@ -103,7 +105,7 @@ def request(
 
 
 def is_address(url: str) -> bool:
-    """Whether this can be the address of a server at all."""
+    """True if this is an HTTP address with a host."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -112,7 +114,7 @@ def is_address(url: str) -> bool:
 
 
 def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
-    """The beginning of an answer's body."""
+    """At most `most` bytes of an answer's body. HttpError: the connection broke."""
     try:
         return response.read(most)
     except (OSError, http.client.HTTPException) as error:
@@ -120,8 +122,8 @@ def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
 
 
 def store(response: http.client.HTTPResponse, target: Path) -> int:
-    """Stream the body of an answer to a file; its size."""
-    wanted = response.getheader("Content-Length")
+    """Stream the body of an answer to a file; returns its size. HttpError: the body is incomplete."""
+    expected = response.getheader("Content-Length")
     size = 0
     try:
         with target.open("wb") as file:
@@ -129,8 +131,8 @@ def store(response: http.client.HTTPResponse, target: Path) -> int:
                 size += file.write(chunk)
     except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
         raise HttpError(0, f"the connection to the server broke: {error}") from None
-    if wanted is not None and size < int(wanted):
-        raise HttpError(0, f"the connection to the server ended after {size} of {wanted} bytes")
+    if expected is not None and size < int(expected):
+        raise HttpError(0, f"the connection to the server ended after {size} of {expected} bytes")
     return size
 
 
@@ -145,12 +147,12 @@ def _send(
         except (BrokenPipeError, ConnectionResetError):
             if body is None:
                 raise
-            # The server may have refused without reading to the end; what it said is still to be read.
+            # The server may have refused without reading to the end; its answer is read below.
         if connection.sock is not None:
             connection.sock.settimeout(answer_seconds)
         response = connection.getresponse()
         if connection.sock is not None:
-            connection.sock.close()  # as soon as the answer, which still reads from it, is closed
+            connection.sock.close()  # takes effect when the response, which still reads from it, is closed
         return response
     except (OSError, http.client.HTTPException) as error:
         connection.close()
@@ -161,7 +163,7 @@ def _send(
 
 
 def _connect(url: str) -> tuple[http.client.HTTPConnection, str]:
-    """A connection for this address, through the proxy the environment names, and what to ask for on it."""
+    """A connection to the address, or to the proxy of the environment, and the target of the request line."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host, port = parts.hostname or "", parts.port
@@ -186,15 +188,15 @@ def _tls() -> ssl.SSLContext:
 
 
 def _error(response: http.client.HTTPResponse) -> HttpError:
-    """What the server says, in one line."""
+    """The error of an answer, with the server's message on one line."""
     with response:
         text = read_some(response, 4096).decode(errors="replace")
     try:
-        told = json.loads(text)
-        message = told.get("message", "") or "; ".join(told.get("errors", ()))
+        body = json.loads(text)
+        message = body.get("message", "") or "; ".join(body.get("errors", ()))
     except (ValueError, AttributeError, TypeError):
-        found = _CODE.search(text)
-        message = found[1] if found else ""
+        code = _CODE.search(text)
+        message = code[1] if code else ""
     retry_after = response.getheader("Retry-After", "")
     return HttpError(
         response.status,

@@ -1,9 +1,9 @@
-"""Removes the container that `container_open` made, with everything that runs in it and its volumes.
+"""The step `container_close`: removes the container of `container_open`, its processes and its volumes.
 
-Called whatever happened before, also when nothing was opened or its opening was killed: the container is known by its
-name. Files that its users made in the working directory are given to whom the directory belongs, unless that is root:
-another one could not remove them later. An engine that is gone is waited for a moment; then the container's processes
-are ended without it.
+Always called, also if opening failed or was killed; the container is found by its name. Files that its users made in
+the working directory are given to the owner of the directory, unless that is root, because another user could not
+remove them. An unreachable engine is waited for; after `PATIENCE_SECONDS` the container's processes are killed without
+it.
 """
 
 import contextlib
@@ -21,26 +21,26 @@ from remuda.stdsteps.engine.docker_exec import run_inside
 from remuda.stdsteps.engine.job_containers import this_owner
 
 PATIENCE_SECONDS = 5.0
-_GIVE_BACK = 'find "$1" ! -user "$2" -exec chown -h "$2:$3" {} +'
+_CHOWN = 'find "$1" ! -user "$2" -exec chown -h "$2:$3" {} +'
 
 
 def run(inputs: Inputs) -> None:
-    # The other inputs are for opening; whatever is wrong with them must not keep the container.
+    # The other inputs are for `container_open` and are not checked: the container must be removed in any case.
     engine, owner = Engine(engine_address(inputs)), this_owner(inputs.text("job", ""))
     name = container_name(owner)
     try:
-        _patiently_remove(engine, name)
+        _remove_with_retries(engine, name)
         job_containers.sweep(engine, owner)
     except EngineGoneError as error:
         job_containers.end_without_engine([name], error, engine)
 
 
-def _patiently_remove(engine: Engine, name: str) -> None:
+def _remove_with_retries(engine: Engine, name: str) -> None:
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             if os.geteuid() != 0:
-                _give_back_from_inside(engine, name)
+                _restore_ownership_inside(engine, name)
             if job_containers.remove(engine, name):
                 say("The container is removed")
             break
@@ -49,11 +49,11 @@ def _patiently_remove(engine: Engine, name: str) -> None:
                 raise
             time.sleep(0.5)
     if os.geteuid() == 0:
-        give_back(".")
+        restore_ownership(".")
 
 
-def give_back(folder: str) -> None:
-    """As root: everything in a tree to the owner of its root."""
+def restore_ownership(folder: str) -> None:
+    """Give everything in a tree to the owner of its top folder. Needs root."""
     with contextlib.suppress(MovedError), close_after(open_folder(folder)) as top:
         owner = os.fstat(top)
         if owner.st_uid == 0:
@@ -67,12 +67,12 @@ def give_back(folder: str) -> None:
                 os.fchown(place, owner.st_uid, owner.st_gid)
 
 
-def _give_back_from_inside(engine: Engine, name: str) -> None:
-    """As any other user: the container's root can do what this one cannot."""
-    words = ["sh", "-c", _GIVE_BACK, "sh", os.getcwd(), str(os.geteuid()), str(os.getegid())]
+def _restore_ownership_inside(engine: Engine, name: str) -> None:
+    """Give the files to this user by a command of the container's root. For a user other than root."""
+    words = ["sh", "-c", _CHOWN, "sh", os.getcwd(), str(os.geteuid()), str(os.getegid())]
     try:
-        known = job_containers.inspect(engine, name)
-        if known is not None and known["State"]["Running"]:
+        state = job_containers.inspect(engine, name)
+        if state is not None and state["State"]["Running"]:
             job_containers.resume(engine, name)
             run_inside(engine, name, words, user="0", seconds=600.0)
     except EngineGoneError:

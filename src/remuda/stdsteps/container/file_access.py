@@ -1,7 +1,7 @@
-"""Lets users of a container read and write files of the machine: an image's own user is another one than their owner.
+"""Opens the job's files to all users, because the user of an image is not the owner of the files.
 
-Who may come so far is decided by the folders above, which keep other users of the machine out. What this user does not
-own stays as it is. A job may run in the folder meanwhile and put links in the way: nothing is ever followed.
+The parent folders keep other users of the machine out. Files of other owners are not changed. A job may run in the
+folder meanwhile and create links; no link is followed.
 """
 
 import contextlib
@@ -14,33 +14,33 @@ _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def share(folder: str) -> None:
-    """Everybody may do in this tree what its owner may."""
+    """Give everybody the owner's rights to all files of a tree."""
     with contextlib.suppress(FileNotFoundError, MovedError), close_after(open_folder(folder)) as top:
         for place, names, _ in walk(top):
-            _open_up(place)
+            _open_to_all(place)
             for name in names:
                 with contextlib.suppress(OSError):
-                    if _wanted(mode := os.stat(name, dir_fd=place, follow_symlinks=False).st_mode) != mode:
-                        _open_up_file(name, place)
+                    if _share_mode(mode := os.stat(name, dir_fd=place, follow_symlinks=False).st_mode) != mode:
+                        _open_to_all_by_name(name, place)
 
 
-def _open_up_file(name: str, place: int) -> None:
+def _open_to_all_by_name(name: str, place: int) -> None:
     file = os.open(name, _OPENING, dir_fd=place)
     try:
-        _open_up(file)
+        _open_to_all(file)
     finally:
         os.close(file)
 
 
-def _open_up(file: int) -> None:
+def _open_to_all(file: int) -> None:
     mode = os.fstat(file).st_mode
-    if (wanted := _wanted(mode)) != mode:
+    if (shared := _share_mode(mode)) != mode:
         with contextlib.suppress(PermissionError):
-            os.fchmod(file, stat.S_IMODE(wanted))
+            os.fchmod(file, stat.S_IMODE(shared))
 
 
-def _wanted(mode: int) -> int:
-    """The mode with the owner's rights for all; of nothing but files and folders."""
+def _share_mode(mode: int) -> int:
+    """The mode with the owner's rights for all. Unchanged unless it is of a file or folder."""
     if stat.S_ISDIR(mode):
         return mode | 0o777
     return mode | 0o666 | (0o111 if mode & 0o111 else 0) if stat.S_ISREG(mode) else mode

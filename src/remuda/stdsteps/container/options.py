@@ -1,7 +1,7 @@
-"""What a container may use and how it is set up, in the words of config.toml, as the engine wants to hear it. Pure.
+"""Translates container options from the names of config.toml to the engine's API. Pure.
 
-The input `options` of `container` and `service` holds these words; one that is unknown is an error. The limits of a
-policy come on top, and the stricter of two counts.
+The input `options` of `container` and `service` has these names; an unknown name is an error. Limits of a policy are
+added; the stricter of two limits counts.
 """
 
 import difflib
@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from remuda.stdsteps.common.errors import StepError
-from remuda.stdsteps.common.sizes import in_bytes
+from remuda.stdsteps.common.sizes import parse_size
 
-Wish = dict[str, Any]
+Body = dict[str, Any]
 NANO = 1_000_000_000
 NETWORK = ("network_mtu", "enable_ipv6")
-"""Options that are of the job's network, and not of a container."""
+"""Options of the job's network, not of a container."""
 
 
-def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = None) -> Wish:
-    """The part of a container's creation that its options make."""
-    made: Wish = {}
+def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = None) -> Body:
+    """The `HostConfig` of a container for its options and the limits of a policy."""
+    body: Body = {}
     for name, value in options.items():
         if name not in _OPTIONS and name not in NETWORK:
             close = difflib.get_close_matches(name, _OPTIONS, n=1)
@@ -28,43 +28,43 @@ def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = N
         if name in NETWORK or value in ("", None, [], {}, False):
             continue
         key, read = _OPTIONS[name]
-        made[key] = read(value, f"options.{name}")
-    return _limited(made, limits or {})
+        body[key] = read(value, f"options.{name}")
+    return _apply_limits(body, limits or {})
 
 
-def network_config(options: Mapping[str, Any]) -> Wish:
-    """The part of the making of a job's network that options make."""
-    made: Wish = {}
+def network_config(options: Mapping[str, Any]) -> Body:
+    """The part of a network's create call that options set."""
+    body: Body = {}
     if mtu := _number(options.get("network_mtu") or 0, "options.network_mtu"):
-        made["Options"] = {"com.docker.network.driver.mtu": str(mtu)}
+        body["Options"] = {"com.docker.network.driver.mtu": str(mtu)}
     if _flag(options.get("enable_ipv6") or False, "options.enable_ipv6"):
-        made["EnableIPv6"] = True
-    return made
+        body["EnableIPv6"] = True
+    return body
 
 
 def mounts(volumes: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """Folders of the machine, and volumes that live as long as the container: `/host:/inside[:ro]` and `/inside`."""
+    """Split volumes into bind mounts (`/host:/inside[:ro]`) and volumes of the container itself (`/inside`)."""
     for volume in volumes:
         if not volume.rpartition(":")[0] and not volume.startswith("/"):
             raise StepError(f"volumes: {volume!r} is neither a path in the container nor SOURCE:PATH[:OPTIONS]")
-    return [one for one in volumes if ":" in one], {one: {} for one in volumes if ":" not in one}
+    return [volume for volume in volumes if ":" in volume], {volume: {} for volume in volumes if ":" not in volume}
 
 
-def _limited(made: Wish, limits: Mapping[str, Any]) -> Wish:
-    """With what a policy limits each step to (its environment hands the limits on)."""
+def _apply_limits(body: Body, limits: Mapping[str, Any]) -> Body:
+    """Apply the limits of a policy where they are stricter than the options."""
     for key, limit in (
         ("Memory", limits.get("memory_bytes")),
         ("NanoCpus", int(limits["cpus"] * NANO) if limits.get("cpus") else None),
         ("PidsLimit", limits.get("pids")),
     ):
-        if limit and (not made.get(key) or made[key] > limit):
-            made[key] = limit
-    if made.get("Memory") and "MemorySwap" not in made and limits.get("memory_bytes"):
-        made["MemorySwap"] = made["Memory"]
+        if limit and (not body.get(key) or body[key] > limit):
+            body[key] = limit
+    if body.get("Memory") and "MemorySwap" not in body and limits.get("memory_bytes"):
+        body["MemorySwap"] = body["Memory"]
     network = limits.get("network")
     if network is not None and not all(network):
-        made["NetworkMode"] = "none"
-    return made
+        body["NetworkMode"] = "none"
+    return body
 
 
 def _text(value: object, where: str) -> str:
@@ -86,7 +86,7 @@ def _number(value: object, where: str) -> int:
 
 
 def _size(value: object, where: str) -> int:
-    return _number(value, where) if isinstance(value, int | float) else in_bytes(_text(value, where), where)
+    return _number(value, where) if isinstance(value, int | float) else parse_size(_text(value, where), where)
 
 
 def _cpus(value: object, where: str) -> int:
@@ -103,35 +103,37 @@ def _cpu_number(value: object) -> float:
 
 
 def _texts(value: object, where: str) -> list[str]:
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
     raise StepError(f"{where}: a list of texts is needed")
 
 
 def _mapping(value: object, where: str) -> dict[str, str]:
     if isinstance(value, dict):
-        return {str(key): str(one) for key, one in value.items()}
+        return {str(key): str(item) for key, item in value.items()}
     raise StepError(f"{where}: a mapping of names to texts is needed")
 
 
 def _devices(value: object, where: str) -> list[dict[str, str]]:
-    found = []
-    for one in _texts(value, where):
-        source, _, rest = one.partition(":")
+    devices = []
+    for device in _texts(value, where):
+        source, _, rest = device.partition(":")
         inside, _, rights = rest.partition(":")
-        found.append({"PathOnHost": source, "PathInContainer": inside or source, "CgroupPermissions": rights or "rwm"})
-    return found
+        devices.append(
+            {"PathOnHost": source, "PathInContainer": inside or source, "CgroupPermissions": rights or "rwm"}
+        )
+    return devices
 
 
 def _gpus(value: object, where: str) -> list[dict[str, Any]]:
     """`all`, a number, or `device=ID,ID`."""
     text = _text(value, where).strip().strip('"')
-    wish: dict[str, Any] = {"Capabilities": [["gpu"]]}
+    request: dict[str, Any] = {"Capabilities": [["gpu"]]}
     if text.startswith("device="):
-        return [wish | {"DeviceIDs": text.removeprefix("device=").split(",")}]
+        return [request | {"DeviceIDs": text.removeprefix("device=").split(",")}]
     if text != "all" and not text.isdigit():
         raise StepError(f"{where}: {text!r} is none of all, a number, and device=ID,ID")
-    return [wish | {"Count": -1 if text == "all" else int(text)}]
+    return [request | {"Count": -1 if text == "all" else int(text)}]
 
 
 def _log(value: object, where: str) -> dict[str, Any]:
@@ -139,14 +141,14 @@ def _log(value: object, where: str) -> dict[str, Any]:
 
 
 def _ulimits(value: object, where: str) -> list[dict[str, Any]]:
-    found = []
+    ulimits = []
     for name, text in _mapping(value, where).items():
         soft, _, hard = text.partition(":")
         try:
-            found.append({"Name": name, "Soft": int(soft), "Hard": int(hard or soft)})
+            ulimits.append({"Name": name, "Soft": int(soft), "Hard": int(hard or soft)})
         except ValueError:
             raise StepError(f"{where}.{name}: {text!r} is no limit; write SOFT or SOFT:HARD") from None
-    return found
+    return ulimits
 
 
 _OPTIONS: Mapping[str, tuple[str, Callable[[object, str], Any]]] = {

@@ -1,7 +1,7 @@
-"""Pauses the container that `container_open` made: nothing in it runs until somebody opens a shell there.
+"""The step `container_pause`: pauses the container of `container_open` until somebody opens a shell in it.
 
-Called with the inputs of `container_close` when that is put off because the job is held. The steps that follow work
-in the directory that the container has, too, some of them with the agent's rights.
+Called instead of `container_close`, with the same inputs, when a failed job is kept on hold. Later steps work in the
+directory that the container shares, some of them with the agent's rights, so nothing may run in it meanwhile.
 """
 
 from remuda.stdsteps.common.inputs import Inputs
@@ -12,6 +12,6 @@ from remuda.stdsteps.engine.job_containers import this_owner
 
 
 def run(inputs: Inputs) -> None:
-    """Returns when nothing runs in the container any more; StepError where that cannot be."""
+    """Pause the container. StepError: the engine refuses."""
     name = container_name(this_owner(inputs.text("job", "")))
     job_containers.pause(Engine(engine_address(inputs)), name)

@@ -1,8 +1,8 @@
-"""Runs one command in a container for a person: its input and output are this program's, and so is its terminal.
+"""Runs an interactive command in a container: its stdin, stdout and terminal are those of this program.
 
-`remuda-step container_shell ENGINE CONTAINER SHARED FILE`, as `container_exec` but for `terminal` in FILE: whether the
-command has a terminal, as large as the one that this program was started on. It ends with the command, whose exit code
-it has, or when nobody is there any more (SIGHUP, SIGTERM): then everything that the command started there goes, too.
+`remuda-step container_shell ENGINE CONTAINER SHARED FILE`, with the arguments of `container_exec`. FILE also has
+`terminal`: True if the command gets a terminal of the size of ours. This program ends with the exit code of the
+command, or after SIGHUP or SIGTERM; then it kills all processes of the command.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from typing import Any
 
 from remuda.lib.safe_paths import open_plain
 from remuda.stdsteps.common.errors import StepError
-from remuda.stdsteps.container.exec import NO_QUESTION, refusal, signal_session, write
+from remuda.stdsteps.container.exec import TRUST_REPOSITORIES, explain_refusal, signal_session, write
 from remuda.stdsteps.container.file_access import share
 from remuda.stdsteps.engine import docker_exec
 from remuda.stdsteps.engine.docker_api import Engine, EngineRefusedError, Stream
@@ -41,46 +41,46 @@ def main(arguments: list[str]) -> int:
     signals = _Signals()
     engine, terminal = Engine(host), bool(request["terminal"])
     try:
-        resume(engine, container)  # that of a job on hold is paused
+        resume(engine, container)  # the container of a job on hold is paused
         number, stream = docker_exec.begin(
             engine,
             container,
             ["sh", "-c", _LEADER, "sh", *request["command"]],
             work_dir=request["work_dir"],
-            env=NO_QUESTION | request["env"],
+            env=TRUST_REPOSITORIES | request["env"],
             terminal=terminal,
             takes_input=True,
         )
     except EngineRefusedError as error:
-        raise refusal(error, container) from None
-    return _Look(engine, container, number, stream, terminal=terminal).follow(signals)
+        raise explain_refusal(error, container) from None
+    return _Command(engine, container, number, stream, terminal=terminal).follow(signals)
 
 
 class _Signals:
-    """What signals have come; can be waited for."""
+    """Signals that have arrived. Has a descriptor for `select`."""
 
     def __init__(self) -> None:
         self._reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH):
-            signal.signal(one, _note)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH):
+            signal.signal(number, _ignore)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def fileno(self) -> int:
         return self._reader
 
     def take(self) -> bytes:
-        """The numbers of those that have come since the last time."""
+        """The numbers of the signals since the last call."""
         try:
             return os.read(self._reader, 512)
         except BlockingIOError:
             return b""
 
 
-def _note(_number: int, _frame: object) -> None:
-    """Its number, which wakes whoever waits, is all that is needed."""
+def _ignore(_number: int, _frame: object) -> None:
+    """Does nothing: the wakeup descriptor gets the number of the signal."""
 
 
-class _Look:
+class _Command:
     """A command that runs in the container."""
 
     def __init__(self, engine: Engine, container: str, number: str, stream: Stream, *, terminal: bool) -> None:
@@ -94,24 +94,24 @@ class _Look:
         self._inputs: list[Any] = [0]
 
     def follow(self, signals: _Signals) -> int:
-        """Carry bytes both ways until it ends, or is not wanted any more."""
+        """Copy input and output until the command ends or a signal arrives; returns the exit code."""
         if self._terminal:
             tty.setraw(0, termios.TCSANOW)
-            self._fit()
+            self._resize()
         if self._stream.has_more:
             self._pass_on()
         while True:
-            # A terminal prints what is typed: not before the leader has told its number, which is to be the first line.
+            # A terminal echoes input, so none is sent before the leader has printed its process id as the first line.
             inputs = self._inputs if self._session else []
             ready, _, _ = select.select([self._stream, signals, *inputs], [], [], LOOK_SECONDS)
-            if signals in ready and not self._hear(signals.take()):
+            if signals in ready and not self._handle_signals(signals.take()):
                 break
             if self._stream in ready and not self._pass_on():
-                return self._code()
-            if 0 in ready and not self._feed():
+                return self._exit_code()
+            if 0 in ready and not self._send_input():
                 break
             if not ready and not docker_exec.is_running(self._engine, self._number):
-                return self._code()
+                return self._exit_code()
         while not self._session and select.select([self._stream], [], [], LOOK_SECONDS)[0] and self._pass_on():
             pass
         if self._session:
@@ -119,21 +119,22 @@ class _Look:
                 signal_session(self._engine, self._container, self._session, name)
         return HUNG_UP
 
-    def _hear(self, numbers: bytes) -> bool:
+    def _handle_signals(self, numbers: bytes) -> bool:
+        """False if a signal other than a change of the terminal's size has arrived."""
         if set(numbers) - {signal.SIGWINCH}:
             return False
         if self._terminal:
-            self._fit()
+            self._resize()
         return True
 
-    def _fit(self) -> None:
-        """The terminal there is as large as the one here."""
+    def _resize(self) -> None:
+        """Give the command's terminal the size of ours."""
         with suppress(OSError, EngineRefusedError):
             rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
             docker_exec.resize(self._engine, self._number, columns=columns, rows=rows)
 
-    def _feed(self) -> bool:
-        """What has come on stdin; False when whoever sat there has gone."""
+    def _send_input(self) -> bool:
+        """Pass stdin on; False if our terminal was closed."""
         try:
             data = os.read(0, READ_BYTES)
         except OSError:
@@ -146,7 +147,7 @@ class _Look:
         return not self._terminal
 
     def _pass_on(self) -> bool:
-        """What it printed; False at its end."""
+        """Pass the output on; False at its end."""
         parts = self._stream.read(0.0)
         for kind, data in parts or ():
             rest = data
@@ -156,12 +157,12 @@ class _Look:
                 if not line:
                     continue
                 self._session, self._unread = first.strip().decode(errors="replace"), b""
-            # Whoever reads may have gone; a signal tells that.
+            # The reader may be gone; a signal reports that.
             with suppress(OSError):
                 write(kind, rest)
         return parts is not None
 
-    def _code(self) -> int:
+    def _exit_code(self) -> int:
         if not self._session:
             text = self._unread.decode(errors="replace").strip()
             raise StepError(f"the command could not be started in the container: {text}")

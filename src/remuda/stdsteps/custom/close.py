@@ -10,15 +10,15 @@ from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
 from remuda.stdsteps.custom import job as custom_job
-from remuda.stdsteps.custom.driver import Driver, check, program
-from remuda.stdsteps.custom.job import CustomJob, Said
+from remuda.stdsteps.custom.driver import Driver, check, find_program
+from remuda.stdsteps.custom.job import CustomJob, DriverConfig
 
 
 def run(inputs: Inputs) -> None:
     folder, order = custom_job.driver_folder(), Path(inputs.text("order"))
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        job = custom_job.load(folder) or CustomJob(order, folder, Said(), {})
+        job = custom_job.load(folder) or CustomJob(order, folder, DriverConfig(), {})
         clean_up(Driver(job), job)
     except StepError as error:
         say(f"WARNING: Cleanup failed: {error}")
@@ -26,10 +26,10 @@ def run(inputs: Inputs) -> None:
 
 def clean_up(driver: Driver, job: CustomJob) -> None:
     """Call `cleanup_exec` if the driver has one."""
-    called = program(job, "cleanup")
-    if not called.is_there:
+    program = find_program(job, "cleanup")
+    if not program.is_configured:
         return
     try:
-        check(called, driver.call(called))
+        check(program, driver.call(program))
     except StepError as error:
         say(f"WARNING: Cleanup failed: {error}")

@@ -1,8 +1,8 @@
-"""Calls a program of a driver, and ends it when it takes too long or the job is to end.
+"""Runs a program of a custom executor's driver, and ends it at its time limit or when the job is cancelled.
 
-A program of the driver runs in a process group of its own, in the driver's folder. It is ended as GitLab's runner does
-it: SIGTERM to the group, `graceful_kill_timeout`, SIGKILL, `force_kill_timeout`; after that it is left alone, with a
-line in the log. `check` turns its exit code into an error.
+The program runs in its own process group, in the driver's folder. It is ended as GitLab's runner does it: SIGTERM to
+the group, wait `graceful_kill_timeout`, SIGKILL, wait `force_kill_timeout`. A program that still runs then is logged
+and left. `check` turns an exit code into an error.
 """
 
 import contextlib
@@ -17,21 +17,21 @@ from typing import IO
 from remuda.lib.dataclass import dataclass
 from remuda.stdsteps.common.errors import PlatformError, StepError
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.termination import Told
+from remuda.stdsteps.common.termination import Termination
 from remuda.stdsteps.custom.job import BUILD_FAILURE, SYSTEM_FAILURE, CustomJob
 
 LOOK_SECONDS = 1.0
-"""How often a program is looked at although nothing was heard of its end."""
+"""Longest time between checks for the end of a program, in case its signal is missed."""
 
 
 class StoppedError(StepError):
-    """The job is to end, and the program was ended for that."""
+    """The program was ended, or not started, because the job is cancelled."""
 
     exit_code = 128 + signal.SIGTERM
 
 
 class BuildFailureError(StepError):
-    """The driver says that it is the job's failure."""
+    """The driver reports a failure of the job itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,40 +43,40 @@ class Program:
     seconds: float | None = None
 
     @property
-    def is_there(self) -> bool:
+    def is_configured(self) -> bool:
         return bool(self.words[0])
 
 
-def program(job: CustomJob, name: str, *more: str) -> Program:
-    """config, prepare, run or cleanup; with more words behind those of the configuration."""
-    given = job.order[name]
+def find_program(job: CustomJob, name: str, *more: str) -> Program:
+    """The program for config, prepare, run or cleanup. `more`: arguments after those of the configuration."""
+    entry = job.order[name]
     return Program(
-        name=f"{name}_exec", words=(given["exec"], *given["args"], *more), seconds=given.get("seconds") or None
+        name=f"{name}_exec", words=(entry["exec"], *entry["args"], *more), seconds=entry.get("seconds") or None
     )
 
 
 class Driver:
-    """Calls programs one after the other."""
+    """Runs the programs of a driver, one at a time."""
 
     def __init__(self, job: CustomJob) -> None:
         self._job = job
-        self._told = Told(children=True)
+        self._termination = Termination(children=True)
         self._graceful: float = job.order["graceful_seconds"]
         self._force: float = job.order["force_seconds"]
 
     @property
-    def is_told(self) -> bool:
-        """Whether the job is to end."""
-        return bool(self._told)
+    def is_cancelled(self) -> bool:
+        """True after a signal that ends the job."""
+        return bool(self._termination)
 
-    def call(self, called: Program, stdout: IO[bytes] | None = None) -> int:
-        """Its exit code, negative for a signal. StoppedError, PlatformError."""
-        if self._told:
-            raise StoppedError(f"{called.name} is not started: the job is to end")
+    def call(self, program: Program, stdout: IO[bytes] | None = None) -> int:
+        """Run a program; its exit code, negative for a signal. StoppedError, PlatformError."""
+        if self._termination:
+            raise StoppedError(f"{program.name} is not started: the job is to end")
         try:
-            # In a group of its own, but not in a session: what it leaves behind is found when the job ends.
+            # In its own process group, but not in its own session, so that processes that it leaves are found later.
             process = subprocess.Popen(
-                called.words,
+                program.words,
                 cwd=self._job.folder,
                 env=self._job.driver_env(),
                 stdin=subprocess.DEVNULL,
@@ -84,58 +84,58 @@ class Driver:
                 process_group=0,
             )
         except OSError as error:
-            raise PlatformError(f"{called.name}: {called.words[0]} cannot be started: {error.strerror}") from None
-        until = None if called.seconds is None else time.monotonic() + called.seconds
-        if not self._has_ended(process, until, until_told=True):
-            self._end(process, called)
-            if self._told:
-                raise StoppedError(f"{called.name} was ended: the job is to end")
-            raise PlatformError(f"{called.name} took longer than {called.seconds:g} s and was ended")
+            raise PlatformError(f"{program.name}: {program.words[0]} cannot be started: {error.strerror}") from None
+        until = None if program.seconds is None else time.monotonic() + program.seconds
+        if not self._has_ended(process, until, until_cancelled=True):
+            self._end(process, program)
+            if self._termination:
+                raise StoppedError(f"{program.name} was ended: the job is to end")
+            raise PlatformError(f"{program.name} took longer than {program.seconds:g} s and was ended")
         return process.returncode
 
     def pause(self, seconds: float) -> None:
-        """Wait, unless the job is to end."""
+        """Sleep, or return early if the job is cancelled."""
         until = time.monotonic() + seconds
-        while not self._told and time.monotonic() < until:
-            self._listen(until)
+        while not self._termination and time.monotonic() < until:
+            self._wait(until)
 
-    def _has_ended(self, process: subprocess.Popen[bytes], until: float | None, *, until_told: bool) -> bool:
+    def _has_ended(self, process: subprocess.Popen[bytes], until: float | None, *, until_cancelled: bool) -> bool:
         while process.poll() is None:
-            if (until_told and self._told) or (until is not None and time.monotonic() >= until):
+            if (until_cancelled and self._termination) or (until is not None and time.monotonic() >= until):
                 return False
-            self._listen(until)
+            self._wait(until)
         return True
 
-    def _listen(self, until: float | None) -> None:
-        patience = LOOK_SECONDS if until is None else min(LOOK_SECONDS, max(until - time.monotonic(), 0.0))
-        if select.select([self._told.fileno()], [], [], patience)[0]:
-            self._told.empty()
+    def _wait(self, until: float | None) -> None:
+        timeout = LOOK_SECONDS if until is None else min(LOOK_SECONDS, max(until - time.monotonic(), 0.0))
+        if select.select([self._termination.fileno()], [], [], timeout)[0]:
+            self._termination.drain()
 
-    def _end(self, process: subprocess.Popen[bytes], called: Program) -> None:
+    def _end(self, process: subprocess.Popen[bytes], program: Program) -> None:
         for number, seconds in ((signal.SIGTERM, self._graceful), (signal.SIGKILL, self._force)):
             _signal(process.pid, number)
-            if self._has_ended(process, time.monotonic() + seconds, until_told=False):
+            if self._has_ended(process, time.monotonic() + seconds, until_cancelled=False):
                 _signal(process.pid, signal.SIGKILL)
                 return
-        say(f"WARNING: {called.name} cannot be ended, not even by SIGKILL; it is left alone")
+        say(f"WARNING: {program.name} cannot be ended, not even by SIGKILL; it is left alone")
 
 
-def check(called: Program, code: int, exit_code_file: Path | None = None) -> None:
-    """What a program's end means; `exit_code_file` may have the exit code of the job's own script."""
+def check(program: Program, code: int, exit_code_file: Path | None = None) -> None:
+    """Raise the error that an exit code means. `exit_code_file` may have the exit code of the job's script."""
     if code == 0:
         return
     if code == BUILD_FAILURE:
-        error = BuildFailureError(f"{called.name} ended with exit code {code}: the job's failure")
-        error.exit_code = _script_code(exit_code_file)
+        error = BuildFailureError(f"{program.name} ended with exit code {code}: the job's failure")
+        error.exit_code = _read_script_code(exit_code_file)
         raise error
     if code == SYSTEM_FAILURE:
-        raise PlatformError(f"{called.name} ended with exit code {code}: the driver reports a failure of the system")
+        raise PlatformError(f"{program.name} ended with exit code {code}: the driver reports a failure of the system")
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}, which means nothing here"
-    raise PlatformError(f"{called.name} {how}; a driver ends with 0, {BUILD_FAILURE} or {SYSTEM_FAILURE}")
+    raise PlatformError(f"{program.name} {how}; a driver ends with 0, {BUILD_FAILURE} or {SYSTEM_FAILURE}")
 
 
-def _script_code(path: Path | None) -> int:
-    """What the driver has written down, where it has; anything but 1 to 255 is 1."""
+def _read_script_code(path: Path | None) -> int:
+    """The exit code in the driver's file; 1 if there is none between 1 and 255."""
     try:
         code = int(path.read_text().split("\n", 1)[0].strip()) if path is not None else BUILD_FAILURE
     except (OSError, ValueError):

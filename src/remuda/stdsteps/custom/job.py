@@ -1,12 +1,10 @@
-"""A job for a driver of GitLab's custom executor: what the manager wrote down for it, and what its driver has said.
+"""A job for a driver of GitLab's custom executor: the manager's order, the driver's configuration, and the scripts.
 
 The manager's *order* is one JSON file that only the agent's user can read: the programs of the driver, the variables,
-the runner's own scripts. `config_exec` may change where things are, so folders stand in the order as placeholders, and
-are filled in here. What is known after that is kept in the driver's folder (TMPDIR of all its programs), which goes
-with the job: `custom_open` makes it, `custom_exec` and `custom_close` find it again. Also here: the environment of the
-driver's programs, and the text of a script that needs nothing but a shell.
-
-Nothing here calls anybody; see `custom_driver`.
+the runner's own scripts. `config_exec` may change folders, so the order has placeholders for them, which are replaced
+here. The state is kept in the driver's folder (TMPDIR of all its programs), which is removed with the job:
+`custom_open` makes it, `custom_exec` and `custom_close` load it. This module also builds the environment of the
+driver's programs, and scripts that need only a shell. `custom.driver` runs the programs.
 """
 
 import hashlib
@@ -25,21 +23,21 @@ from remuda.lib.files import write_whole
 from remuda.stdsteps.common.errors import PlatformError, StepError
 
 BUILDS_DIR, PROJECT_DIR, CACHE_DIR = "/@remuda-builds@", "/@remuda-project@", "/@remuda-cache@"
-"""Placeholders of folders that only the driver may know."""
+"""Placeholders for folders that the driver may choose."""
 HOSTNAME = "@remuda-hostname@"
 BUILD_FAILURE, SYSTEM_FAILURE = 1, 2
-"""Exit codes by which a driver says whose failure it is."""
+"""Exit codes of a driver: the job failed, or the system."""
 SHELLS = {"": "bash", "bash": "bash", "sh": "sh"}
 LARGEST_ENTRY_BYTES = 128 * 1024 - 1
-"""Linux takes no longer `NAME=value`, its NUL included."""
+"""Linux accepts no longer `NAME=value`, including its NUL."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FOLDER = re.compile(r"/[A-Za-z0-9_./@%+=:, ~-]*")
 _TRACE = ("TRACEPARENT",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What `config_exec` printed, as far as it counts."""
+class DriverConfig:
+    """The keys of `config_exec`'s output that are used."""
 
     driver: str = ""
     hostname: str = ""
@@ -50,18 +48,18 @@ class Said:
     job_env: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_said(text: str) -> Said:
-    """The driver's JSON; an empty text says nothing. PlatformError: it is the driver that is wrong, not the job."""
+def parse_config(text: str) -> DriverConfig:
+    """Parse the output of `config_exec`; it may be empty. PlatformError: the output is invalid."""
     if not text.strip():
-        return Said()
+        return DriverConfig()
     try:
-        found = json.loads(text)
+        config = json.loads(text)
     except ValueError as error:
         raise PlatformError(f"config_exec printed no JSON: {error}; it began with {text[:200]!r}") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise PlatformError(f"config_exec printed no JSON object, but {text[:200]!r}")
-    driver, job_env, shared = found.get("driver"), found.get("job_env"), found.get("builds_dir_is_shared")
-    names = {key: found.get(key) for key in ("hostname", "builds_dir", "cache_dir", "shell")}
+    driver, job_env, shared = config.get("driver"), config.get("job_env"), config.get("builds_dir_is_shared")
+    names = {key: config.get(key) for key in ("hostname", "builds_dir", "cache_dir", "shell")}
     for key, value in names.items():
         if not isinstance(value, str | None):
             raise PlatformError(f"config_exec: {key}: a text is needed, not {value!r}")
@@ -72,7 +70,7 @@ def read_said(text: str) -> Said:
     ):
         raise PlatformError("config_exec: job_env: an object of texts is needed")
     words = [str(driver[key]) for key in ("name", "version") if driver.get(key)] if driver else []
-    return Said(
+    return DriverConfig(
         driver=" ".join(words),
         is_shared=shared,
         job_env=job_env or {},
@@ -81,48 +79,46 @@ def read_said(text: str) -> Said:
 
 
 class CustomJob:
-    """One job, as its driver is to see it."""
+    """One job: folders, variables, environment and scripts for its driver."""
 
-    def __init__(self, order: Path, folder: Path, said: Said, secrets: Mapping[str, str]) -> None:
+    def __init__(self, order: Path, folder: Path, config: DriverConfig, secrets: Mapping[str, str]) -> None:
         try:
             self.order: dict[str, Any] = json.loads(order.read_bytes())
         except (OSError, ValueError) as error:
             raise PlatformError(f"the manager's order in {order} cannot be read: {error}") from None
         self.path = order
         self.folder = folder
-        """The driver's own, TMPDIR of its programs."""
-        self.said = said
+        """The driver's folder, TMPDIR of its programs."""
+        self.config = config
         self._secrets = secrets
 
     @property
     def builds_dir(self) -> str:
-        return self.said.builds_dir or str(self.order["builds_dir"])
+        return self.config.builds_dir or str(self.order["builds_dir"])
 
     @property
     def cache_dir(self) -> str:
-        return self.said.cache_dir or str(self.order["cache_dir"]) or posixpath.join(self.builds_dir, ".cache")
+        return self.config.cache_dir or str(self.order["cache_dir"]) or posixpath.join(self.builds_dir, ".cache")
 
     @property
     def project_dir(self) -> str:
-        """Where builds of several jobs lie beside each other, a folder for the job's slot is between.
-
-        A job may have chosen another one.
-        """
+        """The folder of the project: the one that the job chose, or one below `builds_dir`, which has a folder for each
+        slot if jobs share it."""
         if chosen := str(self.order.get("clone_path") or ""):
             return posixpath.join(self.builds_dir, chosen)
-        is_shared = self.order["is_shared"] if self.said.is_shared is None else self.said.is_shared
+        is_shared = self.order["is_shared"] if self.config.is_shared is None else self.config.is_shared
         between = str(self.order["slot"]) if is_shared else ""
         return posixpath.join(self.builds_dir, between, str(self.order["project"]))
 
     @property
     def shell(self) -> str:
-        wanted = self.said.shell or str(self.order["shell"])
-        if wanted not in SHELLS:
-            raise StepError(f"the shell {wanted!r} is not supported for scripts of a driver; only bash and sh are")
-        return SHELLS[wanted]
+        name = self.config.shell or str(self.order["shell"])
+        if name not in SHELLS:
+            raise StepError(f"the shell {name!r} is not supported for scripts of a driver; only bash and sh are")
+        return SHELLS[name]
 
     def check(self) -> None:
-        """Everything that scripts need is known."""
+        """StepError if the shell or a folder cannot be used."""
         _ = self.shell
         if not self.builds_dir:
             raise StepError(
@@ -133,24 +129,24 @@ class CustomJob:
             if not _FOLDER.fullmatch(path := getattr(self, name)):
                 raise StepError(f"{name}: {path!r} cannot be used; give a whole path without quotes and $")
 
-    def filled(self, text: str) -> str:
-        """The text with the folders in it, as far as they are known."""
+    def fill_in(self, text: str) -> str:
+        """Replace the placeholders in a text; by nothing if a folder is not known."""
         for mark, value in (
             (PROJECT_DIR, self.project_dir if self.builds_dir else ""),
             (BUILDS_DIR, self.builds_dir),
             (CACHE_DIR, self.cache_dir if self.builds_dir else ""),
-            (HOSTNAME, self.said.hostname or os.uname().nodename),
+            (HOSTNAME, self.config.hostname or os.uname().nodename),
         ):
             text = text.replace(mark, value)
         return text
 
     def variables(self) -> list[tuple[str, str, bool]]:
-        """Name, value, and whether a script wants the value in a file."""
-        known = [(key, self.filled(value), is_file) for key, value, is_file in self.order["variables"]]
-        return [*known, *self._fetched()]
+        """Name, value, and True if a script gets the value in a file."""
+        variables = [(key, self.fill_in(value), is_file) for key, value, is_file in self.order["variables"]]
+        return [*variables, *self._secret_variables()]
 
-    def _fetched(self) -> Iterable[tuple[str, str, bool]]:
-        """Secrets, which a step before has fetched; those that are files lie on this machine."""
+    def _secret_variables(self) -> Iterable[tuple[str, str, bool]]:
+        """Secrets that an earlier step has fetched. Those of type file are files on this machine."""
         for name, is_file in self.order["secrets"].items():
             value = self._secrets.get(name, "")
             if is_file and value:
@@ -158,7 +154,7 @@ class CustomJob:
             yield name, value, is_file
 
     def driver_env(self) -> dict[str, str]:
-        """Of every program of the driver. What is too large for a program to be given is left out."""
+        """The environment of the driver's programs. Variables that are too large for Linux are left out."""
         env = dict(self.order["host"]) | {
             "TMPDIR": str(self.folder),
             "JOB_RESPONSE_FILE": str(self.folder / "response.json"),
@@ -166,26 +162,31 @@ class CustomJob:
             "BUILD_FAILURE_EXIT_CODE": str(BUILD_FAILURE),
             "SYSTEM_FAILURE_EXIT_CODE": str(SYSTEM_FAILURE),
         }
-        env |= self.said.job_env
+        env |= self.config.job_env
         env |= {f"CUSTOM_ENV_{key}": value for key, value, _ in self.variables()}
         env |= {"CUSTOM_ENV_CI_JOB_SERVICES": str(self.order["services"])}
-        return {key: value for key, value in env.items() if _can_be_given(key, value)}
+        return {key: value for key, value in env.items() if _fits_environment(key, value)}
 
     @property
     def exit_code_file(self) -> Path:
         return self.folder / "build_exit_code"
 
-    def script(self, text: str, *, goes_there: bool, more: Mapping[str, str], is_first: bool = False) -> str:
-        """A script that needs nothing but a shell: the variables, their files, and the text.
+    def script(self, text: str, *, changes_dir: bool, more: Mapping[str, str], is_first: bool = False) -> str:
+        """A script that needs only a shell: it sets the variables, writes their files, and runs the text.
 
-        Links that an earlier job left in the place of the project's folders are removed by the first one of a job.
+        `is_first`: the script removes links that an earlier job left in place of the project's folders.
 
-        A driver may hand it to a shell as its input. So the text is read whole before it runs, and what it runs
-        reads nothing of it.
+        A driver may pipe the script into a shell. So the text runs by `eval`, after it is read as a whole, and with an
+        empty stdin, so that its commands do not read the rest of the script.
         """
         temporary = f"{self.project_dir}.tmp"
-        links = [*(self._way() if is_first else ()), temporary]
-        lines = [f"#!/usr/bin/env {self.shell}", "set -e", _without_links(links), f"mkdir -p {shlex.quote(temporary)}"]
+        links = [*(self._list_folders() if is_first else ()), temporary]
+        lines = [
+            f"#!/usr/bin/env {self.shell}",
+            "set -e",
+            _remove_links_line(links),
+            f"mkdir -p {shlex.quote(temporary)}",
+        ]
         for key, value, is_file in self.variables():
             if not _NAME.fullmatch(key) or "\0" in value:
                 continue
@@ -196,64 +197,64 @@ class CustomJob:
             else:
                 lines.append(_assignment(key, value))
         lines += [_assignment(key, value) for key, value in more.items()]
-        if goes_there:
+        if changes_dir:
             lines.append(f"cd {shlex.quote(self.project_dir)}")
-        return "\n".join([*lines, f"eval {shlex.quote(self.filled(text))} </dev/null"]) + "\n"
+        return "\n".join([*lines, f"eval {shlex.quote(self.fill_in(text))} </dev/null"]) + "\n"
 
-    def _way(self) -> list[str]:
-        """The project's folder and those between it and the folder of builds, the outermost first."""
-        builds, found = posixpath.normpath(self.builds_dir), [posixpath.normpath(self.project_dir)]
-        while posixpath.dirname(found[0]).startswith(f"{builds}/"):
-            found.insert(0, posixpath.dirname(found[0]))
-        return found
+    def _list_folders(self) -> list[str]:
+        """The project's folder and its parents below the builds folder, the outermost first."""
+        builds, folders = posixpath.normpath(self.builds_dir), [posixpath.normpath(self.project_dir)]
+        while posixpath.dirname(folders[0]).startswith(f"{builds}/"):
+            folders.insert(0, posixpath.dirname(folders[0]))
+        return folders
 
     def save(self) -> None:
-        """For the programs that follow."""
-        said = {name: getattr(self.said, name) for name in Said.__dataclass_fields__}
-        state = {"order": str(self.path), "said": said, "secrets": dict(self._secrets)}
+        """Write the state for `load`."""
+        config = {name: getattr(self.config, name) for name in DriverConfig.__dataclass_fields__}
+        state = {"order": str(self.path), "said": config, "secrets": dict(self._secrets)}
         write_whole(self.folder / "state.json", json.dumps(state).encode())
 
 
 def begin(order: Path, secrets: Mapping[str, str]) -> CustomJob:
-    """The job of this process's environment, of which the driver has not said anything yet."""
+    """Make the folder of a new job, before its driver is called."""
     folder = driver_folder()
     folder.mkdir(mode=0o700, exist_ok=True)
-    job = CustomJob(order, folder, Said(), secrets)
+    job = CustomJob(order, folder, DriverConfig(), secrets)
     write_whole(folder / "response.json", str(job.order["response"]).encode())
     return job
 
 
 def load(folder: Path) -> CustomJob | None:
-    """The job that was opened with this folder; None where that was not finished."""
+    """The job that was opened with this folder. None: opening it was not finished."""
     try:
         state = json.loads((folder / "state.json").read_bytes())
     except FileNotFoundError:
         return None
-    return CustomJob(Path(state["order"]), folder, Said(**state["said"]), state["secrets"])
+    return CustomJob(Path(state["order"]), folder, DriverConfig(**state["said"]), state["secrets"])
 
 
 def driver_folder() -> Path:
-    """Of the environment that this process opens or closes; the same for both."""
+    """The driver's folder of this environment; the same for opening and closing."""
     exchange, environment = os.environ.get("REMUDA_EXCHANGE"), os.environ.get("REMUDA_ENVIRONMENT", "")
     if not exchange:
         raise StepError("REMUDA_EXCHANGE names no folder; standard steps are started by the step runner")
     return Path(exchange) / f"custom-{hashlib.sha256(environment.encode()).hexdigest()[:12]}"
 
 
-def status_of(env: Mapping[str, str]) -> dict[str, str]:
-    """What a script is told beside its variables."""
+def select_status(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables of this step's environment that a script gets, too."""
     return {name: env[name] for name in ("CI_JOB_STATUS", *_TRACE) if name in env}
 
 
-def _without_links(paths: Iterable[str]) -> str:
-    """A line of a script that removes what an earlier job has put in the place of a folder, if it is a link."""
+def _remove_links_line(paths: Iterable[str]) -> str:
+    """A line of a script that removes links from these paths."""
     return "; ".join(f"[ ! -L {path} ] || rm -f {path}" for path in map(shlex.quote, paths))
 
 
 def _assignment(key: str, value: str) -> str:
-    """A variable of the script; what no program can be given is for the script's shell alone."""
-    return f"{'export ' if _can_be_given(key, value) else ''}{key}={shlex.quote(value)}"
+    """The line that sets a variable. One that is too large for Linux is not exported."""
+    return f"{'export ' if _fits_environment(key, value) else ''}{key}={shlex.quote(value)}"
 
 
-def _can_be_given(key: str, value: str) -> bool:
+def _fits_environment(key: str, value: str) -> bool:
     return "\0" not in value and len(os.fsencode(f"{key}={value}")) <= LARGEST_ENTRY_BYTES

@@ -1,7 +1,8 @@
-"""Opens the environment of a driver of GitLab's custom executor: asks `config_exec`, then has `prepare_exec` make it.
+"""The step `custom_open`: opens the environment of a driver of GitLab's custom executor.
 
-What fails for another reason than the job's is tried three times, with `cleanup_exec` between. The inner steps are then
-run by `custom_exec`, and `custom_close` ends it all, also after a failure here.
+Calls `config_exec`, then `prepare_exec`. After a failure of the platform both are tried again, up to three times, with
+`cleanup_exec` before each new attempt. `custom_exec` then runs the inner steps, and `custom_close` closes the
+environment, also if this step failed.
 """
 
 from pathlib import Path
@@ -9,11 +10,11 @@ from pathlib import Path
 from remuda.stdsteps.common.errors import PlatformError
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import tell
+from remuda.stdsteps.common.outputs import write_outputs
 from remuda.stdsteps.custom import job as custom_job
 from remuda.stdsteps.custom.close import clean_up
-from remuda.stdsteps.custom.driver import Driver, check, program
-from remuda.stdsteps.custom.job import CustomJob, read_said
+from remuda.stdsteps.custom.driver import Driver, check, find_program
+from remuda.stdsteps.custom.job import CustomJob, parse_config
 
 TRIES = 3
 
@@ -30,31 +31,31 @@ def run(inputs: Inputs) -> None:
             job = _prepare(driver, job)
             break
         except PlatformError as error:
-            if number == TRIES or driver.is_told:
+            if number == TRIES or driver.is_cancelled:
                 raise
             say(f"WARNING: Preparation failed: {error}")
             clean_up(driver, job)
             say(f"Will be retried in {retry_seconds} s ...")
             driver.pause(retry_seconds)
-    tell(
+    write_outputs(
         environment={"exec": ["remuda-step", "custom_exec", str(job.folder)]},
-        driver=job.said.driver,
+        driver=job.config.driver,
         project_dir=job.project_dir,
     )
 
 
 def _prepare(driver: Driver, job: CustomJob) -> CustomJob:
-    configure = program(job, "config")
-    if configure.is_there:
+    configure = find_program(job, "config")
+    if configure.is_configured:
         printed = job.folder / "config.json"
         with printed.open("wb") as file:
             check(configure, driver.call(configure, stdout=file))
-        job.said = read_said(printed.read_text(errors="replace"))
-    by = f" with driver {job.said.driver}" if job.said.driver else ""
+        job.config = parse_config(printed.read_text(errors="replace"))
+    by = f" with driver {job.config.driver}" if job.config.driver else ""
     say(f"Using Custom executor{by}...")
     job.check()
     job.save()
-    prepare = program(job, "prepare")
-    if prepare.is_there:
+    prepare = find_program(job, "prepare")
+    if prepare.is_configured:
         check(prepare, driver.call(prepare))
     return job

@@ -1,9 +1,8 @@
-"""A container engine, as its HTTP API shows it: Docker's, or podman's service, over a unix socket or plain TCP.
+"""HTTP client of a container engine: Docker, or podman's service, over a unix socket or plain TCP.
 
-Decides how a call is made, which version of the API is spoken (the newest that both sides know), and what a failure is:
-the engine cannot be reached (`EngineGoneError`, the platform's), or it refuses (`EngineRefusedError`, with its status).
-What is asked of the engine, and what an answer means, callers know. Every call has a connection of its own and a time
-limit, so that an engine that dies or hangs in the middle is an error and never a wait without end.
+Uses the newest version of the API that both sides know. Raises `EngineGoneError` if the engine cannot be reached, and
+`EngineRefusedError`, with the status, if it refuses. Every call has its own connection and a time limit, so that an
+engine that dies or hangs is an error and never blocks forever.
 """
 
 import contextlib
@@ -26,18 +25,18 @@ OLDEST = (1, 41)
 CALL_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 600.0
-"""How long a stream, such as that of a pull, may say nothing."""
+"""How long a stream, for example of a pull, may be silent."""
 READ_BYTES = 64 * 1024
 STDERR = 2
 _HEAD = struct.Struct("!BxxxI")
 
 
 class EngineGoneError(PlatformError):
-    """The engine cannot be reached, or was there no longer in the middle of a call."""
+    """The engine cannot be reached, or the connection broke during a call."""
 
 
 class EngineRefusedError(StepError):
-    """The engine answered with an error; what is its own failure is the platform's."""
+    """The engine answered with an error. A status from 500 on is a failure of the platform."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -47,7 +46,7 @@ class EngineRefusedError(StepError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where an engine listens: a socket's path, or a host and port."""
+    """The address of an engine: the path of a unix socket, or host and port."""
 
     path: str = ""
     host: str = ""
@@ -55,11 +54,11 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """What DOCKER_HOST and the input `engine` may say."""
+    """Parse the value of DOCKER_HOST or of the input `engine`."""
     parts = urlsplit(text)
     if parts.scheme == "unix" and parts.path and not parts.netloc:
         return Address(path=parts.path)
-    with contextlib.suppress(ValueError):  # of a port that is none
+    with contextlib.suppress(ValueError):  # an invalid port
         if parts.scheme in ("tcp", "http") and parts.hostname:
             return Address(host=parts.hostname, port=parts.port or 2375)
     raise StepError(
@@ -68,7 +67,7 @@ def parse_address(text: str) -> Address:
 
 
 class _Connection(http.client.HTTPConnection):
-    """To either kind of address."""
+    """An HTTP connection over a unix socket or TCP."""
 
     def __init__(self, address: Address, seconds: float) -> None:
         super().__init__(address.host or "engine", address.port or None, timeout=seconds)
@@ -86,7 +85,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Frames:
-    """Takes apart the stream of an exec or of logs: which of stdout and stderr each part belongs to."""
+    """Splits the stream of an exec or of logs into parts of stdout and stderr."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -94,8 +93,8 @@ class Frames:
         self._left = 0
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """What these bytes hold. A frame is not waited for: what has come of it is passed on."""
-        found = []
+        """The parts in these bytes, as (1 or 2, bytes). An incomplete frame is passed on, too."""
+        parts = []
         while data:
             if not self._left:
                 missing = _HEAD.size - len(self._head)
@@ -107,15 +106,15 @@ class Frames:
                 continue
             part, data = data[: self._left], data[self._left :]
             self._left -= len(part)
-            found.append((self._kind, part))
-        return found
+            parts.append((self._kind, part))
+        return parts
 
 
 class Stream:
-    """A connection that the engine has handed over to the output of a process."""
+    """A connection that carries the output and input of a process."""
 
     def __init__(self, connection: socket.socket, first: bytes, *, framed: bool = True) -> None:
-        """One that is not framed comes from a terminal: all of it is 1."""
+        """`first`: bytes that were read already. `framed`: False for a terminal, whose output has no frames."""
         self.has_ended = False
         self._framed = framed
         self._connection = connection
@@ -127,11 +126,11 @@ class Stream:
 
     @property
     def has_more(self) -> bool:
-        """Whether something has come already that waiting for the connection would not tell of."""
+        """True if bytes were read already; `select` would not report them."""
         return bool(self._first)
 
     def read(self, seconds: float) -> list[tuple[int, bytes]] | None:
-        """What has come, as (1 or 2, bytes): an empty list when nothing came in time, None at the end."""
+        """Output as (1 or 2, bytes). An empty list: nothing came in time. None: the end."""
         data, self._first = self._first, b""
         if not data:
             self._connection.settimeout(seconds)
@@ -147,7 +146,7 @@ class Stream:
         return self._frames.feed(data) if self._framed else [(1, data)]
 
     def write(self, data: bytes) -> None:
-        """To the process's stdin, where the stream has one. One that is gone reads nothing, which is no error here."""
+        """Write to the process's stdin. No error if the process has ended."""
         with contextlib.suppress(OSError):
             self._connection.sendall(data)
 
@@ -167,27 +166,27 @@ class Engine:
         self._address = parse_address(self.host)
 
     @property
-    def is_near(self) -> bool:
-        """Whether it may share this machine's files and processes."""
+    def is_local(self) -> bool:
+        """True if the engine runs on this machine (a unix socket)."""
         return bool(self._address.path)
 
     @cached_property
     def version(self) -> str:
-        """The version of the API to speak."""
+        """The version of the API that is used."""
         connection = self._connection(CALL_SECONDS)
         try:
             headers = self._send(connection, "GET", "/_ping", None, {}).headers
         finally:
             connection.close()
-        theirs = _version(headers.get("Api-Version") or "")
-        if theirs is None:
+        engine_version = _parse_version(headers.get("Api-Version") or "")
+        if engine_version is None:
             raise PlatformError(f"{self.host} does not answer as a container engine does; is this its address?")
-        if theirs < OLDEST:
+        if engine_version < OLDEST:
             raise PlatformError(
-                f"the container engine at {self.host} is too old: it speaks version {theirs[0]}.{theirs[1]} of the "
-                f"API, and {OLDEST[0]}.{OLDEST[1]} (Docker 20.10) is needed"
+                f"the container engine at {self.host} is too old: it speaks version {engine_version[0]}."
+                f"{engine_version[1]} of the API, and {OLDEST[0]}.{OLDEST[1]} (Docker 20.10) is needed"
             )
-        return "{}.{}".format(*min(theirs, NEWEST))
+        return "{}.{}".format(*min(engine_version, NEWEST))
 
     def call(
         self,
@@ -200,24 +199,24 @@ class Engine:
         seconds: float = CALL_SECONDS,
         most: int | None = None,
     ) -> Any:
-        """One call: the answer's JSON, or its bytes where it is none, of which no more than `most` are read."""
+        """Make a call. Returns the answer's JSON, or its bytes if it is not JSON; at most `most` bytes are read."""
         connection = self._connection(seconds)
         try:
             response = self._send(connection, method, self._target(path, query), body, headers or {})
-            data = self._surely(lambda: response.read(most))
-            answered = response.headers
+            data = self._translate_errors(lambda: response.read(most))
+            kind = response.headers.get("Content-Type", "")
         finally:
             connection.close()
-        return json.loads(data) if answered.get("Content-Type", "").startswith("application/json") and data else data
+        return json.loads(data) if kind.startswith("application/json") and data else data
 
     def lines(
         self, path: str, *, query: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Progress that a POST answers with, line by line."""
+        """The JSON lines of a POST that reports progress."""
         connection = self._connection(IDLE_SECONDS)
         try:
             response = self._send(connection, "POST", self._target(path, query), None, headers or {})
-            while line := self._surely(response.readline):
+            while line := self._translate_errors(response.readline):
                 if not line.endswith(b"\n"):
                     raise EngineGoneError(
                         f"the container engine at {self.host} has broken off in the middle of an answer"
@@ -225,57 +224,59 @@ class Engine:
                 if line.strip():
                     yield json.loads(line)
         except ValueError:
-            raise PlatformError(f"the container engine at {self.host} answers what is no JSON") from None
+            raise PlatformError(
+                f"the container engine at {self.host} answers with something that is not JSON"
+            ) from None
         finally:
             connection.close()
 
     def stream(
         self, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None, framed: bool = True
     ) -> Stream:
-        """A call after which the connection carries the output of a process."""
+        """Make a call after which the connection carries the output of a process."""
         connection = self._connection(CALL_SECONDS)
         text = json.dumps({} if body is None else body)
         head = (
             f"POST {self._target(path, query)} HTTP/1.1\r\nHost: engine\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(text.encode())}\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
         )
-        self._surely(connection.connect)
+        self._translate_errors(connection.connect)
         try:
-            self._surely(lambda: connection.sock.sendall((head + text).encode()))
-            return self._taken_over(connection.sock, framed=framed)
+            self._translate_errors(lambda: connection.sock.sendall((head + text).encode()))
+            return self._read_upgrade(connection.sock, framed=framed)
         except StepError:
             connection.close()
             raise
 
-    def _taken_over(self, sock: socket.socket, *, framed: bool) -> Stream:
+    def _read_upgrade(self, sock: socket.socket, *, framed: bool) -> Stream:
         answer = b""
         while b"\r\n\r\n" not in answer:
-            part = self._surely(lambda: sock.recv(READ_BYTES))
+            part = self._translate_errors(lambda: sock.recv(READ_BYTES))
             if not part:
                 raise EngineGoneError(f"the container engine at {self.host} closed the connection without an answer")
             answer += part
         begin, _, rest = answer.partition(b"\r\n\r\n")
         status = int(begin.split(None, 2)[1])
         if status not in (101, 200):
-            raise EngineRefusedError(status, _message(rest, status))
+            raise EngineRefusedError(status, _read_message(rest, status))
         return Stream(sock, rest, framed=framed)
 
     @contextlib.contextmanager
-    def later(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Callable[[float], Any]]:
-        """Ask now for what happens later: the answer's JSON, once it is called for, within so many seconds."""
+    def start_call(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Callable[[float], Any]]:
+        """Send a call now. The yielded function waits so many seconds for its answer, and returns the JSON."""
         connection = self._connection(CALL_SECONDS)
         target = self._target(path, query)
 
         def answer(seconds: float) -> Any:
             connection.sock.settimeout(seconds)
-            response = self._surely(connection.getresponse)
-            data = self._surely(response.read)
+            response = self._translate_errors(connection.getresponse)
+            data = self._translate_errors(response.read)
             if response.status >= 400:
-                raise EngineRefusedError(response.status, _message(data, response.status))
+                raise EngineRefusedError(response.status, _read_message(data, response.status))
             return json.loads(data)
 
         with contextlib.closing(connection):
-            self._surely(lambda: connection.request("POST", target))
+            self._translate_errors(lambda: connection.request("POST", target))
             yield answer
 
     def _connection(self, seconds: float) -> _Connection:
@@ -292,16 +293,16 @@ class Engine:
     ) -> http.client.HTTPResponse:
         data = None if body is None else json.dumps(body).encode()
         kind = {} if data is None else {"Content-Type": "application/json"}
-        self._surely(lambda: connection.request(method, target, data, {**kind, **headers}))
-        response: http.client.HTTPResponse = self._surely(connection.getresponse)
+        self._translate_errors(lambda: connection.request(method, target, data, {**kind, **headers}))
+        response: http.client.HTTPResponse = self._translate_errors(connection.getresponse)
         if response.status >= 400:
-            text = _message(self._surely(response.read), response.status)
+            text = _read_message(self._translate_errors(response.read), response.status)
             connection.close()
             raise EngineRefusedError(response.status, text)
         return response
 
-    def _surely(self, act: Callable[[], Any]) -> Any:
-        """Do it; whatever the connection does instead means that the engine is not there."""
+    def _translate_errors(self, act: Callable[[], Any]) -> Any:
+        """Call `act`; errors of the connection become EngineGoneError with the cause."""
         try:
             return act()
         except FileNotFoundError:
@@ -317,8 +318,8 @@ class Engine:
         raise EngineGoneError(f"the container engine at {self.host} cannot be used: {cause}")
 
 
-def _message(body: bytes, status: int) -> str:
-    """What the engine says about an error."""
+def _read_message(body: bytes, status: int) -> str:
+    """The engine's message about an error."""
     try:
         text = json.loads(body.partition(b"\n")[0] if body.count(b"\n") == 1 else body)["message"]
     except (ValueError, KeyError, TypeError):
@@ -326,6 +327,6 @@ def _message(body: bytes, status: int) -> str:
     return str(text) or f"the container engine answered with status {status} and no reason"
 
 
-def _version(text: str) -> tuple[int, int] | None:
+def _parse_version(text: str) -> tuple[int, int] | None:
     major, dot, minor = text.partition(".")
     return (int(major), int(minor)) if dot and major.isdecimal() and minor.isdecimal() else None

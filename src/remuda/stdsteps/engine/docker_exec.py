@@ -1,4 +1,4 @@
-"""Commands in a running container, through the engine's exec: begin one, follow it, learn how it ended."""
+"""Runs commands in a running container by the engine's exec calls."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from remuda.stdsteps.common.errors import PlatformError
 from remuda.stdsteps.engine.docker_api import Engine, Stream
 
 END_SECONDS = 30.0
-"""Between the end of a command's output and the moment when the engine knows its exit code."""
+"""Longest time between the end of a command's output and its exit code."""
 
 
 def begin(
@@ -22,8 +22,8 @@ def begin(
     terminal: bool = False,
     takes_input: bool = False,
 ) -> tuple[str, Stream]:
-    """Start a command: its number at the engine, and its output; its input too, where it takes some."""
-    wish: dict[str, Any] = {
+    """Start a command. Returns its exec id, and the stream of its output and input."""
+    body: dict[str, Any] = {
         "Cmd": list(command),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],
         "AttachStdout": True,
@@ -31,29 +31,29 @@ def begin(
         "AttachStdin": takes_input,
         "Tty": terminal,
     }
-    wish |= {"WorkingDir": work_dir} if work_dir else {}
-    wish |= {"User": user} if user else {}
-    number = str(engine.call("POST", f"/containers/{container}/exec", body=wish)["Id"])
+    body |= {"WorkingDir": work_dir} if work_dir else {}
+    body |= {"User": user} if user else {}
+    exec_id = str(engine.call("POST", f"/containers/{container}/exec", body=body)["Id"])
     start = {"Detach": False, "Tty": terminal}
-    return number, engine.stream(f"/exec/{number}/start", body=start, framed=not terminal)
+    return exec_id, engine.stream(f"/exec/{exec_id}/start", body=start, framed=not terminal)
 
 
-def is_running(engine: Engine, number: str) -> bool:
-    return bool(engine.call("GET", f"/exec/{number}/json")["Running"])
+def is_running(engine: Engine, exec_id: str) -> bool:
+    return bool(engine.call("GET", f"/exec/{exec_id}/json")["Running"])
 
 
-def resize(engine: Engine, number: str, *, columns: int, rows: int) -> None:
-    """Tell the terminal of a command how large it is."""
-    engine.call("POST", f"/exec/{number}/resize", query={"h": rows, "w": columns})
+def resize(engine: Engine, exec_id: str, *, columns: int, rows: int) -> None:
+    """Set the size of a command's terminal."""
+    engine.call("POST", f"/exec/{exec_id}/resize", query={"h": rows, "w": columns})
 
 
-def exit_code(engine: Engine, number: str) -> int:
-    """Of a command whose output has ended."""
+def exit_code(engine: Engine, exec_id: str) -> int:
+    """The exit code of a command whose output has ended. PlatformError: the engine does not report it."""
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until:
-        known = engine.call("GET", f"/exec/{number}/json")
-        if not known["Running"] and known["ExitCode"] is not None:
-            return int(known["ExitCode"])
+        state = engine.call("GET", f"/exec/{exec_id}/json")
+        if not state["Running"] and state["ExitCode"] is not None:
+            return int(state["ExitCode"])
         time.sleep(0.02)
     raise PlatformError("the container engine does not say how the command ended")
 
@@ -61,8 +61,8 @@ def exit_code(engine: Engine, number: str) -> int:
 def run_inside(
     engine: Engine, container: str, command: Sequence[str], *, user: str = "", seconds: float = 60.0
 ) -> tuple[int, bytes]:
-    """A short command from beginning to end: exit code and output."""
-    number, stream = begin(engine, container, command, user=user)
+    """Run a short command; returns its exit code and output. PlatformError: it takes too long."""
+    exec_id, stream = begin(engine, container, command, user=user)
     until = time.monotonic() + seconds
     output = b""
     try:
@@ -72,4 +72,4 @@ def run_inside(
                 raise PlatformError(f"a command in the container {container[:12]} does not end: {command[0]}")
     finally:
         stream.close()
-    return exit_code(engine, number), output
+    return exit_code(engine, exec_id), output

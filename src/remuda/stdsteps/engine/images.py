@@ -1,8 +1,8 @@
-"""Gets an image into the engine: by which policy, with which credentials, and whether there is room for it.
+"""Gets an image into the engine: pull policies, credentials, and free disk space.
 
-A list of policies is tried in turn; the next one only when one has failed. Before a pull the disk is looked at: where
-less is free than wanted, images that no container uses are removed, the longest not pulled ones first, until there is
-enough; where that does not help the step fails before the disk is full. `container_open` and `service` call this.
+Pull policies are tried in order until one works. Before a pull, the free disk space is checked. If it is too little,
+images that no container uses are removed, those with the oldest pull first; if that does not help, the step fails
+before the disk is full. `container_open` and `service` call this.
 """
 
 import os
@@ -18,7 +18,7 @@ from remuda.lib.dataclass import dataclass
 from remuda.stdsteps.common.errors import PlatformError, StepError
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.sizes import in_bytes, in_words
+from remuda.stdsteps.common.sizes import format_size, parse_size
 from remuda.stdsteps.engine.docker_api import Engine, EngineGoneError, EngineRefusedError
 from remuda.stdsteps.engine.registry_auth import Credential, choose, from_payload, read_config, split_image
 
@@ -26,42 +26,42 @@ POLICIES = ("always", "if-not-present", "never")
 DEFAULT_MIN_FREE = "1g"
 LARGEST_CONFIG = 1024 * 1024
 TRIES = 3
-SPEAK_SECONDS = 10.0
+PROGRESS_SECONDS = 10.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]*")
-_PASSING = re.compile(
+_TRANSIENT = re.compile(
     r"time(d )?out|connection (reset|refused)|\bEOF\b|no such host|too ?many ?requests|temporary failure|i/o"
     r"|\b50[234]\b|network is unreachable|TLS handshake",
     re.IGNORECASE,
 )
-"""What an engine says when the same pull may work later."""
+"""Error messages of an engine after which a retry may help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """Which image, and how it may be had."""
+class ImageRequest:
+    """An image, and how it may be obtained."""
 
     name: str
     policies: tuple[str, ...]
     credentials: tuple[tuple[Credential, ...], ...]
-    """Of several sources, the strongest first."""
+    """By source, in order of priority."""
     platform: str
     min_free_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image that is there."""
+    """An image that the engine has."""
 
     id: str
     digest: str
-    """The registry's digest, NAME@sha256:...; empty for an image that came from none."""
+    """The registry's digest, NAME@sha256:...; empty if the image did not come from a registry."""
     pulled: bool
     pull_seconds: float
     size_bytes: int
     config: Mapping[str, Any]
 
     def facts(self) -> dict[str, Any]:
-        """For the outputs of a step."""
+        """The values for a step's outputs."""
         return {
             "image_id": self.id,
             "digest": self.digest,
@@ -71,8 +71,8 @@ class Image:
         }
 
 
-def read_wish(inputs: Inputs) -> Wish:
-    """The inputs that concern the image."""
+def read_request(inputs: Inputs) -> ImageRequest:
+    """Read the inputs about the image."""
     policies = tuple(inputs.texts("pull_policy", [])) or ("always",)
     for policy in policies:
         if policy not in POLICIES:
@@ -80,27 +80,27 @@ def read_wish(inputs: Inputs) -> Wish:
     name = inputs.text("image")
     if not _NAME.fullmatch(name) or ".." in name:
         raise StepError(f"input image: {name!r} is no name of an image")
-    return Wish(
+    return ImageRequest(
         name=name,
         policies=policies,
         credentials=(
-            _config_logins(inputs.text("auth_config", "") or _variable()),
+            _parse_logins(inputs.text("auth_config", "") or _read_auth_variable()),
             tuple(from_payload(inputs.mappings("credentials"))),
-            _machine_logins(),
+            _read_machine_logins(),
         ),
         platform=inputs.text("platform", ""),
-        min_free_bytes=in_bytes(inputs.text("min_free_disk", DEFAULT_MIN_FREE), "min_free_disk"),
+        min_free_bytes=parse_size(inputs.text("min_free_disk", DEFAULT_MIN_FREE), "min_free_disk"),
     )
 
 
-def obtain(engine: Engine, wish: Wish) -> Image:
+def obtain(engine: Engine, request: ImageRequest) -> Image:
     """The image, by the first policy that works."""
     errors: list[StepError] = []
-    for policy in wish.policies:
+    for policy in request.policies:
         if errors:
             say(f"WARNING: {errors[-1]}; trying with the policy {policy}")
         try:
-            return _by_policy(engine, wish, policy)
+            return _obtain_by_policy(engine, request, policy)
         except EngineGoneError:
             raise
         except StepError as error:
@@ -109,83 +109,88 @@ def obtain(engine: Engine, wish: Wish) -> Image:
 
 
 def find(engine: Engine, name: str) -> dict[str, Any] | None:
-    """What the engine knows of an image; None when it has none of this name."""
+    """The engine's description of an image; None if it does not have it."""
     try:
-        found: dict[str, Any] = engine.call("GET", f"/images/{name}/json")
+        image: dict[str, Any] = engine.call("GET", f"/images/{name}/json")
     except EngineRefusedError as error:
         if error.status == 404:
             return None
         raise
-    return found
-
-
-def _by_policy(engine: Engine, wish: Wish, policy: str) -> Image:
-    here = None if policy == "always" else find(engine, wish.name)
-    if here is not None and _fits(here, wish.platform):
-        say(f"Using the image {wish.name} of this machine ({here['Id'].removeprefix('sha256:')[:12]}, policy {policy})")
-        return _image(here, wish, pulled=False, seconds=0.0)
-    if policy == "never":
-        raise StepError(
-            f"the image {wish.name} is not on this machine, and the pull policy never forbids to get it; "
-            "put it there, or let the runner's pull_policy allow a pull"
-        )
-    started = time.monotonic()
-    make_room(engine, wish.min_free_bytes)
-    _pull(engine, wish)
-    seconds = time.monotonic() - started
-    pulled = find(engine, wish.name)
-    if pulled is None:
-        raise PlatformError(f"the image {wish.name} was pulled and is gone again; is something else removing images?")
-    image = _image(pulled, wish, pulled=True, seconds=seconds)
-    say(f"Pulled {image.digest or wish.name} ({in_words(image.size_bytes)}) in {seconds:.1f} s")
     return image
 
 
-def _fits(known: Mapping[str, Any], platform: str) -> bool:
-    """Whether an image that is there is one for the wanted platform, like linux/arm64/v8."""
-    wanted = platform.split("/")
-    said = [known.get("Os") or "", known.get("Architecture") or "", known.get("Variant") or ""]
-    return not platform or all(not one or one == other for one, other in zip(wanted, said, strict=False))
+def _obtain_by_policy(engine: Engine, request: ImageRequest, policy: str) -> Image:
+    here = None if policy == "always" else find(engine, request.name)
+    if here is not None and _has_platform(here, request.platform):
+        short_id = here["Id"].removeprefix("sha256:")[:12]
+        say(f"Using the image {request.name} of this machine ({short_id}, policy {policy})")
+        return _make_image(here, request, pulled=False, seconds=0.0)
+    if policy == "never":
+        raise StepError(
+            f"the image {request.name} is not on this machine, and the pull policy never forbids to get it; "
+            "put it there, or let the runner's pull_policy allow a pull"
+        )
+    started = time.monotonic()
+    make_room(engine, request.min_free_bytes)
+    _pull(engine, request)
+    seconds = time.monotonic() - started
+    pulled = find(engine, request.name)
+    if pulled is None:
+        raise PlatformError(
+            f"the image {request.name} was pulled and is gone again; is something else removing images?"
+        )
+    image = _make_image(pulled, request, pulled=True, seconds=seconds)
+    say(f"Pulled {image.digest or request.name} ({format_size(image.size_bytes)}) in {seconds:.1f} s")
+    return image
 
 
-def _image(known: Mapping[str, Any], wish: Wish, *, pulled: bool, seconds: float) -> Image:
-    bare, _ = split_image(wish.name)
-    digests = [str(one) for one in known.get("RepoDigests") or ()]
+def _has_platform(image: Mapping[str, Any], platform: str) -> bool:
+    """True if an image is for the platform, such as linux/arm64/v8. An empty platform matches all."""
+    requested = platform.split("/")
+    actual = [image.get("Os") or "", image.get("Architecture") or "", image.get("Variant") or ""]
+    return not platform or all(not part or part == other for part, other in zip(requested, actual, strict=False))
+
+
+def _make_image(image: Mapping[str, Any], request: ImageRequest, *, pulled: bool, seconds: float) -> Image:
+    bare, _ = split_image(request.name)
+    digests = [str(digest) for digest in image.get("RepoDigests") or ()]
     matching = [
-        one for one in digests if one.partition("@")[0] in (bare, f"docker.io/{bare}", f"docker.io/library/{bare}")
+        digest
+        for digest in digests
+        if digest.partition("@")[0] in (bare, f"docker.io/{bare}", f"docker.io/library/{bare}")
     ]
     return Image(
-        id=known["Id"],
+        id=image["Id"],
         digest=next(iter(matching or digests), ""),
         pulled=pulled,
         pull_seconds=seconds,
-        size_bytes=int(known.get("Size") or 0),
-        config=known.get("Config") or {},
+        size_bytes=int(image.get("Size") or 0),
+        config=image.get("Config") or {},
     )
 
 
-def _pull(engine: Engine, wish: Wish) -> None:
-    credential = choose(wish.name, *wish.credentials)
-    say(f"Pulling the image {wish.name}" + (f" as {credential.username or 'token'}" if credential else "") + " ...")
+def _pull(engine: Engine, request: ImageRequest) -> None:
+    credential = choose(request.name, *request.credentials)
+    say(f"Pulling the image {request.name}" + (f" as {credential.username or 'token'}" if credential else "") + " ...")
     for tries in range(1, TRIES + 1):
-        error = _pull_once(engine, wish, credential)
+        error = _pull_once(engine, request, credential)
         if error is None:
             return
-        is_passing = _PASSING.search(error) is not None
-        if tries < TRIES and is_passing:
+        is_transient = _TRANSIENT.search(error) is not None
+        if tries < TRIES and is_transient:
             say(f"WARNING: {error}; trying again")
             time.sleep(tries)
             continue
-        kind = PlatformError if is_passing else StepError
-        raise kind(f"the image {wish.name} cannot be pulled: {error}{_advice(error, credential)}")
+        kind = PlatformError if is_transient else StepError
+        raise kind(f"the image {request.name} cannot be pulled: {error}{_advice(error, credential)}")
 
 
-def _pull_once(engine: Engine, wish: Wish, credential: Credential | None) -> str | None:
-    bare, tag = split_image(wish.name)
-    query = {"fromImage": bare, "tag": tag or "latest"} | ({"platform": wish.platform} if wish.platform else {})
+def _pull_once(engine: Engine, request: ImageRequest, credential: Credential | None) -> str | None:
+    bare, tag = split_image(request.name)
+    query = {"fromImage": bare, "tag": tag or "latest"} | ({"platform": request.platform} if request.platform else {})
     headers = {"X-Registry-Auth": credential.header()} if credential else {}
     layers: dict[str, bool] = {}
-    spoken = time.monotonic()
+    logged_at = time.monotonic()
     try:
         for line in engine.lines("/images/create", query=query, headers=headers):
             if line.get("error"):
@@ -193,8 +198,8 @@ def _pull_once(engine: Engine, wish: Wish, credential: Credential | None) -> str
             status, layer = line.get("status", ""), line.get("id")
             if layer and status != f"Pulling from {bare}":
                 layers[layer] = layers.get(layer, False) or status in ("Pull complete", "Already exists")
-            if time.monotonic() - spoken > SPEAK_SECONDS:
-                spoken = time.monotonic()
+            if time.monotonic() - logged_at > PROGRESS_SECONDS:
+                logged_at = time.monotonic()
                 say(f"... {sum(layers.values())} of {len(layers)} layers")
     except EngineRefusedError as error:
         return str(error)
@@ -210,10 +215,10 @@ def _advice(error: str, credential: Credential | None) -> str:
     return ""
 
 
-def _variable() -> str:
-    """The variable itself, or the file that it names where it is of the type file.
+def _read_auth_variable() -> str:
+    """The value of DOCKER_AUTH_CONFIG, or the content of the file that it names if it is a file variable.
 
-    An input never names a file: this program may have more rights than whoever wrote the input.
+    An input must not name a file, because this program may have more rights than the author of the input.
     """
     text = os.environ.get("DOCKER_AUTH_CONFIG", "")
     if not text or text.lstrip().startswith("{"):
@@ -225,7 +230,7 @@ def _variable() -> str:
         raise StepError(f"the logins of DOCKER_AUTH_CONFIG cannot be used: {type(error).__name__}") from None
 
 
-def _config_logins(text: str) -> tuple[Credential, ...]:
+def _parse_logins(text: str) -> tuple[Credential, ...]:
     try:
         return tuple(read_config(text)) if text else ()
     except (ValueError, RecursionError) as error:
@@ -233,48 +238,49 @@ def _config_logins(text: str) -> tuple[Credential, ...]:
         raise StepError(f"the logins of DOCKER_AUTH_CONFIG cannot be used: {cause}") from None
 
 
-def _machine_logins() -> tuple[Credential, ...]:
+def _read_machine_logins() -> tuple[Credential, ...]:
     try:
         return tuple(read_config((Path.home() / ".docker/config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError, RuntimeError):
         return ()
 
 
-def make_room(engine: Engine, wanted: int) -> None:
-    """Free disk of the engine, so that a pull does not fill it; refuses where that cannot be had."""
+def make_room(engine: Engine, needed: int) -> None:
+    """Remove unused images until enough disk is free. PlatformError: there is still too little."""
     folder = engine.call("GET", "/info").get("DockerRootDir") or ""
-    free = _free(engine, folder)
-    if free is None or free >= wanted:
+    free = _free_bytes(engine, folder)
+    if free is None or free >= needed:
         return
-    say(f"Only {in_words(free)} of disk are free for images, {in_words(wanted)} are wanted: removing unused images")
-    for image in _unused(engine):
+    sizes = f"{format_size(free)} of disk are free for images, {format_size(needed)} are wanted"
+    say(f"Only {sizes}: removing unused images")
+    for image in _list_unused(engine):
         for name in image.get("RepoTags") or [image["Id"]]:
             try:
                 engine.call("DELETE", f"/images/{name}")
                 say(f"Removed the image {name}")
             except EngineRefusedError:
-                continue  # somebody has begun to use it
-        free = _free(engine, folder)
-        if free is None or free >= wanted:
+                continue  # a job has begun to use it
+        free = _free_bytes(engine, folder)
+        if free is None or free >= needed:
             return
     raise PlatformError(
-        f"the disk of the container engine ({folder}) has {in_words(free)} free, {in_words(wanted)} are wanted before "
-        "an image is pulled, and no unused image is left to remove; free some, or lower min_free_disk"
+        f"the disk of the container engine ({folder}) has {format_size(free)} free, {format_size(needed)} are wanted "
+        "before an image is pulled, and no unused image is left to remove; free some, or lower min_free_disk"
     )
 
 
-def _free(engine: Engine, folder: str) -> int | None:
-    """Bytes free where the engine keeps images; None where that is not for this machine to say."""
-    if not engine.is_near or not os.path.isdir(folder):
+def _free_bytes(engine: Engine, folder: str) -> int | None:
+    """Free bytes where the engine stores images; None if that is not on this machine."""
+    if not engine.is_local or not os.path.isdir(folder):
         return None
     return shutil.disk_usage(folder).free
 
 
-def _unused(engine: Engine) -> list[dict[str, Any]]:
-    """Images of no container, the longest not pulled first."""
-    used = {one["ImageID"] for one in engine.call("GET", "/containers/json", query={"all": 1})}
-    images = [one for one in engine.call("GET", "/images/json") if one["Id"] not in used]
-    for one in images:
-        known = find(engine, one["Id"]) or {}
-        one["PulledAt"] = str((known.get("Metadata") or {}).get("LastTagTime") or "")
-    return sorted(images, key=lambda one: (bool(one.get("RepoTags")), one["PulledAt"], one["Created"]))
+def _list_unused(engine: Engine) -> list[dict[str, Any]]:
+    """Images without a container, those with the oldest pull first."""
+    used = {container["ImageID"] for container in engine.call("GET", "/containers/json", query={"all": 1})}
+    images = [image for image in engine.call("GET", "/images/json") if image["Id"] not in used]
+    for image in images:
+        details = find(engine, image["Id"]) or {}
+        image["PulledAt"] = str((details.get("Metadata") or {}).get("LastTagTime") or "")
+    return sorted(images, key=lambda image: (bool(image.get("RepoTags")), image["PulledAt"], image["Created"]))

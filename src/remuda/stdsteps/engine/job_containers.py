@@ -1,13 +1,12 @@
-"""What of an engine belongs to one job: names and labels of its containers and network, and how they are removed.
+"""The containers and the network of a job: their names and labels, and how they are removed.
 
-A name is derived from the job and the part that a container plays in it, so whoever is to remove one finds it without
-having been told, also when the step that made it was killed. Labels say whose it is: the machine, the job's folder
-there, and until when at the latest. A container whose job's folder is gone, or whose time is over, is a leftover and
-is removed by the next step that uses the engine from that machine (`sweep`).
+The name of a container follows from the job and the container's part in it, so it can be removed even if the step that
+made it was killed. Labels have the machine, the job's folder and a latest end. A container whose folder is gone, or
+whose time is over, is a leftover; the next step that uses the engine from this machine removes it (`sweep`).
 
-Where the engine is gone its containers may live on. Those of this machine are found by a variable that every one of
-them is given, or by the job's working directory, which they have mounted and cannot hide, and their first process is
-killed, which ends all others in it (`kill_without_engine`).
+If the engine is gone, its containers may still run. Those of this machine are found by a variable that each of them
+has, or by the mount of the job's working directory, which they cannot hide. Killing their first process ends all others
+(`kill_without_engine`).
 """
 
 import contextlib
@@ -28,22 +27,22 @@ from remuda.stdsteps.container.options import network_config
 from remuda.stdsteps.engine.docker_api import Engine, EngineGoneError, EngineRefusedError
 
 MARK = "REMUDA_CONTAINER"
-"""The variable by which processes of a container are known: its value is the container's name."""
+"""A variable of all processes of a container: the container's name."""
 REMOVAL_SECONDS = 30.0
 WORK_DIR = "remuda.work_dir"
-"""The label of a container that has a job's working directory."""
+"""The label with the working directory that is mounted in a container."""
 JOB_ROLE, SERVICE_ROLE = "job", "service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A job on a machine, as far as an engine needs to know it."""
+    """A job on a machine, as names and labels identify it."""
 
     key: str
     job: str
     machine: str
     folder: str
-    """Exists as long as the job does; empty where there is none to look at."""
+    """A folder that exists as long as the job; may be empty."""
 
     def name(self, part: str = "") -> str:
         return f"remuda-{self.key}-{part}" if part else f"remuda-{self.key}"
@@ -60,39 +59,39 @@ class Owner:
 
 
 def this_owner(job: str) -> Owner:
-    """The job of this process. Steps that name no job are known by the folder that the steps of a job share."""
+    """The owner for the job of this process. Without a job id, the exchange folder identifies it."""
     folder = os.environ.get("REMUDA_EXCHANGE", "")
     machine = _digest(_machine_id(), socket.gethostname())
     key = _digest(machine, job or folder or str(Path.cwd()))
     return Owner(key=key, job=os.environ.get("CI_JOB_ID", "") or job, machine=machine, folder=folder)
 
 
-def part_of(text: str) -> str:
-    """A short name for something that is known by a long one."""
+def short_digest(text: str) -> str:
+    """A short digest of a text, for names of containers."""
     return _digest(text)[:8]
 
 
 def is_leftover(labels: Mapping[str, str], *, now: float, exists: Callable[[str], bool]) -> bool:
-    """Whether something with these labels, of this machine, belongs to no job any more."""
+    """True if the job of these labels, which must be of this machine, is over."""
     folder, until = labels.get("remuda.folder", ""), labels.get("remuda.until", "")
     return (bool(folder) and not exists(folder)) or (until.isdecimal() and now > int(until))
 
 
 def sweep(engine: Engine, owner: Owner) -> None:
-    """Remove what ended jobs of this machine left behind. What cannot be removed is left to the next."""
+    """Remove containers and networks of ended jobs of this machine. Failures are logged; the next sweep tries again."""
     mine = {"label": [f"remuda.machine={owner.machine}"]}
     containers = engine.call("GET", "/containers/json", query={"all": 1, "filters": mine})
     networks = engine.call("GET", "/networks", query={"filters": mine})
-    for one, is_network in [*((one, False) for one in containers), *((one, True) for one in networks)]:
-        if not is_leftover(one["Labels"], now=time.time(), exists=_may_exist):
+    for entry, is_network in [*((each, False) for each in containers), *((each, True) for each in networks)]:
+        if not is_leftover(entry["Labels"], now=time.time(), exists=_may_exist):
             continue
         try:
             if is_network:
-                remove_network(engine, one["Id"])
+                remove_network(engine, entry["Id"])
             else:
-                job = one["Labels"].get("remuda.job") or "?"
-                say(f"Removing the container {_short(one)}, which job {job} left behind")
-                remove(engine, one["Id"])
+                job = entry["Labels"].get("remuda.job") or "?"
+                say(f"Removing the container {_short_name(entry)}, which job {job} left behind")
+                remove(engine, entry["Id"])
         except EngineGoneError:
             raise
         except StepError as error:
@@ -100,17 +99,18 @@ def sweep(engine: Engine, owner: Owner) -> None:
 
 
 def free_folder(host: str, folder: str) -> None:
-    """Remove the containers of this machine that have this working directory, whosever they are: none may run while
-    something of the platform works there."""
+    """Remove all containers of this machine that have mounted this working directory. None may run while a step of the
+    platform works there."""
     engine = Engine(host)
     labels = [f"remuda.machine={this_owner('').machine}", f"{WORK_DIR}={folder}"]
-    for one in engine.call("GET", "/containers/json", query={"all": 1, "filters": {"label": labels}}):
-        say(f"Removing the container {_short(one)}, which job {one['Labels'].get('remuda.job') or '?'} left behind")
-        remove(engine, one["Id"])
+    for container in engine.call("GET", "/containers/json", query={"all": 1, "filters": {"label": labels}}):
+        job = container["Labels"].get("remuda.job") or "?"
+        say(f"Removing the container {_short_name(container)}, which job {job} left behind")
+        remove(engine, container["Id"])
 
 
 def remove(engine: Engine, name: str) -> bool:
-    """Kill and remove a container with its volumes; False when there is none. Returns when it is gone."""
+    """Kill and remove a container with its volumes, and wait until it is gone. False: there was none."""
     try:
         engine.call("DELETE", f"/containers/{name}", query={"force": 1, "v": 1})
         return True
@@ -119,7 +119,7 @@ def remove(engine: Engine, name: str) -> bool:
             return False
         if error.status != 409:
             raise
-    # Somebody else removes it already.
+    # It is being removed already.
     until = time.monotonic() + REMOVAL_SECONDS
     while time.monotonic() < until:
         if inspect(engine, name) is None:
@@ -129,40 +129,40 @@ def remove(engine: Engine, name: str) -> bool:
 
 
 def inspect(engine: Engine, name: str) -> dict[str, Any] | None:
-    """What the engine knows of a container; None when there is none."""
+    """The engine's description of a container; None if there is none."""
     try:
-        known: dict[str, Any] = engine.call("GET", f"/containers/{name}/json")
+        container: dict[str, Any] = engine.call("GET", f"/containers/{name}/json")
     except EngineRefusedError as error:
         if error.status == 404:
             return None
         raise
-    return known
+    return container
 
 
 def pause(engine: Engine, name: str) -> None:
-    """Stop everything that runs in a container, until it is resumed."""
-    known = inspect(engine, name)
-    if known is not None and known["State"]["Running"] and not known["State"].get("Paused"):
+    """Pause all processes of a container."""
+    container = inspect(engine, name)
+    if container is not None and container["State"]["Running"] and not container["State"].get("Paused"):
         engine.call("POST", f"/containers/{name}/pause")
 
 
 def resume(engine: Engine, name: str) -> None:
-    """Let a container go on that was paused."""
-    known = inspect(engine, name)
-    if known is not None and known["State"].get("Paused"):
+    """Continue the processes of a paused container."""
+    container = inspect(engine, name)
+    if container is not None and container["State"].get("Paused"):
         engine.call("POST", f"/containers/{name}/unpause")
 
 
 def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping[str, Any] | None = None) -> str:
-    """The network of the job, made by the first that needs it."""
+    """The name of the job's network, which is created if it does not exist."""
     name = owner.name()
     with contextlib.suppress(EngineRefusedError):
         engine.call("GET", f"/networks/{name}")
         return name
-    wish = {"Name": name, "CheckDuplicate": True, "Labels": owner.labels(role="network", until=until)}
-    wish |= network_config(options or {})
+    body = {"Name": name, "CheckDuplicate": True, "Labels": owner.labels(role="network", until=until)}
+    body |= network_config(options or {})
     try:
-        engine.call("POST", "/networks/create", body=wish)
+        engine.call("POST", "/networks/create", body=body)
     except EngineRefusedError as error:
         if error.status != 409:
             raise PlatformError(f"the job's network cannot be made: {error}") from None
@@ -170,7 +170,7 @@ def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping
 
 
 def remove_network(engine: Engine, name: str) -> None:
-    """If it is there and nobody uses it."""
+    """Remove a network if it exists and no container uses it."""
     try:
         engine.call("DELETE", f"/networks/{name}")
     except EngineRefusedError as error:
@@ -181,10 +181,10 @@ def remove_network(engine: Engine, name: str) -> None:
 
 
 def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine) -> None:
-    """What can be done about containers when their engine is gone; raises where they may run on."""
+    """Kill containers whose engine is gone. PlatformError: they may still run."""
     say(f"WARNING: {error}")
-    killed = kill_without_engine(names) if engine.is_near else 0
-    if engine.is_near and os.geteuid() == 0:
+    killed = kill_without_engine(names) if engine.is_local else 0
+    if engine.is_local and os.geteuid() == 0:
         say(
             f"The processes of {killed} container(s) of this job were ended without the engine. What it still knows "
             "of them is removed when it is back, by itself or by the next job with a container here."
@@ -198,7 +198,7 @@ def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine)
 
 def kill_without_engine(names: list[str]) -> int:
     """Kill the first process of each container of this machine that has one of these names, or this process's working
-    directory: how many there were."""
+    directory. Returns their number."""
     marks = [f"{MARK}={name}".encode() for name in names]
     work_dir = find_mount(os.getcwd(), _mounts("self"))
     killed = 0
@@ -212,8 +212,7 @@ def kill_without_engine(names: list[str]) -> int:
 
 
 def _thaw(pid: int) -> None:
-    """In a paused container a process that was killed dies only when it is let go on: so it is with control groups of
-    version 1."""
+    """Continue a paused container. With control groups of version 1, a killed process ends only then."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, kinds, group = line.split(":", 2)
@@ -221,8 +220,8 @@ def _thaw(pid: int) -> None:
                 Path(f"/sys/fs/cgroup/freezer{group}/freezer.state").write_text("THAWED")
 
 
-def named_like(prefix: str) -> list[str]:
-    """Names of living containers of this machine that begin so, found without the engine."""
+def find_names_without_engine(prefix: str) -> list[str]:
+    """Names of running containers of this machine with this prefix, read from /proc."""
     start = f"{MARK}={prefix}".encode()
     return [
         entry.partition(b"=")[2].decode() for _, env in _first_processes() for entry in env if entry.startswith(start)
@@ -243,9 +242,11 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
 
 
 def find_mount(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """The device of a folder, and the folder's path on that device: so a bind mount of it is listed in mountinfo, here
-    and in containers. None where the folder is a mount point, because every copy of these mounts lists it. Pure."""
-    point = max((one for one in mounts if Path(folder).is_relative_to(one)), key=len, default="/")
+    """The device of a folder, and the folder's path on that device, as mountinfo lists a bind mount of it. Pure.
+
+    None if the folder is a mount point, because then every copy of these mounts lists it.
+    """
+    point = max((path for path in mounts if Path(folder).is_relative_to(path)), key=len, default="/")
     if point == folder:
         return None
     device, top = mounts.get(point, ("", "/"))
@@ -261,7 +262,7 @@ def _mounts(pid: str) -> dict[str, tuple[str, str]]:
 
 
 def _may_exist(path: str) -> bool:
-    """Whether there may be such a folder: those of another user's agent cannot be looked at, and its jobs run on."""
+    """False only if the folder certainly does not exist. Folders of another user's agent cannot be checked."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -271,7 +272,7 @@ def _may_exist(path: str) -> bool:
     return True
 
 
-def _short(container: Mapping[str, Any]) -> str:
+def _short_name(container: Mapping[str, Any]) -> str:
     return str(next(iter(container.get("Names") or ()), container["Id"][:12])).lstrip("/")
 
 

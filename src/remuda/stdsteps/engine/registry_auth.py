@@ -1,7 +1,7 @@
-"""Which credentials a registry is given for an image. Pure.
+"""Chooses the registry credentials for an image. Pure.
 
-From the strongest to the weakest: what the job's variable DOCKER_AUTH_CONFIG says, what the server sent with the job,
-what the user of this machine is logged in with. Of several that fit, the one for the longest part of the image's name.
+In order of priority: the job's variable DOCKER_AUTH_CONFIG, credentials that the server sent with the job, logins of
+this machine's user. Within a source, the credential for the longest prefix of the image's name counts.
 """
 
 import base64
@@ -18,7 +18,7 @@ _HUB_NAMES = ("index.docker.io", "registry-1.docker.io", "docker.io")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A login; `place` is a registry's host, perhaps with the beginning of a path."""
+    """A login. `place` is the host of a registry, optionally with a path prefix."""
 
     place: str
     username: str
@@ -27,15 +27,15 @@ class Credential:
     """An identity token in place of a password."""
 
     def header(self) -> str:
-        """As the engine wants it."""
+        """The value of the engine's header X-Registry-Auth."""
         host = self.place.partition("/")[0]
-        said = {"serveraddress": "https://index.docker.io/v1/" if host == HUB else host}
-        said |= {"identitytoken": self.token} if self.token else {"username": self.username, "password": self.password}
-        return base64.urlsafe_b64encode(json.dumps(said).encode()).decode()
+        login = {"serveraddress": "https://index.docker.io/v1/" if host == HUB else host}
+        login |= {"identitytoken": self.token} if self.token else {"username": self.username, "password": self.password}
+        return base64.urlsafe_b64encode(json.dumps(login).encode()).decode()
 
 
 def split_image(name: str) -> tuple[str, str]:
-    """An image's name without tag and digest, and what was cut off: a tag or digest, empty where there is none."""
+    """An image's name without tag and digest, and its digest or tag, which may be empty."""
     bare, at, digest = name.partition("@")
     if at:
         tagless, colon, tag = bare.rpartition(":")
@@ -49,42 +49,44 @@ def full_name(image: str) -> str:
     bare, _ = split_image(image)
     first, slash, _ = bare.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
-        return _place(bare)
+        return _normalize_place(bare)
     return f"{HUB}/{bare}" if slash else f"{HUB}/library/{bare}"
 
 
 def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
-    """The credential for an image out of several sources, the strongest first."""
+    """The credential for an image. `sources` are in order of priority."""
     name = full_name(image)
     for source in sources:
-        fitting = [one for one in source if name == one.place or name.startswith(f"{one.place}/")]
-        if fitting:
-            return max(fitting, key=lambda one: len(one.place))
+        matches = [login for login in source if name == login.place or name.startswith(f"{login.place}/")]
+        if matches:
+            return max(matches, key=lambda login: len(login.place))
     return None
 
 
 def read_config(text: str) -> list[Credential]:
-    """The logins of a Docker configuration, `{"auths": {HOST: {"auth": BASE64}}}`; ValueError where it is none."""
+    """Parse a Docker configuration, `{"auths": {HOST: {"auth": BASE64}}}`. ValueError: it is invalid."""
     document = json.loads(text)
     auths = document.get("auths", {}) if isinstance(document, dict) else None
     if not isinstance(auths, dict):
         raise ValueError("it holds no mapping auths")
-    found = []
+    credentials = []
     for place, entry in auths.items():
         if not isinstance(entry, dict):
             raise ValueError(f"auths.{place} is no mapping")
-        username, password = _login(entry, place)
+        username, password = _read_login(entry, place)
         token = str(entry.get("identitytoken") or "")
         if username or token:
-            found.append(Credential(place=_place(place), username=username, password=password, token=token))
-    return found
+            credentials.append(
+                Credential(place=_normalize_place(place), username=username, password=password, token=token)
+            )
+    return credentials
 
 
 def from_payload(entries: Iterable[Mapping[str, Any]]) -> list[Credential]:
-    """Those that a server sends with a job: `{"type": "registry", "url", "username", "password"}`."""
+    """Credentials that a server sends with a job: `{"type": "registry", "url", "username", "password"}`."""
     return [
         Credential(
-            place=_place(str(entry.get("url") or "")),
+            place=_normalize_place(str(entry.get("url") or "")),
             username=str(entry.get("username") or ""),
             password=str(entry.get("password") or ""),
         )
@@ -93,7 +95,7 @@ def from_payload(entries: Iterable[Mapping[str, Any]]) -> list[Credential]:
     ]
 
 
-def _login(entry: Mapping[str, Any], place: str) -> tuple[str, str]:
+def _read_login(entry: Mapping[str, Any], place: str) -> tuple[str, str]:
     if not entry.get("auth"):
         return str(entry.get("username") or ""), str(entry.get("password") or "")
     try:
@@ -105,8 +107,8 @@ def _login(entry: Mapping[str, Any], place: str) -> tuple[str, str]:
     return name, password.rstrip("\0")
 
 
-def _place(text: str) -> str:
-    """A registry as it is compared: without scheme, API path and other names of the hub."""
+def _normalize_place(text: str) -> str:
+    """The normal form of a registry address: without scheme and API path, with one name for Docker Hub."""
     bare = text.partition("://")[2] or text
     host, _, path = bare.strip("/").partition("/")
     path = "" if path in ("v1", "v2") else path

@@ -1,8 +1,8 @@
-"""Brings secrets into the environment of the steps that follow, from a Vault, from files or from other variables.
+"""The step `secrets`: exports secrets from Vault, from files or from other variables to the steps that follow.
 
-A value is asked to be masked as soon as it is known, before anything else happens with it; it stands in no output and
-no line of the log. A secret that is to be a file lies in the job's exchange folder, which goes with the job; the
-variable is its path then. Either all secrets are there or the step fails.
+A value is registered for masking before it is used, and appears in no output and no line of the log. A secret of type
+file is written to the job's exchange folder, which is removed with the job, and the variable has its path. If one
+secret cannot be fetched, the step fails.
 """
 
 import json
@@ -15,54 +15,54 @@ from remuda.lib.masking import Secrets
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import add_lines, tell
+from remuda.stdsteps.common.outputs import append_lines, write_outputs
 from remuda.stdsteps.secrets.vault import Vault, read_secret
 
 FOLDER = "secret-files"
-"""In the exchange folder. No variable has such a name: the files of those that are files are there, too."""
+"""A folder in the exchange folder. File variables are in there, too, but none can have this name."""
 LARGEST_BYTES = 1024 * 1024
 SOURCES = ("vault", "local_file", "environment")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def run(inputs: Inputs) -> None:
-    wanted, logins = inputs.mapping("secrets"), inputs.mapping("logins")
+    requests, logins = inputs.mapping("secrets"), inputs.mapping("logins")
     vault = Vault(answer_seconds=inputs.number("timeout_seconds", 30) or 30)
     inputs.done()
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     files: dict[str, bool] = {}
     sources: dict[str, str] = {}
     try:
-        for name, given in wanted.items():
-            if not _NAME.fullmatch(name) or not isinstance(given, dict):
+        for name, request in requests.items():
+            if not _NAME.fullmatch(name) or not isinstance(request, dict):
                 raise StepError(f"secret {name!r}: a name of letters, digits and _ is needed, and where it comes from")
-            secret = Inputs(given)
+            secret = Inputs(request)
             files[name] = secret.flag("file", True)
             try:
-                sources[name], found[name] = _fetched(secret, given, logins.get(name, {}), vault, is_file=files[name])
+                sources[name], values[name] = _fetch(secret, request, logins.get(name, {}), vault, is_file=files[name])
             except StepError as error:
                 raise type(error)(f"secret {name}: {error}") from None
-            _mask(found[name])
-            if "\0" in found[name] and not files[name]:
+            _mask(values[name])
+            if "\0" in values[name] and not files[name]:
                 raise StepError(f"secret {name}: its value holds a NUL byte, which only a file can have")
     finally:
         vault.log_out()
-    exported = {name: _write(name, value) if files[name] else value for name, value in found.items()}
+    exported = {name: _write_file(name, value) if files[name] else value for name, value in values.items()}
     _export(exported)
     for name, source in sources.items():
         say(f"{name}: from {source}, {'a file' if files[name] else 'a variable'}")
-    tell(names=list(found), sources=sources, files=[name for name in found if files[name]])
+    write_outputs(names=list(values), sources=sources, files=[name for name in values if files[name]])
 
 
-def _fetched(secret: Inputs, given: dict[str, Any], login: Any, vault: Vault, *, is_file: bool) -> tuple[str, str]:
-    kinds = [kind for kind in SOURCES if given.get(kind) is not None]
+def _fetch(secret: Inputs, request: dict[str, Any], login: Any, vault: Vault, *, is_file: bool) -> tuple[str, str]:
+    kinds = [kind for kind in SOURCES if request.get(kind) is not None]
     if len(kinds) != 1:
         raise StepError(f"exactly one of {', '.join(SOURCES)} is needed")
     source = Inputs(secret.mapping(kinds[0]))
     secret.done()
     match kinds[0]:
         case "vault":
-            return "vault", vault.value(read_secret(source, login if isinstance(login, dict) else {}))
+            return "vault", vault.read_value(read_secret(source, login if isinstance(login, dict) else {}))
         case "environment":
             variable = source.text("name")
             source.done()
@@ -79,24 +79,24 @@ def _fetched(secret: Inputs, given: dict[str, Any], login: Any, vault: Vault, *,
     if len(data) > LARGEST_BYTES:
         raise StepError(f"{path} has more than {LARGEST_BYTES} bytes")
     text = data.decode("utf-8", "surrogateescape")
-    # Whoever wrote the file ended its last line; that belongs to the file, not to the secret.
+    # The newline at the end of the file is not part of the secret.
     return "local_file", text if is_file else text.removesuffix("\n").removesuffix("\r")
 
 
 def _mask(value: str) -> None:
     path = os.environ.get("REMUDA_MASKS")
     if path:
-        add_lines(path, list(Secrets([value]).texts))
+        append_lines(path, list(Secrets([value]).texts))
 
 
-def _write(name: str, value: str) -> str:
+def _write_file(name: str, value: str) -> str:
     exchange = os.environ.get("REMUDA_EXCHANGE")
     if not exchange:
         raise StepError("REMUDA_EXCHANGE names no folder; standard steps are started by the step runner")
     folder = Path(exchange) / FOLDER
     if not folder.is_dir():
         folder.mkdir(mode=0o700)
-    # A job may have put a link there; what is written must not go through it.
+    # A job may have put a link there, which must not be followed.
     inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if name in os.listdir(inside):
@@ -113,4 +113,4 @@ def _export(values: dict[str, str]) -> None:
     path = os.environ.get("REMUDA_EXPORTS")
     if not path:
         raise StepError("REMUDA_EXPORTS names no file; standard steps are started by the step runner")
-    add_lines(path, [json.dumps({"name": name, "value": value}).encode() for name, value in values.items()])
+    append_lines(path, [json.dumps({"name": name, "value": value}).encode() for name, value in values.items()])

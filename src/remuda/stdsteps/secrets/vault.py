@@ -1,7 +1,7 @@
-"""Secrets out of a server that speaks Vault's HTTP (Vault, OpenBao): log in with a token of the job, read, log out.
+"""Reads secrets from a server with Vault's HTTP API (Vault, OpenBao): log in with a token of the job, read, log out.
 
-Decided here is how a secret is asked for and what an answer means; what becomes of the value, `secrets` does. One login
-serves all secrets of a step that want the same one. A redirection is not followed: what is sent is for this server.
+A step logs in once for each server and login data, and reads each path once. Redirects are not followed, because the
+data is for this server only. `secrets.step` is the caller.
 """
 
 import json
@@ -26,9 +26,9 @@ class Server:
     url: str
     namespace: str
     login: str
-    """Path of the login."""
+    """The path of the auth method."""
     data: tuple[tuple[str, str], ...]
-    """What it wants to know; secret."""
+    """The login data; secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,41 +43,44 @@ class VaultSecret:
 
 
 def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
-    """What is asked for; `login` are the secret parts of the login's data."""
+    """Read the description of a secret. `login`: the secret part of the login data."""
     server, engine = Inputs(inputs.mapping("server")), Inputs(inputs.mapping("engine"))
     auth = Inputs(server.mapping("auth"))
     url, namespace = server.text("url").rstrip("/"), server.text("namespace", "")
     auth.one_of("name", ("jwt",))
     data = {str(key): str(value) for key, value in (auth.mapping("data") | dict(login)).items()}
-    found = VaultSecret(
+    secret = VaultSecret(
         server=Server(
-            url=url, namespace=namespace, login=_path(auth.text("path", "jwt"), "auth path"), data=tuple(data.items())
+            url=url,
+            namespace=namespace,
+            login=_check_path(auth.text("path", "jwt"), "auth path"),
+            data=tuple(data.items()),
         ),
         engine=engine.one_of("name", ENGINES),
-        mount=_path(engine.text("path", "kv-v2"), "engine path"),
-        path=_path(inputs.text("path"), "path"),
+        mount=_check_path(engine.text("path", "kv-v2"), "engine path"),
+        path=_check_path(inputs.text("path"), "path"),
         field=inputs.text("field"),
     )
     if not is_address(url) or "?" in url or "#" in url:
         raise StepError(f"{url!r} is no address of a server")
     for group in (inputs, server, auth, engine):
         group.done()
-    return found
+    return secret
 
 
 class Vault:
-    """The servers, as long as a step asks them."""
+    """A client of Vault servers, with the logins of one step."""
 
     def __init__(self, *, answer_seconds: float) -> None:
         self._answer_seconds = answer_seconds
         self._tokens: dict[Server, str] = {}
         self._read: dict[tuple[Server, str], dict[str, Any]] = {}
 
-    def value(self, secret: VaultSecret) -> str:
-        """The text of a secret."""
+    def read_value(self, secret: VaultSecret) -> str:
+        """The value of a secret; JSON if it is not a text."""
         middle = "/data" if secret.engine == "kv-v2" else ""
         place = f"{secret.mount}{middle}/{secret.path}"
-        data = self._fields(secret.server, place)
+        data = self._read_fields(secret.server, place)
         if secret.engine == "kv-v2":
             inner = data.get("data")
             data = inner if isinstance(inner, dict) else {}
@@ -87,24 +90,24 @@ class Vault:
         return value if isinstance(value, str) else json.dumps(value)
 
     def log_out(self) -> None:
-        """Tokens are good for nothing any more; a server that does not do that lets them expire."""
+        """Revoke all tokens. If that fails, they expire at the server."""
         for server, token in self._tokens.items():
             with suppress(HttpError, StepError):
                 self._send("POST", server, "auth/token/revoke-self", token=token, data={})
         self._tokens.clear()
 
-    def _fields(self, server: Server, place: str) -> dict[str, Any]:
+    def _read_fields(self, server: Server, place: str) -> dict[str, Any]:
         if (server, place) not in self._read:
-            token = self._token(server)
+            token = self._log_in(server)
             answer = self._ask(f"reading the secret {place}", "GET", server, place, token=token)
-            self._read[server, place] = _part(answer, "data", f"the secret {place}")
+            self._read[server, place] = _read_part(answer, "data", f"the secret {place}")
         return self._read[server, place]
 
-    def _token(self, server: Server) -> str:
+    def _log_in(self, server: Server) -> str:
         if server not in self._tokens:
             place = f"auth/{server.login}/login"
             answer = self._ask("logging in for secrets", "POST", server, place, data=dict(server.data))
-            token = _part(answer, "auth", "the login").get("client_token")
+            token = _read_part(answer, "auth", "the login").get("client_token")
             if not isinstance(token, str) or not token:
                 raise StepError(f"the login at {server.url} gave no token")
             self._tokens[server] = token
@@ -137,14 +140,14 @@ class Vault:
             return read_some(response, LARGEST_ANSWER_BYTES)
 
 
-def _part(answer: Any, name: str, what: str) -> dict[str, Any]:
+def _read_part(answer: Any, name: str, what: str) -> dict[str, Any]:
     part = answer.get(name) if isinstance(answer, dict) else None
     if not isinstance(part, dict):
         raise StepError(f"{what}: the server's answer has no {name!r}")
     return part
 
 
-def _path(text: str, name: str) -> str:
+def _check_path(text: str, name: str) -> str:
     parts = [part for part in text.split("/") if part]
     if not parts or any(part in (".", "..") for part in parts):
         raise StepError(f"{name}: {text!r} is none")

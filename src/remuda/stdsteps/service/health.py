@@ -1,9 +1,9 @@
-"""Waits until a service can be used: until the image's own health check says so, or one of its ports is open.
+"""Waits until a service is ready: its image's health check succeeds, or one of its ports is open.
 
-Whether a port is open is read from the kernel's table of the container's network: from this machine's /proc where the
-engine's processes are here, else with the container's own cat. That is what a connection from the job's network would
-find out, and needs neither a route from here nor a program in the image. A service that says nothing of ports or health
-is taken as it is. What became of it is returned, never raised: a job may do without.
+Open ports are read from the kernel's table of the container's network: from this machine's /proc if the engine is here,
+else with `cat` in the container. That needs no route from here and no special program in the image. A service without
+ports and health check counts as ready. Problems are returned and not raised, because a job may work without the
+service.
 """
 
 import time
@@ -15,7 +15,7 @@ from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.engine import job_containers
 from remuda.stdsteps.engine.docker_api import Engine, EngineGoneError
 from remuda.stdsteps.engine.docker_exec import run_inside
-from remuda.stdsteps.service.names import listening
+from remuda.stdsteps.service.names import parse_listening
 
 POLL_SECONDS = 0.2
 SETTLE_SECONDS = 0.3
@@ -27,26 +27,26 @@ class Health:
     """The result of waiting for a service."""
 
     problem: str
-    """Empty: it can be used, as far as anybody can tell."""
+    """Empty: no problem was found."""
     checked: str
-    """What was looked at: health check, port 5432, or nothing."""
+    """What was checked: health check, port 5432, or nothing."""
 
 
 def wait_for(engine: Engine, container: str, ports: list[int], *, seconds: float) -> Health:
-    """Look until it is well, has ended, or the time is over."""
-    known = job_containers.inspect(engine, container)
-    has_check = bool(known and known["State"].get("Health"))
-    checked = "its health check" if has_check else _port_words(ports)
+    """Poll until the service is ready, has ended, or the time is over."""
+    details = job_containers.inspect(engine, container)
+    has_check = bool(details and details["State"].get("Health"))
+    checked = "its health check" if has_check else _describe_ports(ports)
     if (not has_check and not ports) or seconds <= 0:
         time.sleep(SETTLE_SECONDS)
-        return Health(problem=_death(job_containers.inspect(engine, container)), checked="nothing")
+        return Health(problem=_find_end(job_containers.inspect(engine, container)), checked="nothing")
     until = time.monotonic() + seconds
     while True:
-        known = job_containers.inspect(engine, container)
-        if problem := _death(known):
+        details = job_containers.inspect(engine, container)
+        if problem := _find_end(details):
             return Health(problem=problem, checked=checked)
-        assert known is not None
-        verdict = _verdict(engine, known, ports) if not has_check else _own_verdict(known)
+        assert details is not None
+        verdict = _check_ports(engine, details, ports) if not has_check else _check_health(details)
         if verdict is not None:
             return Health(problem=verdict, checked=checked)
         if time.monotonic() >= until:
@@ -55,18 +55,18 @@ def wait_for(engine: Engine, container: str, ports: list[int], *, seconds: float
         time.sleep(POLL_SECONDS)
 
 
-def _death(known: dict[str, Any] | None) -> str:
-    if known is None:
+def _find_end(details: dict[str, Any] | None) -> str:
+    if details is None:
         return "its container is gone"
-    state = known["State"]
+    state = details["State"]
     if state["Running"]:
         return ""
     memory = ", out of memory" if state.get("OOMKilled") else ""
     return f"it has ended with exit code {state['ExitCode']}{memory}"
 
 
-def _own_verdict(known: dict[str, Any]) -> str | None:
-    health = known["State"]["Health"]
+def _check_health(details: dict[str, Any]) -> str | None:
+    health = details["State"]["Health"]
     if health["Status"] == "healthy":
         return ""
     if health["Status"] != "unhealthy":
@@ -75,19 +75,19 @@ def _own_verdict(known: dict[str, Any]) -> str | None:
     return f"its health check fails{f': {last[-200:]}' if last else ''}"
 
 
-def _verdict(engine: Engine, known: dict[str, Any], ports: list[int]) -> str | None:
-    table = _table(engine, known)
+def _check_ports(engine: Engine, details: dict[str, Any], ports: list[int]) -> str | None:
+    table = _read_table(engine, details)
     if table is None:
-        return ""  # nobody can look, so it is taken as it is
-    return "" if listening(table) & set(ports) else None
+        return ""  # cannot be checked, so it counts as ready
+    return "" if parse_listening(table) & set(ports) else None
 
 
-def _table(engine: Engine, known: dict[str, Any]) -> str | None:
-    """The kernel's table of open ports in the container; None where nobody can read it."""
-    if engine.is_near and (table := _near_table(known)) is not None:
+def _read_table(engine: Engine, details: dict[str, Any]) -> str | None:
+    """The kernel's table of connections in the container; None if it cannot be read."""
+    if engine.is_local and (table := _read_local_table(details)) is not None:
         return table
     try:
-        _, output = run_inside(engine, known["Id"], ["cat", *(f"/proc/net/{one}" for one in _TABLES)])
+        _, output = run_inside(engine, details["Id"], ["cat", *(f"/proc/net/{name}" for name in _TABLES)])
     except EngineGoneError:
         raise
     except StepError:
@@ -96,18 +96,18 @@ def _table(engine: Engine, known: dict[str, Any]) -> str | None:
     return text if "local_address" in text else None
 
 
-def _near_table(known: dict[str, Any]) -> str | None:
-    folder = Path(f"/proc/{known['State']['Pid']}")
+def _read_local_table(details: dict[str, Any]) -> str | None:
+    folder = Path(f"/proc/{details['State']['Pid']}")
     try:
-        # Another machine's number may be that of somebody else here.
-        if known["Id"] not in (folder / "cgroup").read_text():
+        # The engine may be on another machine, and the process id that of another process here.
+        if details["Id"] not in (folder / "cgroup").read_text():
             return None
-        return "\n".join((folder / "net" / one).read_text() for one in _TABLES if (folder / "net" / one).exists())
+        return "\n".join((folder / "net" / name).read_text() for name in _TABLES if (folder / "net" / name).exists())
     except OSError:
         return None
 
 
-def _port_words(ports: list[int]) -> str:
+def _describe_ports(ports: list[int]) -> str:
     if len(ports) == 1:
         return f"port {ports[0]}"
     return f"one of the ports {', '.join(map(str, ports))}" if ports else "nothing"

@@ -1,7 +1,7 @@
-"""By which names a job reaches a service, and which ports tell that it has started. Pure.
+"""Host names and ports of services. Pure.
 
-The names are GitLab's: the image's name without tag, its slashes once as `__` and once as `-`, and the aliases that are
-given besides.
+The names are GitLab's: the image's name without tag, with `__` and with `-` for its slashes, and the
+configured aliases.
 """
 
 import re
@@ -16,43 +16,43 @@ _ALIAS = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,253}[A-Za-z0-9_])?")
 _REGISTRY_PORT = re.compile(r"^([^/:]+):[0-9]+(?=/)")
 
 
-def aliases(image: str, given: Sequence[str]) -> list[str]:
-    """All names, those that were given first. A text may hold several, separated by blanks or commas."""
-    own = [word for text in given for word in re.split(r"[\s,]+", text)]
+def aliases(image: str, configured: Sequence[str]) -> list[str]:
+    """All names of a service, the configured ones first. A text may hold several, separated by blanks or commas."""
+    own = [word for text in configured for word in re.split(r"[\s,]+", text)]
     bare = _REGISTRY_PORT.sub(r"\1", split_image(image)[0])
-    found = [*own, bare.replace("/", "__"), bare.replace("/", "-")]
-    return [one for one in dict.fromkeys(found) if _ALIAS.fullmatch(one)]
+    names = [*own, bare.replace("/", "__"), bare.replace("/", "-")]
+    return [name for name in dict.fromkeys(names) if _ALIAS.fullmatch(name)]
 
 
 def short_name(names: Sequence[str]) -> str:
-    """For a container's own name."""
+    """The first name in a form that a container's name may have."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", names[0])[:40] if names else "service"
 
 
 def ports(config: Mapping[str, Any], variables: Mapping[str, Any]) -> list[int]:
-    """TCP ports of which one that is open means: started. None where nothing is known."""
+    """TCP ports of a service: it has started when one is open. Empty if none is known."""
     chosen = str(variables.get(PORT_VARIABLE) or "")
     if chosen.isdecimal() and 0 < int(chosen) < 65536:
         return [int(chosen)]
-    exposed = [str(one).partition("/") for one in config.get("ExposedPorts") or {}]
+    exposed = [str(port).partition("/") for port in config.get("ExposedPorts") or {}]
     return sorted(int(port) for port, _, kind in exposed if port.isdecimal() and kind in ("", "tcp"))[:MOST_PORTS]
 
 
-def listening(table: str) -> set[int]:
-    """Ports that others can connect to, from the kernel's tables /proc/net/tcp and tcp6."""
-    found = set()
+def parse_listening(table: str) -> set[int]:
+    """Listening ports, except on loopback, in the kernel's tables /proc/net/tcp and tcp6."""
+    open_ports = set()
     for line in table.splitlines():
         words = line.split()
         if len(words) < 4 or words[3] != "0A" or ":" not in words[1]:
             continue
         address, _, port = words[1].partition(":")
         if not _is_loopback(address):
-            found.add(int(port, 16))
-    return found
+            open_ports.add(int(port, 16))
+    return open_ports
 
 
 def _is_loopback(address: str) -> bool:
-    """IPv4 is one word of the machine's order, IPv6 four of them."""
+    """IPv4 is one word in host byte order, IPv6 four of them."""
     if len(address) == 8:
         return address.endswith("7F")
     return address == "00000000000000000000000001000000" or (

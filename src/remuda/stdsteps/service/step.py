@@ -1,8 +1,8 @@
-"""Starts a service beside the job: a container in the job's network, under the names that the job knows it by.
+"""The step `service`: starts a container in the job's network, with host names for the job.
 
-The step waits until the service can be used. One that does not come up is a warning with its log, and the job goes on,
-as GitLab does it; one whose image cannot be had or whose container cannot be started ends the job. It runs on when the
-step has ended; `service_stop` shows its log and removes it.
+The step waits until the service is ready. As in GitLab, a service that does not become ready is a warning with its log,
+and the job goes on. If the image cannot be pulled or the container cannot be started, the step fails. `service_stop`
+shows the log of the service and removes it.
 """
 
 import time
@@ -11,15 +11,15 @@ from typing import Any
 from remuda.stdsteps.common.errors import PlatformError, StepError
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import tell
-from remuda.stdsteps.container.logs import log_of, show
+from remuda.stdsteps.common.outputs import write_outputs
+from remuda.stdsteps.container.logs import read_log, show
 from remuda.stdsteps.container.open import (
     JOB_NETWORK,
     LEASE_SECONDS,
     START_SECONDS,
     create,
     engine_address,
-    policy_limits,
+    read_policy_limits,
 )
 from remuda.stdsteps.container.options import host_config, mounts
 from remuda.stdsteps.engine import images, job_containers
@@ -32,39 +32,39 @@ from remuda.stdsteps.service.names import aliases, ports, short_name
 WAIT_SECONDS = 30
 SHOWN_LINES = 200
 WITHOUT_NAMES = ("host", "none", "bridge", "default")
-"""Networks in which nobody has a name."""
+"""Networks in which containers have no names."""
 
 
 def run(inputs: Inputs) -> None:
-    image_wish = images.read_wish(inputs)
+    image_request = images.read_request(inputs)
     engine = Engine(engine_address(inputs))
     owner = this_owner(inputs.text("job", ""))
-    names = aliases(image_wish.name, inputs.texts("alias", []))
+    names = aliases(image_request.name, inputs.texts("alias", []))
     entrypoint, command = inputs.texts("entrypoint", []), inputs.texts("command", [])
     variables, user = inputs.mapping("variables"), inputs.text("user", "")
     binds, inner = mounts(inputs.texts("volumes", []))
-    options, wanted_network = inputs.mapping("options"), inputs.text("network", JOB_NETWORK) or JOB_NETWORK
+    options, network_input = inputs.mapping("options"), inputs.text("network", JOB_NETWORK) or JOB_NETWORK
     wait_seconds = inputs.number("wait_seconds", WAIT_SECONDS)
     until = time.time() + (inputs.number("lease_seconds", LEASE_SECONDS) or LEASE_SECONDS)
     inputs.done()
 
     job_containers.sweep(engine, owner)
-    image = images.obtain(engine, image_wish)
+    image = images.obtain(engine, image_request)
     network = (
         job_containers.make_network(engine, owner, until=until, options=options)
-        if wanted_network == JOB_NETWORK
-        else wanted_network
+        if network_input == JOB_NETWORK
+        else network_input
     )
     name = owner.name(
-        f"service-{short_name(names)}-{job_containers.part_of(repr((image_wish.name, names, variables)))}"
+        f"service-{short_name(names)}-{job_containers.short_digest(repr((image_request.name, names, variables)))}"
     )
     body: dict[str, Any] = {
-        "Image": image_wish.name,
+        "Image": image_request.name,
         "Env": [*(f"{key}={value}" for key, value in variables.items()), f"{MARK}={name}"],
         "User": user,
         "Labels": owner.labels(role=SERVICE_ROLE, until=until) | {"remuda.service": names[0] if names else name},
         "Volumes": inner,
-        "HostConfig": {"NetworkMode": network, "Binds": binds} | host_config(options, policy_limits()),
+        "HostConfig": {"NetworkMode": network, "Binds": binds} | host_config(options, read_policy_limits()),
     }
     if entrypoint:
         body["Entrypoint"] = [] if entrypoint == [""] else entrypoint
@@ -75,18 +75,18 @@ def run(inputs: Inputs) -> None:
         body["NetworkingConfig"] = {"EndpointsConfig": {network: {"Aliases": names}}}
     started = time.monotonic()
     job_containers.remove(engine, name)
-    container, image = _start(engine, image_wish, image, name, body)
-    say(f"The service {image_wish.name} is started as {', '.join(names) or name}")
+    container, image = _start(engine, image_request, image, name, body)
+    say(f"The service {image_request.name} is started as {', '.join(names) or name}")
     health = service_health.wait_for(engine, container, ports(image.config, variables), seconds=wait_seconds)
     seconds = time.monotonic() - started
     if health.problem:
-        say(f"WARNING: the service {image_wish.name} probably did not start properly: {health.problem}")
-        show(f"Log of the service {names[0] if names else name}:", log_of(engine, container, lines=SHOWN_LINES))
+        say(f"WARNING: the service {image_request.name} probably did not start properly: {health.problem}")
+        show(f"Log of the service {names[0] if names else name}:", read_log(engine, container, lines=SHOWN_LINES))
     else:
         say(f"The service {names[0] if names else name} is ready after {seconds:.1f} s (looked at: {health.checked})")
-    tell(
+    write_outputs(
         container=container,
-        image=image_wish.name,
+        image=image_request.name,
         aliases=names,
         healthy=not health.problem,
         problem=health.problem,
@@ -96,18 +96,20 @@ def run(inputs: Inputs) -> None:
     )
 
 
-def _start(engine: Engine, wish: images.Wish, image: Image, name: str, body: dict[str, Any]) -> tuple[str, Image]:
+def _start(
+    engine: Engine, request: images.ImageRequest, image: Image, name: str, body: dict[str, Any]
+) -> tuple[str, Image]:
     try:
-        container = create(engine, name, body, wish.platform)
+        container = create(engine, name, body, request.platform)
     except EngineRefusedError as error:
         if error.status != 404:
             raise
-        image = images.obtain(engine, wish)  # somebody made room on the disk between the pull and now
-        container = create(engine, name, body, wish.platform)
+        image = images.obtain(engine, request)  # another job may have removed it to free disk space
+        container = create(engine, name, body, request.platform)
     try:
         engine.call("POST", f"/containers/{container}/start", seconds=START_SECONDS)
     except EngineRefusedError as error:
         job_containers.remove(engine, container)
         kind = PlatformError if error.status >= 500 else StepError
-        raise kind(f"the service {wish.name} cannot be started: {error}") from None
+        raise kind(f"the service {request.name} cannot be started: {error}") from None
     return container, image

@@ -1,14 +1,14 @@
-"""Ends the services of a job: shows what each has printed last, removes them and the job's network.
+"""The step `service_stop`: shows the last log lines of the job's services, and removes them and the job's network.
 
-Runs whatever happened before. Nothing here fails a job whose own work is done: what the engine refuses is a warning.
+Always runs, also after a failure. A refusal of the engine is only a warning, because the job's work is done.
 """
 
 from typing import Any
 
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import tell
-from remuda.stdsteps.container.logs import log_of, show
+from remuda.stdsteps.common.outputs import write_outputs
+from remuda.stdsteps.container.logs import read_log, show
 from remuda.stdsteps.container.open import engine_address
 from remuda.stdsteps.engine import job_containers
 from remuda.stdsteps.engine.docker_api import Engine, EngineGoneError, EngineRefusedError
@@ -25,32 +25,32 @@ def run(inputs: Inputs) -> None:
     try:
         _stop(engine, owner, lines)
     except EngineGoneError as error:
-        job_containers.end_without_engine(job_containers.named_like(owner.name()), error, engine)
+        job_containers.end_without_engine(job_containers.find_names_without_engine(owner.name()), error, engine)
 
 
 def _stop(engine: Engine, owner: Owner, lines: int) -> None:
     mine = {"label": [f"remuda.key={owner.key}"]}
     ended: list[dict[str, Any]] = []
-    for one in engine.call("GET", "/containers/json", query={"all": 1, "filters": mine}):
-        if one["Labels"].get("remuda.role") == SERVICE_ROLE and (told := _last_words(engine, one, lines)):
-            ended.append(told)
+    for container in engine.call("GET", "/containers/json", query={"all": 1, "filters": mine}):
+        if container["Labels"].get("remuda.role") == SERVICE_ROLE and (result := _show_log(engine, container, lines)):
+            ended.append(result)
         try:
-            job_containers.remove(engine, one["Id"])
+            job_containers.remove(engine, container["Id"])
         except EngineRefusedError as error:
-            say(f"WARNING: the container {one['Id'][:12]} could not be removed: {error}")
+            say(f"WARNING: the container {container['Id'][:12]} could not be removed: {error}")
     job_containers.remove_network(engine, owner.name())
-    tell(services=ended)
+    write_outputs(services=ended)
 
 
-def _last_words(engine: Engine, listed: dict[str, Any], lines: int) -> dict[str, Any] | None:
-    """Show a service's log: what became of it."""
-    known = job_containers.inspect(engine, listed["Id"])
-    if known is None:
+def _show_log(engine: Engine, listed: dict[str, Any], lines: int) -> dict[str, Any] | None:
+    """Show a service's log; returns its state for the outputs."""
+    details = job_containers.inspect(engine, listed["Id"])
+    if details is None:
         return None
-    name, state = listed["Labels"].get("remuda.service", listed["Id"][:12]), known["State"]
+    name, state = listed["Labels"].get("remuda.service", listed["Id"][:12]), details["State"]
     how = "" if state["Running"] else f", which had ended with exit code {state['ExitCode']}"
     how += " for want of memory" if state.get("OOMKilled") else ""
-    text = log_of(engine, listed["Id"], lines=lines) if lines else ""
+    text = read_log(engine, listed["Id"], lines=lines) if lines else ""
     if lines:
         show(f"Last lines of the service {name}{how}:", text)
     return {

@@ -1,9 +1,9 @@
-"""Signs files of the working directory: writes a statement with their digests and, beside it, its signature.
+"""The step `sign`: writes a statement with the digests of files of the working directory, and its signature.
 
-The key is the runner's. Where the job's own steps run as another user or in a container, and the step is not the job's
-own idea, they cannot read it; whoever put the step there says so (`apart`), and the outputs repeat it: `protection` is
-`enforced` then and `advisory` otherwise. The step may have more rights than the job, so it follows no link that the job
-left, signs what nobody else can change meanwhile, and starts nothing that the job chose.
+The key belongs to the runner. The input `apart` says that the job's own steps cannot read it, because they run as
+another user or in a container and the step was not added by the job. The output `protection` is `enforced` then, else
+`advisory`. The step may have more rights than the job, so it follows no link that the job left, signs bytes that no
+other process can change, and starts no program that the job chose.
 """
 
 import os
@@ -16,11 +16,11 @@ from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.file_selection import select
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import tell
+from remuda.stdsteps.common.outputs import write_outputs
 from remuda.stdsteps.signatures.openssl import check_key, key_id, public_key, sign
-from remuda.stdsteps.signatures.statements import NAME, SUFFIX, digest_below, statement_text
+from remuda.stdsteps.signatures.statements import NAME, SUFFIX, digest_below, format_statement
 
-MOST_DIGESTS_TOLD = 1000
+MOST_DIGESTS_SHOWN = 1000
 
 
 def run(inputs: Inputs) -> None:
@@ -41,10 +41,10 @@ def run(inputs: Inputs) -> None:
     if not digests:
         say("WARNING: no files to sign")
         _remove(root, own)
-        tell(files=0, key_id=public, statement="", digests={}, protection=protection)
+        write_outputs(files=0, key_id=public, statement="", digests={}, protection=protection)
         return
     signed_at = stamp(time.time())
-    text = statement_text(digests, {**about, "signed_at": signed_at, "key_id": public, "protection": protection})
+    text = format_statement(digests, {**about, "signed_at": signed_at, "key_id": public, "protection": protection})
     signature = sign(key, text)
     _remove(root, own)
     _write(root, name, text)
@@ -52,12 +52,12 @@ def run(inputs: Inputs) -> None:
     say(f"Signed {len(digests)} files in {name} with the key {public}")
     if not is_apart:
         say("The job's own steps run as the user who holds the key, so that the signature proves nothing against them")
-    told = dict(sorted(digests.items())[:MOST_DIGESTS_TOLD])
-    tell(files=len(digests), key_id=public, statement=name, digests=told, protection=protection)
+    shown = dict(sorted(digests.items())[:MOST_DIGESTS_SHOWN])
+    write_outputs(files=len(digests), key_id=public, statement=name, digests=shown, protection=protection)
 
 
 def _remove(root: Path, names: set[str]) -> None:
-    """An earlier statement must not stand beside files that it does not speak of."""
+    """Remove an earlier statement, which does not describe these files."""
     for name in names:
         with suppress(FileNotFoundError):
             os.unlink(root / name)

@@ -1,8 +1,8 @@
-"""Ed25519 signatures by the program `openssl`, since Python's own library has none.
+"""Ed25519 signatures by the program `openssl`, because Python's standard library has none.
 
-The private key is a file that only whoever runs the step can read; its content never enters this process. `openssl` is
-looked for in the folders of the system and gets an environment of its own, so that a job can put nothing in its place.
-Anybody can check with the same program: `openssl pkeyutl -verify -pubin -inkey KEY -rawin -in FILE -sigfile FILE.sig`.
+The private key is a file that only the user of the step can read; its content never enters this process. `openssl` is
+searched in the system's folders and gets a fixed environment, so that a job cannot replace it. To verify by hand:
+`openssl pkeyutl -verify -pubin -inkey KEY -rawin -in FILE -sigfile FILE.sig`.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from remuda.stdsteps.common.errors import PlatformError, StepError
 
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PLACE = "/tmp"
-"""Where things lie for a moment: not where a variable of the job says, for that could be a folder of the job."""
+"""For temporary files. Not taken from a variable of the job, which could name a folder of the job."""
 _HEAD = bytes.fromhex("302a300506032b6570032100")
-"""How a public Ed25519 key begins in its standard form; 32 bytes follow."""
+"""The prefix of a public Ed25519 key in DER; 32 bytes follow."""
 LARGEST_KEY_BYTES = 16 * 1024
 
 
 def check_key(key: Path) -> None:
-    """Refuse a private key that others than its owner can read, or that is not there."""
+    """PlatformError if the private key is missing, or other users can read it."""
     try:
         status = key.stat()
     except OSError as error:
@@ -37,27 +37,27 @@ def check_key(key: Path) -> None:
 
 
 def public_key(key: Path) -> bytes:
-    """The public half of a private key, in its standard form."""
-    return _checked(_openssl("pkey", "-in", str(key), "-pubout", "-outform", "DER"), str(key))
+    """The public half of a private key, in DER."""
+    return _check_public(_openssl("pkey", "-in", str(key), "-pubout", "-outform", "DER"), str(key))
 
 
 def read_public_key(text: str) -> bytes:
-    """The same from a public key as people keep it (PEM)."""
+    """Convert a public key from PEM to DER."""
     if len(text) > LARGEST_KEY_BYTES or "PUBLIC KEY" not in text:
         raise StepError("the public key is none; it begins with -----BEGIN PUBLIC KEY-----")
     with make_temporary("remuda-key-", place=PLACE) as folder:
         path = Path(folder) / "key.pem"
         path.write_text(text)
-        return _checked(_openssl("pkey", "-pubin", "-in", str(path), "-outform", "DER"), "the public key")
+        return _check_public(_openssl("pkey", "-pubin", "-in", str(path), "-outform", "DER"), "the public key")
 
 
 def key_id(public: bytes) -> str:
-    """What a key is called: the digest of its public half."""
+    """The id of a key: the digest of its public half."""
     return f"sha256:{hashlib.sha256(public).hexdigest()}"
 
 
 def sign(key: Path, data: bytes) -> bytes:
-    """The signature of these bytes. They are handed over where nobody else can change them."""
+    """The signature of these bytes. They are passed in a private folder, where no other user can change them."""
     with make_temporary("remuda-sign-", place=PLACE) as folder:
         source, target = Path(folder) / "data", Path(folder) / "signature"
         source.write_bytes(data)
@@ -66,29 +66,29 @@ def sign(key: Path, data: bytes) -> bytes:
 
 
 def is_signed(public: bytes, data: bytes, signature: bytes) -> bool:
-    """Whether the signature is that of these bytes by this key."""
+    """True if the signature is valid for these bytes and this key."""
     with make_temporary("remuda-verify-", place=PLACE) as folder:
-        key, source, sealed = (Path(folder) / name for name in ("key", "data", "signature"))
+        key, source, signature_file = (Path(folder) / name for name in ("key", "data", "signature"))
         key.write_bytes(public)
         source.write_bytes(data)
-        sealed.write_bytes(signature)
-        words = ["-pubin", "-keyform", "DER", "-inkey", str(key), "-in", str(source), "-sigfile", str(sealed)]
-        done = _run("pkeyutl", "-verify", "-rawin", *words)
-    return done.returncode == 0 and b"Verified Successfully" in done.stdout
+        signature_file.write_bytes(signature)
+        words = ["-pubin", "-keyform", "DER", "-inkey", str(key), "-in", str(source), "-sigfile", str(signature_file)]
+        result = _run("pkeyutl", "-verify", "-rawin", *words)
+    return result.returncode == 0 and b"Verified Successfully" in result.stdout
 
 
-def _checked(public: bytes, name: str) -> bytes:
+def _check_public(public: bytes, name: str) -> bytes:
     if len(public) != len(_HEAD) + 32 or not public.startswith(_HEAD):
         raise StepError(f"{name} is no Ed25519 key")
     return public
 
 
 def _openssl(*words: str) -> bytes:
-    done = _run(*words)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise PlatformError(f"openssl {words[0]} failed: {said[0] if said else f'exit code {done.returncode}'}")
-    return done.stdout
+    result = _run(*words)
+    if result.returncode:
+        lines = result.stderr.decode(errors="replace").strip().splitlines()
+        raise PlatformError(f"openssl {words[0]} failed: {lines[0] if lines else f'exit code {result.returncode}'}")
+    return result.stdout
 
 
 def _run(*words: str) -> "subprocess.CompletedProcess[bytes]":

@@ -1,11 +1,10 @@
-"""What a signature of artifacts says: a list of files with their digests, and the job that they are of.
+"""Statements about artifacts: in-toto statements in JSON with the digests of files and the job that made them.
 
-Decided here is the form of a statement (an in-toto one, in JSON), what of a file its digest covers, and what is wrong
-with files that do not fit a statement. Who may sign, and how, is in `signatures`. `sign` makes statements; `verify` and
-`remuda artifacts verify` read them.
+The step `sign` writes statements; `verify` and `remuda artifacts verify` compare files with them. `openssl` makes and
+checks signatures.
 
-Files are read without trust: whoever made them may have put a link or a pipe in the place of a file, or of a folder on
-the way to it. Nothing is followed, and only what is a file or a link itself counts.
+Files are not trusted: a job may have replaced a file, or a folder in its path, by a link or a pipe. No link is
+followed. Only regular files and links themselves have a digest.
 """
 
 import hashlib
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     from zipfile import ZipFile
 
 NAME = "remuda-artifacts.json"
-"""Of a statement, where it stands with the files."""
+"""The name of the statement's file."""
 SUFFIX = ".sig"
-"""What its signature has behind that."""
+"""The suffix of the signature's file."""
 TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:remuda:artifacts:1"
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -38,48 +37,48 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A statement whose form is right."""
+    """A statement that was parsed and is valid."""
 
     digests: Mapping[str, str]
-    """SHA-256 by name; of a link, that of where it leads."""
+    """SHA-256 by name; of a link, that of its target."""
     predicate: Mapping[str, Any] = field(default_factory=dict)
 
 
-def statement_text(digests: Mapping[str, str], predicate: Mapping[str, Any]) -> bytes:
-    """The bytes that are signed."""
+def format_statement(digests: Mapping[str, str], predicate: Mapping[str, Any]) -> bytes:
+    """Format a statement; these bytes are signed."""
     subject = [{"name": name, "digest": {"sha256": digests[name]}} for name in sorted(digests)]
     document = {"_type": TYPE, "subject": subject, "predicateType": PREDICATE, "predicate": dict(predicate)}
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def read_statement(data: bytes) -> Statement:
-    """The same back; StepError where it is none."""
+    """Parse a statement. StepError: it is invalid."""
     try:
         document = json.loads(data)
         if document["_type"] != TYPE or document["predicateType"] != PREDICATE:
             raise StepError(f"the statement is of another kind: {document['predicateType']!r}")
-        digests = {str(one["name"]): str(one["digest"]["sha256"]) for one in document["subject"]}
+        digests = {str(subject["name"]): str(subject["digest"]["sha256"]) for subject in document["subject"]}
         return Statement(digests=digests, predicate=dict(document["predicate"]))
     except (ValueError, KeyError, TypeError, RecursionError):
         raise StepError("the statement is no statement about artifacts") from None
 
 
-def problems(statement: Statement, names: Iterable[str], digest: Callable[[str], str | None]) -> list[str]:
-    """What is wrong with files of these names; `digest` says what they are, None that there is none."""
-    found: list[str] = []
+def find_problems(statement: Statement, names: Iterable[str], digest: Callable[[str], str | None]) -> list[str]:
+    """Messages about files that differ from the statement. `digest` returns None for a missing file."""
+    messages: list[str] = []
     for name in names:
         signed, actual = statement.digests.get(name), digest(name)
         if signed is None:
-            found.append(f"{name}: not signed")
+            messages.append(f"{name}: not signed")
         elif actual is None:
-            found.append(f"{name}: signed, but not there")
+            messages.append(f"{name}: signed, but not there")
         elif actual != signed:
-            found.append(f"{name}: changed since it was signed")
-    return found
+            messages.append(f"{name}: changed since it was signed")
+    return messages
 
 
 def digest_below(root: Path, name: str) -> str | None:
-    """What a file or link in a folder holds; None where there is no such thing."""
+    """The digest of a file or link below the root; None if there is none."""
     *folders, last = name.split("/")
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -107,8 +106,8 @@ def digest_below(root: Path, name: str) -> str | None:
 
 
 def digest_in(archive: "ZipFile", name: str) -> str | None:
-    """The same for an archive; a link's content is where it leads."""
-    from zipfile import BadZipFile  # only here: managers take the names above from this module as they start
+    """The digest of an archive's entry; None if there is none. The content of a link is its target."""
+    from zipfile import BadZipFile  # not at the top: managers import the names above when they start
 
     try:
         with archive.open(name) as file:

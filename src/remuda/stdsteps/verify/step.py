@@ -1,4 +1,4 @@
-"""Checks that files of the working directory are those that somebody has signed; the step fails where they are not."""
+"""The step `verify`: fails if files of the working directory differ from those that were signed."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.file_selection import select
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
-from remuda.stdsteps.common.outputs import tell
+from remuda.stdsteps.common.outputs import write_outputs
 from remuda.stdsteps.signatures.openssl import is_signed, key_id, read_public_key
 from remuda.stdsteps.signatures.statements import (
     LARGEST_BYTES,
@@ -14,7 +14,7 @@ from remuda.stdsteps.signatures.statements import (
     SUFFIX,
     Statement,
     digest_below,
-    problems,
+    find_problems,
     read_statement,
 )
 
@@ -27,18 +27,19 @@ def run(inputs: Inputs) -> None:
     inputs.done()
     root = Path.cwd()
     public = read_public_key(text)
-    statement = signed_statement(root / name, public)
-    wrong = problems(statement, _wanted(root, statement, paths, name), lambda one: digest_below(root, one))
-    for problem in wrong[:MOST_SHOWN]:
+    statement = read_signed_statement(root / name, public)
+    names = _list_names(root, statement, paths, name)
+    problems = find_problems(statement, names, lambda each: digest_below(root, each))
+    for problem in problems[:MOST_SHOWN]:
         say(f"ERROR: {problem}")
-    if wrong:
-        raise StepError(f"{len(wrong)} of the files are not those that were signed with the key {key_id(public)}")
+    if problems:
+        raise StepError(f"{len(problems)} of the files are not those that were signed with the key {key_id(public)}")
     say(f"{len(statement.digests)} files are those that were signed with the key {key_id(public)}")
-    tell(files=len(statement.digests), key_id=key_id(public), about=dict(statement.predicate))
+    write_outputs(files=len(statement.digests), key_id=key_id(public), about=dict(statement.predicate))
 
 
-def signed_statement(path: Path, public: bytes) -> Statement:
-    """A statement that this key has signed."""
+def read_signed_statement(path: Path, public: bytes) -> Statement:
+    """Read a statement and verify its signature. StepError: it was not signed by this key."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_BYTES)
@@ -51,11 +52,11 @@ def signed_statement(path: Path, public: bytes) -> Statement:
     return read_statement(data)
 
 
-def _wanted(root: Path, statement: Statement, paths: list[str], name: str) -> list[str]:
-    """Which files to look at: those that are named, else all that the statement speaks of."""
+def _list_names(root: Path, statement: Statement, paths: list[str], name: str) -> list[str]:
+    """The files to verify: those that match the paths, or all of the statement."""
     if not paths:
         return sorted(statement.digests)
-    found = select(root, paths, untracked=False) - {name, name + SUFFIX}
-    if not found:
+    names = select(root, paths, untracked=False) - {name, name + SUFFIX}
+    if not names:
         raise StepError("input paths: no files match, so there is nothing that could be verified")
-    return sorted(one for one in found if digest_below(root, one) is not None)
+    return sorted(each for each in names if digest_below(root, each) is not None)

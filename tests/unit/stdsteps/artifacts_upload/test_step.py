@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.artifacts_upload.step import build, is_wanted
+from remuda.stdsteps.artifacts_upload.step import build, is_due
 from remuda.stdsteps.common.errors import StepError
 
 
@@ -18,7 +18,7 @@ from remuda.stdsteps.common.errors import StepError
     ],
 )
 def test_when(when: str, status: str, wanted: bool) -> None:
-    assert is_wanted(when, status) == wanted
+    assert is_due(when, status) == wanted
 
 
 def test_other_formats(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from remuda.stdsteps.cache_restore.step import restore
 from remuda.stdsteps.cache_save.step import ABANDONED_SECONDS, remove_abandoned, save
-from remuda.stdsteps.caches.folder_store import ASIDE, LONGEST_NAME, SUFFIX, file_name, listing_of
+from remuda.stdsteps.caches.folder_store import ASIDE, LONGEST_NAME, SUFFIX, digest_listing, file_name
 from remuda.stdsteps.common.archive import unpack_zip, write_zip
 from remuda.stdsteps.common.errors import StepError
 
@@ -66,21 +66,21 @@ NAMES = {"deps", "deps/empty", "deps/a", "deps/run", "deps/link"}
 
 
 def test_a_listing_survives_packing_and_changes_with_the_files(root: Path, tmp_path: Path) -> None:
-    before, size = listing_of(root, NAMES)
+    before, size = digest_listing(root, NAMES)
     assert size == 5
     write_zip(tmp_path / "zip", root, NAMES)
     (tmp_path / "other").mkdir()
     unpack_zip(tmp_path / "zip", tmp_path / "other")
-    assert listing_of(tmp_path / "other", NAMES) == (before, size)
+    assert digest_listing(tmp_path / "other", NAMES) == (before, size)
     seen = {before}
     os.utime(root / "deps/a", (1, 1))
-    seen.add(listing_of(root, NAMES)[0])
+    seen.add(digest_listing(root, NAMES)[0])
     (root / "deps/a").chmod(0o600)
-    seen.add(listing_of(root, NAMES)[0])
+    seen.add(digest_listing(root, NAMES)[0])
     (root / "deps/link").unlink()
     (root / "deps/link").symlink_to("run")
-    seen.add(listing_of(root, NAMES)[0])
-    seen.add(listing_of(root, NAMES - {"deps/empty"})[0])
+    seen.add(digest_listing(root, NAMES)[0])
+    seen.add(digest_listing(root, NAMES - {"deps/empty"})[0])
     assert len(seen) == 5
 
 

@@ -4,12 +4,12 @@ import pytest
 
 from remuda.stdsteps.checkout.git import (
     Remote,
-    config_text,
-    is_away,
-    may_pass,
-    private_config,
-    reason,
+    find_reason,
+    format_config,
+    is_transient,
+    is_unreachable,
     split_credentials,
+    write_config,
 )
 from remuda.stdsteps.common.errors import StepError
 
@@ -33,7 +33,7 @@ def test_no_address_is_an_error() -> None:
 
 
 def test_the_configuration_is_private(tmp_path: Path) -> None:
-    path = private_config(tmp_path, split_credentials("http://u:p@h/x"))
+    path = write_config(tmp_path, split_credentials("http://u:p@h/x"))
     assert path.stat().st_mode & 0o777 == 0o600
     assert '[http "http://h/"]' in path.read_text()
 
@@ -53,8 +53,8 @@ def test_the_configuration_is_private(tmp_path: Path) -> None:
     ],
 )
 def test_a_server_that_is_away_is_waited_for(text: str) -> None:
-    assert may_pass(text)
-    assert is_away(text)
+    assert is_transient(text)
+    assert is_unreachable(text)
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_a_server_that_is_away_is_waited_for(text: str) -> None:
     ],
 )
 def test_refusals_are_final(text: str) -> None:
-    assert not may_pass(text)
+    assert not is_transient(text)
 
 
 def test_ssh_addresses_of_the_server_mean_http_ones(tmp_path: Path) -> None:
-    text = private_config(tmp_path, split_credentials("https://u:p@h:8443/g/x.git"), instead_of_ssh=True).read_text()
+    text = write_config(tmp_path, split_credentials("https://u:p@h:8443/g/x.git"), instead_of_ssh=True).read_text()
     assert '[url "https://h:8443/"]\n\tinsteadOf = git@h:\n\tinsteadOf = ssh://git@h/\n' in text
 
 
@@ -82,18 +82,18 @@ def test_the_reason_is_what_failed_first() -> None:
     text = (
         "Cloning into 'm'...\nfatal: repository 'u' not found\nfatal: clone of 'u' into 'm' failed\nFailed to clone 'm'"
     )
-    assert reason(text) == "fatal: repository 'u' not found"
-    assert reason("one\n\ntwo\n") == "two"
-    assert reason("") == "it gave no reason"
+    assert find_reason(text) == "fatal: repository 'u' not found"
+    assert find_reason("one\n\ntwo\n") == "two"
+    assert find_reason("") == "it gave no reason"
 
 
 @pytest.mark.parametrize(("url", "allowed"), [("file:///r/p.git", True), ("https://h/p.git", False)])
 def test_submodules_may_lie_on_this_machine_where_the_repository_does(tmp_path: Path, url: str, allowed: bool) -> None:
-    assert ('[protocol "file"]' in private_config(tmp_path, split_credentials(url)).read_text()) is allowed
+    assert ('[protocol "file"]' in write_config(tmp_path, split_credentials(url)).read_text()) is allowed
 
 
 def test_the_authority_counts_for_the_server_alone() -> None:
-    text = config_text(split_credentials("https://u:p@h.example/x.git"), authority="/a b/ca.pem")
+    text = format_config(split_credentials("https://u:p@h.example/x.git"), authority="/a b/ca.pem")
     assert '[http "https://h.example/"]\n\tsslCAInfo = "/a b/ca.pem"' in text
-    assert "sslCAInfo" not in config_text(split_credentials("http://u:p@h/x.git"), authority="/ca.pem")
-    assert "sslCAInfo" not in config_text(split_credentials("https://u:p@h/x.git"))
+    assert "sslCAInfo" not in format_config(split_credentials("http://u:p@h/x.git"), authority="/ca.pem")
+    assert "sslCAInfo" not in format_config(split_credentials("https://u:p@h/x.git"))

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.checkout.git import Git, private_config, split_credentials
+from remuda.stdsteps.checkout.git import Git, split_credentials, write_config
 from remuda.stdsteps.checkout.lfs import pull
 
 
@@ -14,7 +14,7 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
     work.mkdir()
     private.mkdir()
     subprocess.run(["git", "init", "-q", work], check=True)
-    made = Git(work, private_config(private, split_credentials("https://host.test/g/p.git")))
+    made = Git(work, write_config(private, split_credentials("https://host.test/g/p.git")))
     monkeypatch.setenv("PATH", str(private))
     return made
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.checkout.mirrors import _kept, _name, shrink
+from remuda.stdsteps.checkout.mirrors import _mirror_name, _mirror_refspec, shrink
 
 
 def a_mirror(folder: Path, name: str, *, size: int, used: int) -> Path:
@@ -41,10 +41,10 @@ def test_what_is_no_size_is_passed_over(tmp_path: Path) -> None:
     ],
 )
 def test_names_in_a_mirror(refspec: str, kept: str) -> None:
-    assert _kept(refspec) == kept
+    assert _mirror_refspec(refspec) == kept
 
 
 def test_each_address_has_a_mirror_of_its_own() -> None:
-    assert _name("https://a/g/p.git").startswith("g-p-")
-    assert _name("https://a/g/p.git") != _name("https://b/g/p.git")
-    assert "/" not in _name("https://a/../../x/" + "y" * 500)
+    assert _mirror_name("https://a/g/p.git").startswith("g-p-")
+    assert _mirror_name("https://a/g/p.git") != _mirror_name("https://b/g/p.git")
+    assert "/" not in _mirror_name("https://a/../../x/" + "y" * 500)

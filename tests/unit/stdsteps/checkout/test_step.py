@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.stdsteps.checkout.git import Git, private_config, split_credentials
+from remuda.stdsteps.checkout.git import Git, split_credentials, write_config
 from remuda.stdsteps.checkout.step import prepare
 
 
@@ -19,7 +19,7 @@ def test_a_repository_found_there_cannot_command(tmp_path: Path) -> None:
     (inside / "hooks/post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (inside / "hooks/post-checkout").chmod(0o755)
     remote = split_credentials("http://u:secret@h/x")
-    git = Git(work, private_config(private, remote))
+    git = Git(work, write_config(private, remote))
     prepare(git, work, remote)
     git.run("status")
     assert not (tmp_path / "ran").exists()
@@ -39,6 +39,6 @@ def test_a_repository_elsewhere_is_left_alone(tmp_path: Path, kind: str) -> None
     else:
         (work / ".git").write_text(f"gitdir: {other}\n")
     remote = split_credentials("http://h/x")
-    prepare(Git(work, private_config(private, remote)), work, remote)
+    prepare(Git(work, write_config(private, remote)), work, remote)
     assert not list(other.iterdir())
     assert (work / ".git/HEAD").exists()

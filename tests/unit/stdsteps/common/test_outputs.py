@@ -7,18 +7,18 @@ import pytest
 
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.inputs import read_inputs
-from remuda.stdsteps.common.outputs import tell
+from remuda.stdsteps.common.outputs import write_outputs
 
 
 def test_outputs_are_lines_behind_those_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMUDA_OUTPUTS", str(tmp_path / "outputs"))
-    tell(a=1)
-    tell(b=["\u00e4"], c=None)
+    write_outputs(a=1)
+    write_outputs(b=["\u00e4"], c=None)
     assert (tmp_path / "outputs").read_text() == (
         '{"name": "a", "value": 1}\n{"name": "b", "value": ["\\u00e4"]}\n{"name": "c", "value": null}\n'
     )
     monkeypatch.delenv("REMUDA_OUTPUTS")
-    tell(a=2)
+    write_outputs(a=2)
 
 
 def test_nothing_is_told_or_read_through_a_link_or_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_nothing_is_told_or_read_through_a_link_or_a_pipe(tmp_path: Path, monkey
     for name in ("link", "pipe"):
         monkeypatch.setenv("REMUDA_OUTPUTS", str(tmp_path / name))
         with pytest.raises(StepError, match="has to be a plain file"):
-            tell(a=1)
+            write_outputs(a=1)
     monkeypatch.setenv("REMUDA_INPUTS", str(tmp_path / "link"))
     with pytest.raises(StepError, match="cannot be read"):
         read_inputs()

@@ -1,12 +1,12 @@
 import pytest
 
 from remuda.stdsteps.common.errors import PlatformError, StepError
-from remuda.stdsteps.common.retries import PassingError, in_words, next_wait, patience_seconds, patiently
+from remuda.stdsteps.common.retries import TransientError, format_duration, next_wait, patience_seconds, retry
 
-AWAY = PassingError("gone", away=True)
+AWAY = TransientError("gone", unreachable=True)
 
 
-def waits(error: PassingError, patience: float = 600) -> list[float]:
+def waits(error: TransientError, patience: float = 600) -> list[float]:
     found: list[float] = []
     while (wait := next_wait(error, failures=len(found) + 1, waited=sum(found), patience=patience)) is not None:
         found.append(wait)
@@ -21,13 +21,13 @@ def test_a_server_that_is_away_is_waited_for() -> None:
 
 
 def test_other_trouble_gets_a_few_tries() -> None:
-    assert waits(PassingError("odd", away=False)) == [1, 2]
+    assert waits(TransientError("odd", unreachable=False)) == [1, 2]
 
 
 def test_the_server_says_how_long_to_wait() -> None:
-    assert waits(PassingError("busy", away=True, retry_after=7))[:4] == [7, 7, 7, 8]
-    assert waits(PassingError("busy", away=True, retry_after=7000))[0] == 60
-    assert waits(PassingError("busy", away=True, retry_after=0))[0] == 1
+    assert waits(TransientError("busy", unreachable=True, retry_after=7))[:4] == [7, 7, 7, 8]
+    assert waits(TransientError("busy", unreachable=True, retry_after=7000))[0] == 60
+    assert waits(TransientError("busy", unreachable=True, retry_after=0))[0] == 1
 
 
 def test_no_patience_means_one_try(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +39,7 @@ def test_no_patience_means_one_try(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         raise AWAY
 
     with pytest.raises(PlatformError, match="looking failed for 0 seconds: gone"):
-        patiently("looking", call)
+        retry("looking", call)
     assert calls == [0]
     assert capsys.readouterr().out == ""
 
@@ -55,7 +55,7 @@ def test_how_long_is_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_times_in_words() -> None:
-    assert [in_words(seconds) for seconds in (0, 12.4, 119, 120, 600)] == [
+    assert [format_duration(seconds) for seconds in (0, 12.4, 119, 120, 600)] == [
         "0 seconds",
         "12 seconds",
         "119 seconds",

@@ -5,26 +5,26 @@ from http.client import HTTPResponse
 import pytest
 
 from remuda.stdsteps.common.errors import StepError
-from remuda.stdsteps.common.transfer import HttpError, passing, read_some, request
+from remuda.stdsteps.common.transfer import HttpError, find_transient, read_some, request
 
 
 @pytest.mark.parametrize("status", [0, 429, 502, 503, 504])
 def test_a_server_that_is_away_is_waited_for(status: int) -> None:
-    may_pass = passing(HttpError(status, "text", retry_after=7))
+    may_pass = find_transient(HttpError(status, "text", retry_after=7))
     assert may_pass is not None
-    assert (may_pass.away, may_pass.retry_after) == (True, 7)
+    assert (may_pass.unreachable, may_pass.retry_after) == (True, 7)
 
 
 @pytest.mark.parametrize("status", [408, 500, 501])
 def test_trouble_of_a_server_that_is_there_gets_a_few_tries(status: int) -> None:
-    may_pass = passing(HttpError(status, "text"))
+    may_pass = find_transient(HttpError(status, "text"))
     assert may_pass is not None
-    assert not may_pass.away
+    assert not may_pass.unreachable
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422])
 def test_refusals_are_final(status: int) -> None:
-    assert passing(HttpError(status, "text")) is None
+    assert find_transient(HttpError(status, "text")) is None
 
 
 @pytest.mark.parametrize("url", ["http://host:port/", "http://[::1", "ftp://host/", "http:///path", "http://host:0/"])
@@ -42,7 +42,7 @@ def test_an_answer_that_breaks_off_may_come_whole_later() -> None:
         response.begin()
         with response, pytest.raises(HttpError, match="broke") as caught:
             read_some(response, 100)
-    assert passing(caught.value) is not None
+    assert find_transient(caught.value) is not None
 
 
 def test_a_refusal_that_breaks_off_is_no_other_error() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from remuda.stdsteps.common.errors import StepError
-from remuda.stdsteps.common.sizes import in_bytes, in_words
+from remuda.stdsteps.common.sizes import format_size, parse_size
 from remuda.stdsteps.container.options import host_config, mounts, network_config
 
 
@@ -74,12 +74,12 @@ def test_volumes() -> None:
 
 def test_sizes() -> None:
     sizes = ["", "0", "10", "1k", "2m", "1.5g", "1G", "3mb", "4 MiB", "5tb"]
-    assert [in_bytes(text, "x") for text in sizes] == [
+    assert [parse_size(text, "x") for text in sizes] == [
         *(0, 0, 10, 1024, 2 << 20, 3 << 29, 1 << 30, 3 << 20, 4 << 20, 5 << 40)
     ]
-    assert [in_words(size) for size in (5, 2048, 3 << 19, 5 << 30)] == ["5 bytes", "2.0 KiB", "1.5 MiB", "5.0 GiB"]
+    assert [format_size(size) for size in (5, 2048, 3 << 19, 5 << 30)] == ["5 bytes", "2.0 KiB", "1.5 MiB", "5.0 GiB"]
     with pytest.raises(StepError, match="no size"):
-        in_bytes("many", "x")
+        parse_size("many", "x")
 
 
 def test_what_the_engine_knows_by_other_names() -> None:

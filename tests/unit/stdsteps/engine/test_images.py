@@ -8,13 +8,13 @@ import pytest
 
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.inputs import Inputs
-from remuda.stdsteps.engine.images import read_wish
+from remuda.stdsteps.engine.images import read_request
 
 CONFIG = json.dumps({"auths": {"registry.example": {"username": "reader", "password": "secret"}}})
 
 
 def logins(**inputs: str) -> list[str]:
-    return [one.username for one in read_wish(Inputs({"image": "registry.example/app", **inputs})).credentials[0]]
+    return [one.username for one in read_request(Inputs({"image": "registry.example/app", **inputs})).credentials[0]]
 
 
 def test_only_the_variable_may_name_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.safe_paths import read_mounts
-from remuda.stdsteps.engine.job_containers import _may_exist, find_mount, is_leftover, part_of, this_owner
+from remuda.stdsteps.engine.job_containers import _may_exist, find_mount, is_leftover, short_digest, this_owner
 
 
 def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path.parent)
     monkeypatch.delenv("REMUDA_EXCHANGE")
     assert this_owner("").key not in (shared.key, named.key)
-    assert len(part_of("anything at all")) == 8
+    assert len(short_digest("anything at all")) == 8
 
 
 @pytest.mark.parametrize(

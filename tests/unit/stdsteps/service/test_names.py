@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from remuda.stdsteps.service.names import aliases, listening, ports, short_name
+from remuda.stdsteps.service.names import aliases, parse_listening, ports, short_name
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_open_ports_are_those_that_others_can_reach() -> None:
    5: 0000000000000000FFFF00000100007F:1F95 00000000000000000000000000000000:0000 0A
    6: broken
 """
-    assert listening(table) == {8080, 8083}
+    assert parse_listening(table) == {8080, 8083}
