@@ -36,13 +36,20 @@ def is_participle(name: str) -> bool:
     return IRREGULAR.fullmatch(word) is not None or (regular and word not in NOT_PARTICIPLES)
 
 
+def is_endpoint(node: ast.ClassDef | Function) -> bool:
+    """True if `routes` decorates the function: its docstring is the summary in the reference of endpoints."""
+    calls = [decorator.func for decorator in node.decorator_list if isinstance(decorator, ast.Call)]
+    return any(isinstance(call, ast.Attribute) and ast.unparse(call.value) == "routes" for call in calls)
+
+
 def check_module(path: Path, tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | Function):
             continue
         text = ast.get_docstring(node)
         line = 1 if isinstance(node, ast.Module) else node.lineno
-        if text is not None and len(text.split()) < FEWEST_WORDS and not isinstance(node, ast.Module):
+        is_free = isinstance(node, ast.Module) or is_endpoint(node)
+        if text is not None and len(text.split()) < FEWEST_WORDS and not is_free:
             yield f"{path}:{line}: docstring {text!r} adds nothing: delete it or write a sentence"
         if text is not None and (match := NEGATIVE.search(text)):
             yield f"{path}:{line}: {match[0]!r}: say what this code does"

@@ -34,7 +34,7 @@ routes = Routes()
 
 
 async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, send: Send) -> None:
-    """Append to a trace."""
+    """Append a piece to a trace."""
     sent = first_headers(scope)
     in_query = job_token_in(Request(scope)) if scope["query_string"] else ""
     token = in_query or sent.get(b"job-token", b"").decode("latin-1")
