@@ -6,7 +6,7 @@ OCI. The engine calls this again with the evaluated text of a dynamic one.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from remuda.steps.errors import DefinitionError
@@ -35,27 +35,6 @@ def parse_reference(written: str | Mapping[str, Any], place: Place | str) -> Ref
     """The reference; mistakes name the place."""
     try:
         return _short(written) if isinstance(written, str) else _long(written)
-    except _BadReferenceError as error:
-        raise DefinitionError(f"{place}: {error}") from None
-
-
-def evaluate_reference(reference: Reference, expand: Callable[[str], str], place: Place | str) -> Reference:
-    """The reference with its expressions evaluated and checked again. The result is not evaluated further."""
-    if reference.kind is ReferenceKind.DYNAMIC:
-        evaluated = parse_reference(expand(reference.text), place)
-        if evaluated.kind is ReferenceKind.DYNAMIC:
-            raise DefinitionError(f"{place}: the reference still holds an expression after it was evaluated")
-        return evaluated
-    if reference.kind not in (ReferenceKind.GIT, ReferenceKind.OCI):
-        return reference
-    fields = ("url", "registry", "repository", "tag", "path", "file")
-    texts = {name: expand(getattr(reference, name)) for name in fields}
-    try:
-        folder = _inside(texts["path"])
-        if reference.kind is ReferenceKind.GIT:
-            return _git_reference(reference.text, texts["url"], reference.version, folder, _file_name(texts["file"]))
-        names = texts["registry"], texts["repository"], texts["tag"]
-        return _oci_reference(reference.text, *names, folder, _file_name(texts["file"]))
     except _BadReferenceError as error:
         raise DefinitionError(f"{place}: {error}") from None
 

@@ -108,7 +108,7 @@ class Enclosure:
                 return f"the step used more memory than its limit of {format_bytes(own)} and was killed"
             if whole is not None:
                 return f"the job used more memory than its limit of {format_bytes(whole)}, and was killed"
-        if limits.disk_bytes is not None and not self.is_inside:
+        if limits.disk_bytes is not None and self.limits_disk:
             size = await asyncio.to_thread(measurement.folder_bytes, self.work_dir)
             return measurement.disk_error(size, limits.disk_bytes, before=self.disk_before)
         return None
@@ -153,10 +153,6 @@ class Enclosure:
 
     def _is_counted(self, name: str) -> bool:
         return self.group is not None and self.group.groups.limits(name)
-
-    def kill(self) -> None:
-        if self.group is not None:
-            self.group.kill()
 
     def remove(self) -> None:
         """Remove the groups of an ended step. Processes that it left keep theirs until `sweep`."""

@@ -22,10 +22,6 @@ class Limits:
     pids: int | None = None
     timeout_seconds: float | None = None
 
-    @property
-    def reaches_nothing(self) -> bool:
-        return self.network is not None and not all(self.network)
-
     def names(self) -> tuple[str, ...]:
         """The names of the limits that are set, as in a policy."""
         return tuple(NAMES[limit.name] for limit in fields(self) if getattr(self, limit.name) is not None)

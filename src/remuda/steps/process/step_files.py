@@ -78,19 +78,9 @@ class StepFiles:
         return Path(self._own)
 
     @property
-    def pid(self) -> Path:
-        """Created exclusively by the shim that runs the step: process number and start time, then the exit code."""
-        return Path(f"{self._own}.pid")
-
-    @property
     def claim(self) -> str:
-        """`pid` as a text, for frequent use."""
+        """Created exclusively by the shim that runs the step: process number and start time, then the exit code."""
         return f"{self._own}.pid"
-
-    @property
-    def raw(self) -> Path:
-        """The output of the step."""
-        return Path(f"{self._own}.raw")
 
     @property
     def env(self) -> Path:

@@ -62,7 +62,8 @@ def run(host: Host, tmp_path: Path) -> Iterator[Run]:
 
     yield start
     for enclosure in made:
-        enclosure.kill()
+        if enclosure.group is not None:
+            enclosure.group.kill()
         enclosure.remove()
 
 

@@ -230,8 +230,8 @@ async def test_what_is_killed_starts_nothing_any_more(host: Host, run: Run) -> N
     """So that one that becomes another process all the time does not flee."""
     needs(host.groups.limits("pids"))
     _, enclosure = run("setsid sleep 300 >/dev/null 2>&1 &")
-    enclosure.kill()
     assert enclosure.group is not None
+    enclosure.group.kill()
     folder = host.groups.v1.get("pids") or host.groups.v2
     assert folder is not None
     assert (folder / enclosure.group.key / "pids.max").read_text() == "0\n"

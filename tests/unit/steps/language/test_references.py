@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.steps.errors import DefinitionError
-from remuda.steps.language.references import evaluate_reference, parse_reference, without_credentials
+from remuda.steps.language.references import parse_reference, without_credentials
 from remuda.steps.language.values import Reference, ReferenceKind
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
@@ -121,28 +121,6 @@ def test_without_credentials() -> None:
     assert without_credentials("user:p@w@host/a") == "host/a"
     assert without_credentials("host/a@v1") == "host/a@v1"
     assert without_credentials("host@v1") == "host@v1"
-
-
-def test_expressions_are_evaluated_once_and_checked_again() -> None:
-    def expand(text: str) -> str:
-        return text.replace("${{ a }}", "x/../..").replace("${{ b }}", "b").replace("${{ c }}", "${{ d }}")
-
-    def evaluated(written: str | dict[str, dict[str, str]]) -> Reference:
-        return evaluate_reference(parse_reference(written, "here"), expand, "here")
-
-    assert evaluated("./${{ b }}").path == "./b"
-    assert evaluated("${{ b }}/c@v1").url == "https://b/c"
-    assert evaluated({"git": {"url": "u:${{ b }}@h/a", "rev": "v1"}}).url == "https://u:b@h/a"
-    assert evaluated({"oci": {"registry": "r", "repository": "${{ b }}", "tag": "1"}}).repository == "b"
-    assert evaluated("./a").path == "./a"
-    for written in (
-        "./${{ c }}",
-        {"git": {"url": "h", "rev": "v1", "dir": "${{ a }}"}},
-        {"git": {"url": "h", "rev": "v1", "file": "${{ a }}"}},
-        {"oci": {"registry": "r", "repository": "${{ a }} ", "tag": "1"}},
-    ):
-        with pytest.raises(DefinitionError, match="here: "):
-            evaluated(written)
 
 
 @given(st.text(alphabet="ab1./:@- ${}\\?#", max_size=30))

@@ -111,7 +111,7 @@ def test_limits_of_a_rule_take_the_place_of_the_documents(policy_of: Build, a_st
         }
     )
     assert decide(policy, a_step()).limits == Limits(memory_bytes=2**31)
-    assert decide(policy, a_step("builtin://script@1.0.0")).limits.reaches_nothing
+    assert decide(policy, a_step("builtin://script@1.0.0")).limits.network == ((),)
 
 
 def test_inserted_steps_enclose_the_job_outer_layer_first(policy_of: Build) -> None:

@@ -45,7 +45,7 @@ def spawn(fork_server: ForkServer, files: StepFiles, inputs: object = None) -> t
 
 
 def request(files: StepFiles, inputs: object = None, open_files: int = 512) -> dict[str, Any]:
-    files.raw.touch()
+    Path(files.own_path(".raw")).touch()
     files.inputs.parent.mkdir(exist_ok=True)
     files.inputs.write_text(json.dumps(inputs or {"strategy": "none"}))
     work_dir = files.base.parent / "work"
@@ -66,7 +66,7 @@ def test_files_of_a_step(fork_server: ForkServer, files: StepFiles) -> None:
     assert started is not None
     assert ended(files) == 0
     assert shim.read_claim(files) == started
-    assert files.raw.read_text() == "Skipping Git repository setup\n"
+    assert Path(files.own_path(".raw")).read_text() == "Skipping Git repository setup\n"
     found = shim.read_record(files)
     assert found is not None
     assert found.usage is not None
@@ -85,7 +85,7 @@ def test_steps_have_an_environment_and_a_directory_of_their_own(fork_server: For
 def test_a_step_that_fails_says_so(fork_server: ForkServer, files: StepFiles) -> None:
     spawn(fork_server, files, {"strategy": "fetch", "sha": "no"})
     assert ended(files) != 0
-    assert "ERROR: input sha" in files.raw.read_text()
+    assert "ERROR: input sha" in Path(files.own_path(".raw")).read_text()
 
 
 def test_a_step_that_somebody_claimed_is_not_started(fork_server: ForkServer, files: StepFiles) -> None:
@@ -94,7 +94,7 @@ def test_a_step_that_somebody_claimed_is_not_started(fork_server: ForkServer, fi
     assert started is not None
     wait_until(lambda: shim.start_time(started[0]) is None)
     assert exit_code(files) is None
-    assert files.raw.read_text() == ""
+    assert Path(files.own_path(".raw")).read_text() == ""
 
 
 def test_a_signal_to_the_group_ends_the_step_and_its_end_is_written(fork_server: ForkServer, files: StepFiles) -> None:
@@ -121,7 +121,7 @@ def test_a_step_outlives_the_fork_server(fork_server: ForkServer, files: StepFil
         connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         connection.close()
         assert ended(files) != 0
-    assert "git fetch failed" in files.raw.read_text()
+    assert "git fetch failed" in Path(files.own_path(".raw")).read_text()
 
 
 def test_where_it_is_gone_the_shim_is_to_be_used(fork_server: ForkServer, files: StepFiles) -> None:
@@ -149,8 +149,8 @@ def test_a_worker_takes_the_next_step(fork_server: ForkServer, tmp_path: Path) -
     for files in (first, second):
         assert shim.read_claim(files) == (worker.pid, worker.start)
         assert exit_code(files) == 0
-    assert first.raw.read_text() != second.raw.read_text()
-    assert "empty build directory" in second.raw.read_text()
+    assert Path(first.own_path(".raw")).read_text() != Path(second.own_path(".raw")).read_text()
+    assert "empty build directory" in Path(second.own_path(".raw")).read_text()
 
 
 def test_a_worker_counts_for_each_step_what_that_used(fork_server: ForkServer, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_worker_does_not_run_what_somebody_claimed(fork_server: ForkServer, tm
     assert shim.forbid(second)
     assert worker.take(request(second))
     assert not waits(worker)
-    assert second.raw.read_text() == ""
+    assert Path(second.own_path(".raw")).read_text() == ""
     worker.leave()
 
 

@@ -17,7 +17,7 @@ def files(tmp_path: Path) -> StepFiles:
 
 
 def spawn(files: StepFiles, script: str, env: dict[str, str] | None = None) -> int:
-    files.raw.touch()
+    Path(files.own_path(".raw")).touch()
     return shim.spawn(
         files,
         ["/bin/sh", "-c", script],
@@ -43,7 +43,7 @@ def test_files_of_a_step(files: StepFiles) -> None:
     found = shim.read_record(files)
     assert found is not None
     assert (found.pid, found.exit_code, found.usage) == (pid, 7, None)
-    assert files.raw.read_text() == f"out\nerr\n{files.base.parent}\n512\n"
+    assert Path(files.own_path(".raw")).read_text() == f"out\nerr\n{files.base.parent}\n512\n"
     assert abs((found.ended_at or 0) - time.time()) < 5
 
 
@@ -51,7 +51,7 @@ def test_the_second_shim_goes_without_running_anything(files: StepFiles) -> None
     first = spawn(files, "echo run")
     assert wait(first) == 0
     assert wait(spawn(files, "echo run")) == shim.LOST_CLAIM
-    assert files.raw.read_text() == "run\n"
+    assert Path(files.own_path(".raw")).read_text() == "run\n"
 
 
 def test_a_forbidden_step_never_starts(files: StepFiles) -> None:
@@ -63,12 +63,12 @@ def test_a_forbidden_step_never_starts(files: StepFiles) -> None:
 
 def test_the_shim_outlives_a_signal_to_its_group(files: StepFiles) -> None:
     pid = spawn(files, "echo up; exec sleep 60")
-    wait_until(lambda: files.raw.read_text() == "up\n")
+    wait_until(lambda: Path(files.own_path(".raw")).read_text() == "up\n")
     assert os.getpgid(pid) == os.getsid(pid) == pid
     os.killpg(pid, 15)
     assert wait(pid) == 0
     assert exit_code(files) == 128 + 15
-    assert files.raw.read_text() == "up\n"
+    assert Path(files.own_path(".raw")).read_text() == "up\n"
 
 
 def test_the_start_time_is_the_kernels(files: StepFiles) -> None:
@@ -86,18 +86,18 @@ def test_a_missing_program_and_folder_are_exit_codes(files: StepFiles) -> None:
     pid = shim.spawn(files, ["/no/such"], work_dir=files.base.parent, env={}, open_files=512)
     wait(pid)
     assert exit_code(files) == 127
-    assert b"/no/such" in files.raw.read_bytes()
+    assert b"/no/such" in Path(files.own_path(".raw")).read_bytes()
 
 
 @pytest.mark.parametrize("text", ["", "12", "12 34"])
 def test_an_incomplete_claim_does_not_count(files: StepFiles, text: str) -> None:
-    files.pid.write_text(text)
+    Path(files.claim).write_text(text)
     assert shim.read_claim(files) is None
 
 
 @pytest.mark.parametrize("text", ["", "1", "12 0.5"])
 def test_an_incomplete_exit_code_does_not_count(files: StepFiles, text: str) -> None:
-    files.pid.write_text(f"12 34\n{text}")
+    Path(files.claim).write_text(f"12 34\n{text}")
     assert shim.read_record(files) == shim.Record(pid=12, start=34)
 
 
@@ -109,22 +109,22 @@ def test_an_incomplete_exit_code_does_not_count(files: StepFiles, text: str) -> 
     ],
 )
 def test_a_malformed_claim_is_none(files: StepFiles, text: str) -> None:
-    files.pid.write_text(text, encoding="latin-1")
+    Path(files.claim).write_text(text, encoding="latin-1")
     assert shim.read_record(files) is None
 
 
 def test_what_is_no_plain_file_is_no_claim(files: StepFiles) -> None:
-    os.mkfifo(files.pid)
+    os.mkfifo(files.claim)
     assert shim.read_record(files) is None
-    files.pid.unlink()
-    files.pid.mkdir()
+    Path(files.claim).unlink()
+    Path(files.claim).mkdir()
     assert shim.read_record(files) is None
 
 
 def test_the_environment_arrives_unchanged(files: StepFiles) -> None:
     env = {"PATH": "/usr/bin:/bin", "d": "1", "w": "2", "n": "3", "s": "4", "stat": "5"}
     wait(spawn(files, "env", env))
-    lines = files.raw.read_text().splitlines()
+    lines = Path(files.own_path(".raw")).read_text().splitlines()
     assert {line.split("=", 1)[0] for line in lines} - {"PWD", "OLDPWD", "SHLVL", "_"} == env.keys()
     assert {"d=1", "w=2", "n=3", "s=4", "stat=5"} <= set(lines)
 
@@ -134,13 +134,13 @@ def test_the_command_does_not_start_outside_of_its_groups(files: StepFiles, tmp_
     command = ["/bin/sh", "-c", "echo ran"]
     folder, env = files.base.parent, {"PATH": "/bin"}
     assert wait(shim.spawn(files, command, work_dir=folder, env=env, open_files=512, joins=joins)) == 0
-    assert files.raw.read_text() == "ran\n"
+    assert Path(files.own_path(".raw")).read_text() == "ran\n"
     assert [Path(join).read_text() for join in joins] == ["0\n", "0\n"]
     other = StepFiles(tmp_path, 1)
     missing = [*joins, str(tmp_path / "none/there")]
     assert wait(shim.spawn(other, command, work_dir=folder, env=env, open_files=512, joins=missing)) == 0
     assert exit_code(other) not in (0, None)
-    assert "ran" not in other.raw.read_text()
+    assert "ran" not in Path(other.own_path(".raw")).read_text()
 
 
 def spawn_piped(files: StepFiles, script: str) -> tuple[int, socket.socket, Pipe]:
@@ -164,7 +164,7 @@ def test_a_shim_goes_when_its_agent_lets_it(files: StepFiles) -> None:
     pipe.take(files.own_path(".raw"))
     line.sendall(b"\n")
     assert wait(pid) == 0
-    assert files.raw.read_text() == "out\nerr\n"
+    assert Path(files.own_path(".raw")).read_text() == "out\nerr\n"
     line.close()
     pipe.close()
 
