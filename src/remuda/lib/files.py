@@ -60,17 +60,34 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
         sync_folder(path.parent)
 
 
+def write_all(file: int, data: bytes, offset: int | None = None) -> None:
+    """Write all bytes to a descriptor, at its position or at `offset`: a single call may write only a part."""
+    view = memoryview(data)
+    while view:
+        written = os.write(file, view) if offset is None else os.pwrite(file, view, offset)
+        offset = None if offset is None else offset + written
+        view = view[written:]
+
+
+def read_whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file; empty if it does not exist. A last line that a crash has cut is removed from the file."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return data[:whole].splitlines()
+
+
 def make_private(path: Path) -> None:
     """Create a file that only this user may read, or restrict an existing one, before a library opens it.
 
     Raises OSError if the file belongs to another user.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with _open_private(path) as file:
         if stat.S_IMODE(os.fstat(file).st_mode) & 0o077:
             os.fchmod(file, 0o600)
-    finally:
-        os.close(file)
 
 
 def open_private(path: Path) -> TextIO:
@@ -122,7 +139,7 @@ class HeldLock:
 @contextmanager
 def hold_lock(lock: Path) -> Iterator[None]:
     """Hold a lock file, which then names this process. Raises InUseError if another process has it."""
-    with _open_lock(lock) as file:
+    with _open_private(lock) as file:
         if not _try_lock(file, fcntl.LOCK_EX):
             raise _in_use(file)
         _sign(file)
@@ -136,7 +153,7 @@ def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterat
     Raises InUseError if another process keeps it alone for longer than `patience_seconds`.
     """
     until = time.monotonic() + patience_seconds
-    with _open_lock(lock) as file:
+    with _open_private(lock) as file:
         while not _try_lock(file, fcntl.LOCK_EX):
             if _try_lock(file, fcntl.LOCK_SH):
                 break
@@ -165,8 +182,8 @@ async def wait_for_lock(lock: Path) -> AsyncIterator[None]:
 
 
 @contextmanager
-def _open_lock(lock: Path) -> Iterator[int]:
-    file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _open_private(path: Path) -> Iterator[int]:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield file
     finally:

@@ -124,9 +124,7 @@ def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
         file = str(Path(file).absolute())
     code, out, err = run(command_line(LOOK, file), b"")
     if code:
-        raise AgentError(
-            f"the machine cannot be looked at (exit code {code}): {err.decode('utf-8', 'replace').strip()}"
-        )
+        raise AgentError(f"the machine cannot be looked at (exit code {code}): {_text(err)}")
     facts = read_facts(out.decode("utf-8", "replace"))
     failures = []
     for offer in choose(facts, offers(frozen)):

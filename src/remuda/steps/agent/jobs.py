@@ -9,9 +9,10 @@ disconnects changes nothing.
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
@@ -262,17 +263,9 @@ class _Packages:
         self._clock = clock
         self._resolver: Resolver | None = None
 
-    async def resolve(
-        self,
-        reference: Reference,
-        *,
-        base: Path,
-        root: Path | None,
-        env: Mapping[str, str],
-        substitutes: Mapping[str, str] | None = None,
-    ) -> Resolved:
+    async def resolve(self, reference: Reference, **options: Any) -> Resolved:
         if self._resolver is None:
             from remuda.steps.resolving.resolver import Resolver as RealResolver
 
             self._resolver = RealResolver(self._cache, clock=self._clock)
-        return await self._resolver.resolve(reference, base=base, root=root, env=env, substitutes=substitutes)
+        return await self._resolver.resolve(reference, **options)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from remuda.lib.clock import SystemClock
+from remuda.lib.files import write_all
 from remuda.steps.errors import EXIT_IN_USE, AgentError
 from remuda.steps.job_files.data_folder import endpoint_in, socket_in
 from remuda.steps.pack.program import own_command
@@ -42,7 +43,7 @@ def proxy(data: Path, *, socket: Path | None, start: Sequence[str] | None) -> No
         threading.Thread(target=_send, args=(connection,), name="stdin", daemon=True).start()
         with suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
             while data_in := connection.recv(_CHUNK_BYTES):
-                _write(data_in)
+                write_all(1, data_in)
 
 
 def _connect(data: Path, socket: Path | None) -> sockets.socket:
@@ -99,9 +100,3 @@ def _send(connection: sockets.socket) -> None:
     with suppress(OSError):
         connection.settimeout(LAST_SECONDS)
         connection.shutdown(sockets.SHUT_WR)
-
-
-def _write(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]

@@ -8,7 +8,6 @@ the order's patience.
 """
 
 import asyncio
-import os
 import random
 import signal
 import socket as sockets
@@ -26,6 +25,7 @@ from grpclib.protocol import H2Protocol
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock, SystemClock
+from remuda.lib.files import write_all
 from remuda.steps.delegation.files import Order, PlainLog, Returns
 from remuda.steps.job_files.data_folder import TOKEN_KEY
 from remuda.wire.http2 import LiveChannel
@@ -117,7 +117,7 @@ class Delegate:
                 await self._persist()
             except _FinalError as error:
                 self._end_line()
-                _write(f"ERROR: {error}\n".encode())
+                write_all(1, f"ERROR: {error}\n".encode())
                 self._returns.finish(status="failure", reason=SYSTEM_FAILURE, exit_code=-1, message=str(error))
         if not self._returns.end.get("held"):
             await self.close()
@@ -178,7 +178,7 @@ class Delegate:
                 match event.WhichOneof("event"):
                     case "log" if event.log.offset == log.offset:
                         text, offset, holds_line_end = log.feed(event.log.data)
-                        _write(text)
+                        write_all(1, text)
                         returns.note_log(offset, holds_line_end=holds_line_end)
                         if offset - confirmed >= CONFIRM_BYTES:
                             confirmed = offset
@@ -206,7 +206,7 @@ class Delegate:
 
     def _end_line(self) -> None:
         if self._returns.holds_line_end:
-            _write(b"\n")
+            write_all(1, b"\n")
             self._returns.note_log(self._returns.log_offset, holds_line_end=False)
 
     @asynccontextmanager
@@ -240,12 +240,6 @@ def _translate_error(error: BaseException, reason: str) -> BaseException:
     if ended_early or isinstance(error, StreamTerminatedError | ProtocolError | OSError):
         return _LostError(reason or str(error))
     return error
-
-
-def _write(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]
 
 
 async def delegate(order: Order) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from remuda.lib.dataclass import dataclass
+from remuda.lib.files import read_whole_lines
 from remuda.steps.errors import BadRequestError
 from remuda.wire.proto import agent_pb2 as pb
 
@@ -101,7 +102,7 @@ class Returns:
         self.is_started = False
         self.log_offset = 0
         self.holds_line_end = False
-        for line in _whole_lines(results):
+        for line in read_whole_lines(results):
             event = json.loads(line)
             if event["event"] == "end":
                 self.end = event
@@ -187,14 +188,3 @@ class PlainLog:
         offset += len(self._rest) - len(rest)
         self._rest = rest
         return b"".join(parts), offset, holds
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """Lines of a file; a last one that a crash has cut is removed."""
-    if not path.exists():
-        return []
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
-    return data[:whole].splitlines()

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from remuda.lib.files import write_whole
-from remuda.lib.safe_paths import remove_tree
+from remuda.lib.files import write_all, write_whole
+from remuda.lib.safe_paths import close_after, remove_tree
 from remuda.steps.delegation.tree import write_order
 from remuda.steps.engine.script import script_command
 from remuda.steps.errors import DefinitionError
@@ -251,10 +251,8 @@ def _put(path: Path, data: bytes) -> None:
             aside.unlink()
             raise DefinitionError(f"{path.name}: it has to be a plain file; something of the job is there") from None
         return
-    with open(file, "wb", buffering=0) as opened:
-        view = memoryview(data)
-        while view:
-            view = view[opened.write(view) :]
+    with close_after(file):
+        write_all(file, data)
 
 
 def _find(program: str, work_dir: str, path: str) -> None:

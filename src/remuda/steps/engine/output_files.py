@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.lib.safe_paths import open_plain
+from remuda.lib.safe_paths import close_after, open_plain
 from remuda.steps.errors import DefinitionError
 from remuda.steps.language.lines import MAX_BYTES, export_texts, read_delegated, read_lines
 
@@ -71,10 +71,8 @@ def _read(path: Path | str, what: str, offset: int = 0, *, most: int = MAX_BYTES
         return b""
     except OSError as error:
         raise OutputError(f"{what}: {error.strerror}; it has to be a plain file") from None
-    try:
+    with close_after(file):
         data = b""
         while len(data) < most and (piece := os.pread(file, most - len(data), offset + len(data))):
             data += piece
         return data
-    finally:
-        os.close(file)

@@ -9,6 +9,7 @@ network.
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +63,18 @@ class Account:
 
 
 def folder_size(folder: Path, *, within_seconds: float = MOST_SECONDS) -> int | None:
-    """What a folder takes on its disk; None if it does not exist, or takes too long to measure."""
+    """What a folder takes on its disk; None if it does not exist, or takes too long to measure. Files that vanish
+    meanwhile count as nothing."""
     if not folder.is_dir():
         return None
     deadline, total, waiting = time.monotonic() + within_seconds, 0, [os.fspath(folder)]
     while waiting:
         if time.monotonic() > deadline:
             return None
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
                     total += entry.stat(follow_symlinks=False).st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-        except OSError:
-            continue
     return total

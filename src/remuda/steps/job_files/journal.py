@@ -31,9 +31,9 @@ from google.protobuf.message import DecodeError
 
 from remuda.lib.clock import stamp
 from remuda.lib.dataclass import dataclass
-from remuda.lib.files import write_whole
+from remuda.lib.files import read_whole_lines, write_all, write_whole
 from remuda.lib.killpoints import reach
-from remuda.lib.safe_paths import remove_tree
+from remuda.lib.safe_paths import close_after, remove_tree
 from remuda.steps.errors import DamagedError
 from remuda.steps.job_files.job_usage import Account
 from remuda.steps.job_files.open_files import OpenFile
@@ -288,7 +288,7 @@ class Journal:
     def _read_former(self) -> None:
         """Read a folder of the first format: its results and its end can still be fetched."""
         self.is_foreign = True
-        self.results = _read_lines(self.folder / "results")
+        self.results = read_whole_lines(self.folder / "results")
         if (self.folder / "end").exists():
             self.end = _end_of(json.loads((self.folder / "end").read_bytes()))
 
@@ -346,10 +346,8 @@ def _digest(data: bytes) -> str:
 
 def _make(path: Path, data: bytes) -> None:
     """Write a file of a folder that is not visible yet."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
-        view = memoryview(data)
-        while view:
-            view = view[file.write(view) :]
+    with close_after(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)) as file:
+        write_all(file, data)
 
 
 def _append(file: OpenFile, line: bytes) -> None:
@@ -358,16 +356,6 @@ def _append(file: OpenFile, line: bytes) -> None:
     if written <= len(line):
         os.ftruncate(fd, os.fstat(fd).st_size - written)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
-
-
-def _read_lines(path: Path) -> list[bytes]:
-    if not path.exists():
-        return []
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
-    return data[:whole].splitlines()
 
 
 def _end_of(value: dict[str, Any]) -> JobEnd:

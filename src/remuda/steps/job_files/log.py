@@ -28,6 +28,7 @@ from pathlib import Path
 from zlib import crc32
 
 from remuda.lib.clock import Clock, stamp
+from remuda.lib.files import write_all
 from remuda.lib.killpoints import reach
 from remuda.lib.masking import Masker, Secrets
 from remuda.steps.job_files.open_files import OpenFile
@@ -277,9 +278,9 @@ class LogFile:
             self.mark = mark
             return
         if data:
-            _write_at(self._log, data, self.mark.length)
+            write_all(self._log.descriptor(), data, self.mark.length)
         reach("agent.log_appended")
-        _write_at(self._mark_file, mark.pack(self._parts.values()), 0)
+        write_all(self._mark_file.descriptor(), mark.pack(self._parts.values()), 0)
         reach("agent.log_recorded")
         self.mark = mark
 
@@ -389,11 +390,3 @@ class Output:
 def default_waiting_bytes(folder: Path) -> int:
     """How much of a log may wait in a folder."""
     return min(MOST_WAITING_BYTES, shutil.disk_usage(folder).free // 10)
-
-
-def _write_at(file: OpenFile, data: bytes, offset: int) -> None:
-    fd, view = file.descriptor(), memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, offset)
-        offset += written
-        view = view[written:]

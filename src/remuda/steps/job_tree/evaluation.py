@@ -120,17 +120,14 @@ def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
         return dict(node.steps[definition.delegate]["outputs"])
     if not definition.outputs and not spec.outputs:
         return {}
-    env = _environment_below(tree, facts, node)
+    env = _environment_below(tree, facts, node, node.entered)
     context = _own(facts, node, node.loaded, node.entered.inputs, env, node.serial, steps=node.steps)
     return check_outputs(spec, expand(dict(definition.outputs), context))
 
 
 def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | None = None) -> dict[str, str]:
     """The environment of a step's command. `entered`: the values of a step that has not begun yet."""
-    entered = entered or node.entered
-    layers = dict(_environment_around(tree, facts, node))
-    layers.update(entered.invocation_env)
-    layers.update(entered.definition_env)
+    layers = _environment_below(tree, facts, node, entered or node.entered)
     return {name: reveal(value) for name, value in layers.items()}
 
 
@@ -271,8 +268,9 @@ def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[st
     return {"HOME": home, "GIT_CONFIG_COUNT": "0", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
 
 
-def _environment_below(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
+def _environment_below(tree: Tree, facts: Facts, node: Node, entered: Entered) -> dict[str, Any]:
+    """The environment with what the step's entry and definition add."""
     env = _environment_around(tree, facts, node)
-    env.update(node.entered.invocation_env)
-    env.update(node.entered.definition_env)
+    env.update(entered.invocation_env)
+    env.update(entered.definition_env)
     return env

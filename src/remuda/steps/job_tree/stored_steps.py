@@ -5,15 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from remuda.steps.errors import DefinitionError
-from remuda.steps.job_tree.tree import Loaded, Node, phase_step
+from remuda.steps.job_tree.tree import NOTHING, Loaded, Node, phase_step
 from remuda.steps.language.reading import read_step
-from remuda.steps.language.values import Definition, ReferenceKind, Spec, Step
+from remuda.steps.language.values import ReferenceKind
 
 SCRIPT_VERSION = "1.0.0"
-_NOTHING = Step(spec=Spec(), definition=Definition())
-_GROUP = Loaded(step=_NOTHING, reference="")
+_GROUP = Loaded(step=NOTHING, reference="")
 _SCRIPT = Loaded(
-    step=_NOTHING,
+    step=NOTHING,
     reference=f"builtin://script@{SCRIPT_VERSION}",
     kind=ReferenceKind.BUILTIN,
     version=SCRIPT_VERSION,

@@ -32,8 +32,7 @@ LONGEST_PATH = 32
 MOST_STEPS = 10_000
 """How many steps a job may start, attempts counted."""
 
-
-_NOTHING = Step(spec=Spec(), definition=Definition())
+NOTHING = Step(spec=Spec(), definition=Definition())
 
 
 class State(Enum):
@@ -297,7 +296,7 @@ class Tree:
         if not step.definition.run:
             # The job is one command or one environment, which becomes its only step.
             only = self.root.children[len(around.before)]
-            only.loaded, self.root.loaded = self.root.loaded, Loaded(step=_NOTHING, reference="", folder=work_dir)
+            only.loaded, self.root.loaded = self.root.loaded, Loaded(step=NOTHING, reference="", folder=work_dir)
         self._insertable = insertable or {}
         self.cancelled = False
         self.has_stopped = False

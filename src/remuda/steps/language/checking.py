@@ -20,45 +20,42 @@ _WORDS = {"object": "struct"}
 
 def check_inputs(spec: Spec, values: Mapping[str, Any]) -> dict[str, Any]:
     """Every declared input with its value; those declared sensitive are marked."""
-    mistakes = [
-        f'step does not accept input with name "{name}"{did_you_mean(name, spec.inputs)}'
-        for name in values
-        if name not in spec.inputs
-    ]
-    checked: dict[str, Any] = {}
-    for name, parameter in spec.inputs.items():
-        value = check_bounds(values.get(name, parameter.default))
-        if value is MISSING:
-            mistakes.append(f'input "{name}" required, but not defined')
-        elif mistake := mismatch(parameter.type, value):
-            mistakes.append(f'input "{name}": {mistake}')
-        elif is_sensitive(value) and not parameter.sensitive:
-            mistakes.append(
-                f'input "{name}" is given a sensitive value, but is not declared "sensitive: true" by the step'
-            )
-        else:
-            checked[name] = _mark_if_sensitive(parameter, value)
-    _refuse(mistakes)
-    return checked
+    unknown, missing = 'step does not accept input with name "{}"', 'input "{}" required, but not defined'
+    return _check("input", spec.inputs, values, unknown=unknown, missing=missing, takes_secrets=False)
 
 
 def check_outputs(spec: Spec, written: Mapping[str, Any]) -> dict[str, Any]:
     """Every declared output with its value. A sensitive mark stays, whatever is declared."""
-    mistakes = [
-        f'output "{name}" is not declared in the spec{did_you_mean(name, spec.outputs)}'
-        for name in written
-        if name not in spec.outputs
-    ]
+    unknown, missing = 'output "{}" is not declared in the spec', 'output "{}" was not written and has no default'
+    return _check("output", spec.outputs, written, unknown=unknown, missing=missing, takes_secrets=True)
+
+
+def _check(
+    what: str,
+    declared: Mapping[str, Parameter],
+    values: Mapping[str, Any],
+    *,
+    unknown: str,
+    missing: str,
+    takes_secrets: bool,
+) -> dict[str, Any]:
+    """`takes_secrets`: a sensitive value is accepted for a parameter that is not declared sensitive."""
+    mistakes = [unknown.format(name) + did_you_mean(name, declared) for name in values if name not in declared]
     checked: dict[str, Any] = {}
-    for name, parameter in spec.outputs.items():
-        value = check_bounds(written.get(name, parameter.default))
+    for name, parameter in declared.items():
+        value = check_bounds(values.get(name, parameter.default))
         if value is MISSING:
-            mistakes.append(f'output "{name}" was not written and has no default')
+            mistakes.append(missing.format(name))
         elif mistake := mismatch(parameter.type, value):
-            mistakes.append(f'output "{name}": {mistake}')
+            mistakes.append(f'{what} "{name}": {mistake}')
+        elif not takes_secrets and not parameter.sensitive and is_sensitive(value):
+            mistakes.append(
+                f'{what} "{name}" is given a sensitive value, but is not declared "sensitive: true" by the step'
+            )
         else:
-            checked[name] = _mark_if_sensitive(parameter, value)
-    _refuse(mistakes)
+            checked[name] = sensitive(value) if parameter.sensitive else value
+    if mistakes:
+        raise CheckError("; ".join(mistakes[:10]))
     return checked
 
 
@@ -72,14 +69,5 @@ def mismatch(expected: ValueType, value: Any) -> str:
     return f"{_a(expected)} is needed, not {_a(_WORDS.get(actual, actual))}{hint}"
 
 
-def _mark_if_sensitive(parameter: Parameter, value: Any) -> Any:
-    return sensitive(value) if parameter.sensitive else value
-
-
 def _a(name: str) -> str:
     return name if name == "null" else f"an {name}" if name == "array" else f"a {name}"
-
-
-def _refuse(mistakes: list[str]) -> None:
-    if mistakes:
-        raise CheckError("; ".join(mistakes[:10]))

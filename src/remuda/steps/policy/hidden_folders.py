@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-_SEARCH = ("/usr/local/bin", "/usr/bin", "/bin")
+SEARCH = ("/usr/local/bin", "/usr/bin", "/bin")
 # The waiting shell ignores the signals that end the command; the command does not.
 STAY = 'trap "" HUP INT TERM; exec "$@"'
 WITH_VARIABLES = f'exec 9<"$1"; shift; {STAY}'
@@ -36,7 +36,7 @@ _SHARED_PREFIXES = ("/", "/usr", "/usr/local")
 
 def find_program(name: str) -> str | None:
     """The system's own program, whatever PATH says."""
-    paths = (f"{folder}/{name}" for folder in _SEARCH)
+    paths = (f"{folder}/{name}" for folder in SEARCH)
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
@@ -59,7 +59,7 @@ def hide(
     words += ["--dev-bind", "/", "/", "--unshare-pid", "--die-with-parent", "--proc", "/proc"]
     if os.geteuid() == 0:
         words += ["--cap-drop", "ALL", *_each("--cap-add", (f"CAP_{name}" for name in _RIGHTS))]
-        words += ["--dev", "/dev", *_bind("--dev-bind", filter(os.path.exists, _DEVICES))]
+        words += ["--dev", "/dev", *bind("--dev-bind", filter(os.path.exists, _DEVICES))]
         words += ["--ro-bind-try", "/sys", "/sys"]
     else:
         words += ["--unshare-user"]
@@ -102,7 +102,7 @@ def problem() -> str | None:
         child = os.posix_spawn(
             command[0],
             command,
-            {"PATH": ":".join(_SEARCH)},
+            {"PATH": ":".join(SEARCH)},
             file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
             + [(os.POSIX_SPAWN_DUP2, writable, number) for number in (1, 2)],
         )
@@ -170,5 +170,6 @@ def _each(option: str, values: Iterable[str]) -> list[str]:
     return [word for value in values for word in (option, value)]
 
 
-def _bind(option: str, paths: Iterable[str]) -> list[str]:
+def bind(option: str, paths: Iterable[str]) -> list[str]:
+    """The option for each of the paths, which are the same inside and outside."""
     return [word for path in paths for word in (option, path, path)]

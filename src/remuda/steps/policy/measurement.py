@@ -6,11 +6,11 @@ step that exceeds it is ended.
 """
 
 import asyncio
-import os
-from contextlib import suppress
+import math
 from pathlib import Path
 
 from remuda.lib.clock import Clock
+from remuda.steps.job_files.job_usage import folder_size
 from remuda.steps.process import usage
 from remuda.steps.process.usage import format_bytes
 
@@ -21,19 +21,8 @@ SHARE = 20
 
 
 def folder_bytes(folder: Path) -> int:
-    """What a folder takes on its disk. Files that vanish meanwhile count as nothing."""
-    total, waiting = 0, [os.fspath(folder)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    with suppress(OSError):
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-                        if entry.is_dir(follow_symlinks=False):
-                            waiting.append(entry.path)
-        except OSError:
-            continue
-    return total
+    """What a folder takes on its disk, however long that takes to measure; 0 if it does not exist."""
+    return folder_size(folder, within_seconds=math.inf) or 0
 
 
 async def until_exceeded(

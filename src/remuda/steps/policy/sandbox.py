@@ -11,7 +11,6 @@ With `hidden` a job is only kept from the platform's own folders, see `hidden_fo
 """
 
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +18,6 @@ from remuda.lib.dataclass import dataclass
 from remuda.steps.errors import DefinitionError
 from remuda.steps.policy import hidden_folders
 
-_SEARCH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/sys")
 _RESOLVER = "/run/systemd/resolve"
 _HIDDEN_FOLDERS = ("/etc/gitlab-runner", "/etc/remuda")
@@ -97,7 +95,7 @@ def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str,
 
 
 def _try_sandbox(uid: int | None, gid: int | None, shown: tuple[str, ...]) -> str | None:
-    if shutil.which("bwrap", path=_SEARCH) is None:
+    if hidden_folders.find_program("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
     tried = _wrap(["/bin/sh", "-c", '[ $# = 0 ] || ls "$@" >/dev/null', "sh", *shown], shown=shown, kept=())
     try:
@@ -107,7 +105,7 @@ def _try_sandbox(uid: int | None, gid: int | None, shown: tuple[str, ...]) -> st
             text=True,
             timeout=_TRY_SECONDS,
             check=False,
-            env={"PATH": _SEARCH},
+            env={"PATH": ":".join(hidden_folders.SEARCH)},
             user=uid,
             group=gid,
             extra_groups=None if uid is None else (),
@@ -126,7 +124,7 @@ def _wrap(
     env_file: str = os.devnull,
 ) -> tuple[str, ...]:
     words = ["/bin/sh", "-c", _STAY, "remuda-sandbox", env_file, *missing, "--"]
-    words += [shutil.which("bwrap", path=_SEARCH) or "bwrap", *hidden_folders.FROM_FILE]
+    words += [hidden_folders.find_program("bwrap") or "bwrap", *hidden_folders.FROM_FILE]
     words += ["--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try", "--die-with-parent", "--cap-drop", "ALL"]
     for place in _SYSTEM:
         words += _bind_system(place)
@@ -137,12 +135,8 @@ def _wrap(
     for place in _TEMPORARY:
         words += ["--tmpfs", place]
     words += ["--ro-bind-try", _RESOLVER, _RESOLVER, "--proc", "/proc", "--dev", "/dev"]
-    for place in shown:
-        words += ["--ro-bind-try", place, place]
-    for place in kept:
-        words += ["--bind-try", place, place]
-    words += ["--", shutil.which("env", path=_SEARCH) or "env", "--default-signal=HUP,INT,TERM"]
-    return (*words, *command)
+    words += [*hidden_folders.bind("--ro-bind-try", shown), *hidden_folders.bind("--bind-try", kept)]
+    return (*words, "--", hidden_folders.find_program("env") or "env", "--default-signal=HUP,INT,TERM", *command)
 
 
 def _bind_system(place: str) -> list[str]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
 
-from remuda.lib.safe_paths import remove_tree
+from remuda.lib.safe_paths import close_after, remove_tree
 
 _NS_GET_USERNS, _NS_GET_OWNER_UID = 0xB701, 0xB704
 PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue")
@@ -75,13 +75,8 @@ def _lives_as(uid: int, process: Path) -> bool:
 
 def _maker(namespace: Path) -> int:
     """Who made the user namespace that this one belongs to: root for those of container engines."""
-    opened = os.open(namespace, os.O_RDONLY)
-    try:
-        users = ioctl(opened, _NS_GET_USERNS)
-    finally:
-        os.close(opened)
-    try:
-        answer = ioctl(users, _NS_GET_OWNER_UID, bytes(4))
-    finally:
-        os.close(users)
-    return int.from_bytes(answer, sys.byteorder)
+    with (
+        close_after(os.open(namespace, os.O_RDONLY)) as opened,
+        close_after(ioctl(opened, _NS_GET_USERNS)) as users,
+    ):
+        return int.from_bytes(ioctl(users, _NS_GET_OWNER_UID, bytes(4)), sys.byteorder)

@@ -42,7 +42,7 @@ def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -
     if worker_waits:
         return _beside(claim[0])
     reap_all(-claim[0])
-    if not _group_exists(claim[0]) or (claim[1] and shim.start_time(claim[0]) not in (None, claim[1])):
+    if not group_exists(claim[0]) or (claim[1] and shim.start_time(claim[0]) not in (None, claim[1])):
         return None
     processes = tuple(process for process in _in_session(claim[0]) if process[1] >= claim[1])
     if not claim[1] and not any(marks.has_mark(pid, key) for pid, _ in processes):
@@ -83,9 +83,7 @@ async def end(job: JobProcesses) -> tuple[str, ...]:
 def kill(leftovers: Sequence[Leftover]) -> None:
     """Kill the sessions that steps left behind, at once. Processes outside of them are for `end`."""
     for leftover in leftovers:
-        for pid in _list_living(leftover):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        _signal_each(_list_living(leftover), signal.SIGKILL)
     reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])
 
 
@@ -155,8 +153,8 @@ def _list_living(leftover: Leftover) -> list[int]:
     return [pid for pid, _ in _in_session(leftover.session)]
 
 
-def _group_exists(group: int) -> bool:
-    """A cheap check, so that steps that leave nothing cost no search."""
+def group_exists(group: int) -> bool:
+    """True if a process group has a process. Cheap, so that steps that leave nothing cost no search."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

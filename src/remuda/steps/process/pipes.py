@@ -18,6 +18,7 @@ import termios
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from remuda.lib.files import write_all
 from remuda.steps.process.leftovers import Leftover
 from remuda.steps.process.shim import start_time
 
@@ -172,8 +173,5 @@ def _copy(source: int, file: int, offset: int) -> int:
         data = os.read(source, 64 * 1024)
     except BlockingIOError:
         return 0
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(file, view, offset)
-        view, offset = view[written:], offset + written
+    write_all(file, data, offset)
     return len(data)

@@ -146,13 +146,7 @@ class StepProcess:
         if self.exited.is_set():
             # Dead children of the shim are the agent's children now.
             leftovers.reap_all(-self.pid)
-        try:
-            os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
+        return leftovers.group_exists(self.pid)
 
     def _hear(self) -> None:
         try:

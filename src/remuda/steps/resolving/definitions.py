@@ -11,6 +11,7 @@ import stat
 from pathlib import Path, PurePosixPath
 
 from remuda.lib.dataclass import dataclass
+from remuda.lib.safe_paths import close_after
 from remuda.steps.language.values import Reference
 from remuda.steps.resolving.errors import ResolveError
 
@@ -103,13 +104,10 @@ def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
 def _list_names(folder: Path, root: Path | None) -> list[str]:
     """Sorted names in a folder; empty if it is outside of the package. The job may replace it by a link at any moment,
     so the path of the opened folder counts. A link is listed whether its target exists or not."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with close_after(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as opened:
         if root is not None and not Path(_real_path(opened, folder)).is_relative_to(root.resolve()):
             return []
         return sorted(os.listdir(opened))
-    finally:
-        os.close(opened)
 
 
 def _leads_out(text: str) -> ResolveError:

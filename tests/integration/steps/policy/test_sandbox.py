@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from remuda.steps.errors import AgentError
-from remuda.steps.policy import sandbox
+from remuda.steps.policy import hidden_folders, sandbox
 from remuda.steps.policy.enforcement import PolicyEnforcement
 from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.values import Policy
@@ -180,7 +180,7 @@ async def test_where_no_sandbox_can_be_made_the_job_is_refused(tmp_path: Path, m
         sandbox=Sandbox(work_dir=str(tmp_path), exchange=str(tmp_path)),
     )
     with monkeypatch.context() as missing:
-        missing.setattr(sandbox, "_SEARCH", str(tmp_path))
+        missing.setattr(hidden_folders, "SEARCH", (str(tmp_path),))
         with pytest.raises(AgentError, match=r"sandbox, which cannot be made .* .bwrap. is not installed"):
             enforcement.prepare()
     enforcement.prepare()  # it is installed by now
