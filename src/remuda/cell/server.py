@@ -113,7 +113,7 @@ class _Forward(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, asyncio.CancelledError):
-            _log.warning("request canceled by the stop of the cell")
+            _log.warning("request canceled because the cell stops")
         else:
             _log.warning(
                 "HTTP server warning", message=record.getMessage().strip(), error=repr(error) if error else None

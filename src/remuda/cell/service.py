@@ -165,7 +165,7 @@ class CellService:
             try:
                 self._seals.refresh()
             except CellError as error:
-                _log.warning("cannot reread the encryption keys; using those in memory", error=str(error))
+                _log.warning("cannot reload the encryption keys; using those in memory", error=str(error))
 
     def _announce(self, ready: Callable[[str], None]) -> None:
         settings = self.settings

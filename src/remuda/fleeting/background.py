@@ -44,7 +44,7 @@ class BackgroundTasks:
             self._ending.clear()
 
     def _log_failure(self, name: str, error: BaseException) -> None:
-        self._log.error("%s: %s: %s", name, type(error).__name__, error)
+        self._log.error("background task %s failed: %s: %s", name, type(error).__name__, error)
 
 
 async def answers_ssh(host: str, port: int) -> bool:

@@ -120,8 +120,11 @@ class WireGroup:
                     state = states[answer.instance] = state_from_wire(answer.state)
                     if state is InstanceState.UNKNOWN and answer.instance not in self._odd:
                         self._odd.add(answer.instance)
-                        text = "the state of an instance is unknown; leaving it alone"
-                        self._log.warning(text, instance=answer.instance, state=answer.state)
+                        self._log.warning(
+                            "instance has an unknown state; leaving it alone",
+                            instance=answer.instance,
+                            state=answer.state,
+                        )
                     if len(states) > MOST_INSTANCES:
                         raise TemporaryError(f"the plugin shows more than {MOST_INSTANCES} instances")
         self._odd &= states.keys()
@@ -131,7 +134,9 @@ class WireGroup:
         with translate_errors("Increase"):
             answer = await self._stub.Increase(pb.IncreaseRequest(n=count), timeout=self._deadlines.increase)
         if answer.succeeded > count:
-            self._log.warning("the plugin accepted more than requested", asked=count, accepted=answer.succeeded)
+            self._log.warning(
+                "plugin accepted more instances than requested", requested=count, accepted=answer.succeeded
+            )
         return min(answer.succeeded, count)
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
@@ -241,7 +246,7 @@ class WireGroup:
             if not details:
                 raise
             succeeded = details[0].succeeded
-            self._log.warning(f"{what} did not succeed for all instances", cause=str(error))
+            self._log.warning("call succeeded for some instances only", call=what, cause=str(error))
         return self._of_these(instances, succeeded)
 
     def _need(self, ability: Capability) -> None:
@@ -251,6 +256,6 @@ class WireGroup:
     def _of_these(self, requested: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
         ghosts = sorted(set(answered) - set(requested))
         if ghosts:
-            self._log.warning("the plugin answered with instances that were not in the request", instances=ghosts[:10])
+            self._log.warning("plugin returned instances that were not in the request", instances=ghosts[:10])
         accepted = set(answered)
         return [one for one in requested if one in accepted]

@@ -168,7 +168,7 @@ class HostedGroup:
                     if not running.done():
                         running.set_result(self.info)
                     else:
-                        self._log.info("the plugin runs again", program=process.program, version=self.info.version)
+                        self._log.info("plugin restarted", program=process.program, version=self.info.version)
                     await process.ended.wait()
                     await process.read_last_words()
                     hung = f"{self._cause}; " if isinstance(self._cause, HungError) else ""
@@ -183,7 +183,9 @@ class HostedGroup:
                 return
             failures = 1 if self._clock.monotonic() - began > STEADY_SECONDS else failures + 1
             pause = self._backoff.delay(failures, jitter=random.random())
-            self._log.warning("the plugin does not run", cause=str(self._cause), again_in_seconds=round(pause, 1))
+            self._log.warning(
+                "plugin ended or cannot start; restarting it", cause=str(self._cause), again_in_seconds=round(pause, 1)
+            )
             await self._clock.sleep(pause)
 
     @asynccontextmanager
@@ -245,7 +247,7 @@ class HostedGroup:
         if not self._rate_limit.allows(self._clock.monotonic()):
             return
         if dropped := self._rate_limit.take_dropped():
-            self._log.warning("the plugin writes too many lines; dropped some", lines=dropped)
+            self._log.warning("plugin logs too much; dropped lines", lines=dropped)
         log = self._log.bind(values=line.values) if line.values else self._log
         getattr(log, line.level)(line.text)
 

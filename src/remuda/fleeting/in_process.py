@@ -43,7 +43,7 @@ class InProcess:
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
         for half in halves(self._plugin):
-            _log.warning("the plugin has %s; that ability is not announced", half)
+            _log.warning("plugin has %s; that ability is not announced", half)
         with self._classify_errors():
             read = read_config(self._plugin.config_type, config)
             info = a_value("init", await wait_for("init", self._plugin.init(read, settings)), ProviderInfo)
@@ -58,7 +58,7 @@ class InProcess:
         with self._ready():
             accepted = a_count("increase", await wait_for("increase", self._plugin.increase(count)))
             if accepted > count:
-                _log.warning("increase(%d) returned %d; it may accept no more than it is asked for", count, accepted)
+                _log.warning("increase(%d) returned %d; counting only the requested instances", count, accepted)
             return min(accepted, count)
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
@@ -147,7 +147,7 @@ class InProcess:
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
             # SystemExit must not end the host, and a cancellation by the plugin itself must be answered.
-            _log.exception("the plugin failed unexpectedly")
+            _log.exception("plugin failed unexpectedly")
             where = place(error, type(self._plugin).__module__)
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise TemporaryError(f"{text} ({where})" if where else text) from error

@@ -111,7 +111,7 @@ class SpanExporter:
 
     def _lose(self, cause: str) -> None:
         self._counted("dropped", len(self._waiting))
-        self._log.warning("spans are lost at the end", spans=len(self._waiting), cause=cause)
+        self._log.warning("dropping unsent spans at shutdown", spans=len(self._waiting), cause=cause)
         self._waiting.clear()
 
     async def _send_batch(self) -> None:
@@ -120,10 +120,10 @@ class SpanExporter:
         if problem:
             self._failures += 1
             if self._failures == 1:
-                self._log.warning("spans cannot be sent; they are kept for a while", cause=problem)
+                self._log.warning("cannot send spans; will retry", cause=problem)
             return
         if self._failures:
-            self._log.info("spans can be sent again")
+            self._log.info("sending spans works again")
         self._failures = 0
         for _ in batch:
             self._waiting.popleft()
@@ -153,7 +153,7 @@ class SpanExporter:
         refused = len(batch) if status >= 300 else min(_count_rejected(said), len(batch))
         if refused:
             self._counted("refused", refused)
-            self._log.warning("the receiver refused spans", spans=refused, status=status)
+            self._log.warning("collector refused spans", spans=refused, status=status)
         self._counted("sent", len(batch) - refused)
         return ""
 

@@ -207,7 +207,7 @@ async def test_machines_of_a_runner_that_went_while_no_manager_ran_are_swept(
     said = io.StringIO()
     configure(level="warning", log_format="json", stream=said)  # as it is until the first command sets it anew
     async with site.manager():
-        await until(lambda: "machines are left that no runner looks after" in said.getvalue())
+        await until(lambda: "machines exist that belong to no configured runner" in said.getvalue())
         assert json.loads(said.getvalue())["machines"] == [f"lab/{machine}"]
         words = ["scale", "sweep", "--data", str(site.data)]
         assert await asyncio.to_thread(call, words) == 0

@@ -221,10 +221,10 @@ async def test_a_version_that_was_installed_meanwhile_is_told(host: Host, tmp_pa
     assert group.pid is not None
     with capture_logs() as said:
         os.kill(group.pid, signal.SIGKILL)
-        await until(lambda: any(one["event"] == "the plugin runs again" for one in said))
+        await until(lambda: any(one["event"] == "plugin restarted" for one in said))
     assert group.info is not None
     assert group.info.version == "2.0.0"
-    assert [one["version"] for one in said if one["event"] == "the plugin runs again"] == ["2.0.0"]
+    assert [one["version"] for one in said if one["event"] == "plugin restarted"] == ["2.0.0"]
 
 
 async def test_a_call_that_hangs_has_a_deadline_and_ends_the_process(host: Host, tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ class DockerMachineGroup(Plugin[Config]):
             attempts += 1
             if cause := await self._try_remove(seen, lock, attempts):
                 pause = AGAIN.delay(attempts, jitter=random.random())
-                _log.warning("cannot remove %s; next try in %.0f s: %s", name, pause, cause)
+                _log.warning("cannot remove machine %s; next try in %.0f s: %s", name, pause, cause)
                 if not await self._tasks.rest(pause):
                     return
         self._gone.add(name)
@@ -307,8 +307,8 @@ class DockerMachineGroup(Plugin[Config]):
             return True
         if attempt > most:
             _log.error(
-                "%s is given up after %d tries to remove it: look at the provider whether it is still there, and "
-                "remove it by hand",
+                "giving up on machine %s after %d attempts to remove it; check whether it still exists at the provider "
+                "and remove it there",
                 name,
                 attempt - 1,
             )
@@ -318,8 +318,8 @@ class DockerMachineGroup(Plugin[Config]):
         """Log why a machine was not made, and slow down."""
         name = seen.machine.name
         if seen.exit_code is None:
-            _log.warning("%s is half made, because its create was killed; removing it", name)
+            _log.warning("machine %s is incomplete, because its creation was killed; removing it", name)
             return
         cause = Ran(code=seen.exit_code, output=self._store.words(name, "create")).cause
         pause = self._pace.note_failure(cause, now=self._now, jitter=random.random())
-        _log.warning("cannot make %s; removing it, next try in %.0f s: %s", name, pause, cause)
+        _log.warning("cannot create machine %s; removing it, next try in %.0f s: %s", name, pause, cause)

@@ -26,7 +26,7 @@ async def test_leaked_machines_swept(yard: Yard, caplog: pytest.LogCaptureFixtur
     await wait_for_states(group, lambda states: DELETED in states.values())
     await wait_for_states(group, lambda states: not states)
     assert yard.machines() == yard.records() == []
-    assert "cannot make " in caplog.text
+    assert "cannot create machine " in caplog.text
     # It is not asked again at once, and whoever asks hears why.
     asked = len(yard.calls("create"))
     for _ in range(5):
@@ -87,7 +87,7 @@ async def test_a_create_that_is_killed_is_swept(yard: Yard, caplog: pytest.LogCa
     [name] = await wait_for_states(group, lambda states: len(yard.machines()) == 1)
     _kill_all(yard.store / "remuda" / name / "lock")
     await wait_for_states(group, lambda states: not states)
-    assert "is half made, because its create was killed" in caplog.text
+    assert "is incomplete, because its creation was killed" in caplog.text
     assert yard.machines() == yard.records() == []
 
 
@@ -114,8 +114,8 @@ async def test_a_removal_is_tried_again_and_then_forced(
     assert await group.decrease([name]) == [name]
     await wait_for_states(group, lambda states: not states)
     assert yard.calls("rm -")[-3:] == [f"rm -y {name}", f"rm -y {name}", f"rm -f {name}"]
-    assert f"cannot remove {name}; next try in 0 s: exit code 1: the provider is busy" in caplog.text
-    assert f"{name} is given up after 2 tries to remove it: look at the provider" in caplog.text
+    assert f"cannot remove machine {name}; next try in 0 s: exit code 1: the provider is busy" in caplog.text
+    assert f"giving up on machine {name} after 2 attempts to remove it; check whether it still exists" in caplog.text
 
 
 async def test_a_broken_machine_is_removed_by_force(yard: Yard) -> None:

@@ -222,7 +222,7 @@ class LocalGroup(Plugin[Config]):
                     check=True,
                 )
         except (OSError, subprocess.SubprocessError, TemporaryError) as error:
-            _log.warning("cannot start %s: %s", machine, error)
+            _log.warning("cannot start machine %s: %s", machine, error)
         finally:
             os.close(draft.lock)
 
@@ -262,8 +262,8 @@ class LocalGroup(Plugin[Config]):
         try:
             seen = self._store.look(machine)
             if seen is not None and not seen.is_deleting:
-                how = "ended by itself" if seen.is_up else "ended before anybody could log in"
-                _log.warning("%s %s; its last words: %s", machine, how, self._store.last_words(machine) or "none")
+                how = "ended by itself" if seen.is_up else "ended before a login was possible"
+                _log.warning("machine %s %s; last output: %s", machine, how, self._store.last_words(machine) or "none")
             if self._config.kind == "namespace":
                 # The kernel would remove it with the machine's network, but with a delay.
                 link = ["ip", "link", "delete", namespace.link_name(machine)]

@@ -81,7 +81,7 @@ class Loans:
         except (OSError, msgspec.DecodeError) as error:
             if path.exists():
                 _log.error(
-                    "cannot read %s; not handing out its machine: %s. Remove the file when nobody uses the machine",
+                    "cannot read %s; not handing out its machine: %s. Remove the file when no job uses the machine",
                     path,
                     error,
                 )

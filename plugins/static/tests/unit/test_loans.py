@@ -26,7 +26,7 @@ def test_what_is_given_is_there_until_it_is_taken_back(loans: Loans) -> None:
 def test_a_broken_file_keeps_its_machine_back(loans: Loans, caplog: pytest.LogCaptureFixture) -> None:
     (loans.folder / "my-host-0123abcd.json").write_text("{")
     assert [(one.machine, one.is_broken) for one in loans.all()] == [("my-host", True)]
-    assert "Remove the file when nobody uses the machine" in caplog.text
+    assert "Remove the file when no job uses the machine" in caplog.text
     assert loans.take_back("my-host-0123abcd")
 
 

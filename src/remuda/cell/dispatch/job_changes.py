@@ -63,7 +63,7 @@ class JobChanges:
         try:
             await self._change_other_pipelines(pipeline_id, applied)
         except StoreError as error:
-            _log.warning("change stored, but not all that follows from it", error=str(error))
+            _log.warning("cannot update other pipelines after the change of a job", error=str(error))
         return applied
 
     async def _seal_trace(self, job: Job) -> None:
@@ -72,7 +72,7 @@ class JobChanges:
             size, checksum = await self._traces.seal(job.id)
             await self._jobs.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
         except StoreError as error:
-            _log.warning("trace not archived", job=job.id, error=str(error))
+            _log.warning("cannot seal the trace of an ended job", job=job.id, error=str(error))
 
     async def _change_other_pipelines(self, pipeline_id: PipelineId, applied: Applied) -> None:
         """Hand on resource groups that became free, and cancel child pipelines after a failure."""

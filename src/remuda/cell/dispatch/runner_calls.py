@@ -287,7 +287,7 @@ class RunnerCalls:
             return False
         if job.end_put_off_at is not None and now - job.end_put_off_at >= _TRACE_PATIENCE_SECONDS:
             return False
-        _log.warning("log checksum differs from the runner's; asked for the log again", job=job.id, said=said)
+        _log.warning("log checksum differs from the runner's; asked for the log again", job=job.id, reported=said)
         changed = await self._jobs.change_job(job.id, lambda row: leases.refuse_log(row, job.epoch, now))
         if changed is not None:
             self._memory.job_cache.note(changed)

@@ -69,7 +69,7 @@ class Timeouts:
                 pause = min(sweep_at, await self._start_due()) - self._clock.now()
                 heard_at = self._clock.now()
             except StoreError as error:
-                _log.warning("store unavailable, sweep postponed", error=str(error))
+                _log.warning("store unavailable, timeout sweep postponed", error=str(error))
                 pause, sweep_at = float(error.retry_after_seconds), -math.inf
                 is_away = is_away or not await self._can_write_store()
             await wait_for_any_event(
@@ -170,7 +170,7 @@ class Timeouts:
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - see above
-            _log.error("sweep failed for one job", exc_info=error)
+            _log.error("timeout sweep failed for a job", exc_info=error)
 
     async def _take_back(self, job: Job) -> None:
         """End or release a job whose runner is gone."""

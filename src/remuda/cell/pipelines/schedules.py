@@ -111,7 +111,7 @@ class Schedules:
             _log.warning("schedule started no pipeline", schedule=due.id, project=due.project_id, reason=reason)
         except Exception as error:  # noqa: BLE001 - one schedule must not stop the others
             reason = f"the cell could not start it ({type(error).__name__}); its log says why"
-            _log.error("schedule failed", schedule=due.id, project=due.project_id, exc_info=error)
+            _log.error("schedule failed unexpectedly", schedule=due.id, project=due.project_id, exc_info=error)
         await self._store.schedules.change_schedule(
             due.id, lambda row: without_pipeline(row, due, next_at=next_at, reason=reason)
         )

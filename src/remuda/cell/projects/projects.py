@@ -261,7 +261,7 @@ class Projects:
         try:
             await self.sync_refs(project)
         except CellError as error:
-            _log.warning("cannot act on a push yet; trying again", project=project.path, error=str(error))
+            _log.warning("cannot process a push; trying again", project=project.path, error=str(error))
 
     async def sync_refs(self, project: Project) -> None:
         """Start a pipeline for every branch, tag and merge request that has moved since the last call."""
@@ -312,7 +312,7 @@ class Projects:
             del waiting[ref]
         if waiting:
             if self._pipelines_per_push:
-                _log.warning("too many refs in a push for a pipeline each", project=project.path, left=len(waiting))
+                _log.warning("push has too many refs; some start no pipeline", project=project.path, left=len(waiting))
             await self._store.projects.put_seen_refs(project.id, waiting)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:

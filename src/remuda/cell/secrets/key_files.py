@@ -45,7 +45,7 @@ def load_seals(settings: CellSettings, checked: str | None) -> Seals:
             _create(path)
         seals = Seals(read_keys(path), lambda: read_keys(path), where=str(path))
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            _log.warning("others on this machine may read the encryption keys; chmod 600", file=str(path))
+            _log.warning("other users can read the encryption key file; run chmod 600 on it", file=str(path))
     if checked is not None:
         seals.unseal(checked, SETTING)
     return seals

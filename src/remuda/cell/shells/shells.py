@@ -274,7 +274,7 @@ class Shells:
                     swept_at = self._clock.monotonic()
                     self.sweep()
             except (CellError, OSError) as error:
-                _log.warning("cannot sweep shells", error=str(error))
+                _log.warning("cannot check shells for changes and timeouts", error=str(error))
 
     def stop(self) -> None:
         """End all waiting calls, because the process stops."""

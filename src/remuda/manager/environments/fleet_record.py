@@ -70,8 +70,12 @@ def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(path, msgspec.json.format(msgspec.json.encode(record)), durable=True)
     except OSError as error:
-        text = "cannot store plugin settings; without its section the runner's machines cannot be swept"
-        logger("manager").warning(text, file=str(path), cause=str(error))
+        logger("manager").warning(
+            "cannot store plugin settings; machines of this runner cannot be swept after its removal",
+            runner=runner.name or runner.short_token,
+            file=str(path),
+            cause=str(error),
+        )
 
 
 def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> None:

@@ -73,7 +73,7 @@ async def find_lost_jobs(
             if note is not None and not job.attended and is_ours(note) and note.row.key == job.id:
                 rows.append(note.row)
             else:
-                log.info("agent has a job of another manager", key=job.id, cause=_why(job, note))
+                log.info("ignoring a job at the agent that another manager owns", key=job.id, cause=_why(job, note))
     except AgentRefusedError as error:
         log.warning("agent refused to list its jobs", cause=str(error))
     return rows

@@ -282,10 +282,10 @@ class Poller:
                 )
         except (EnvironmentTemporaryError, EnvironmentLostError, TimeoutError) as error:
             self._disk_free_bytes = None
-            problem = f"the environment does not say how much room there is: {str(error) or 'it does not answer'}"
+            problem = f"the free disk space is unknown: {str(error) or 'the environment does not answer'}"
         self._disk_seen_at = now
         if problem and not self._disk_problem:
-            self._log.error("not requesting jobs", cause=problem)
+            self._log.error("not requesting jobs because of the disk space", cause=problem)
         elif self._disk_problem and not problem:
             self._log.info("requesting jobs again: enough disk is free")
         self._disk_problem = problem
@@ -365,7 +365,7 @@ class Poller:
             self._answered_at = clock.now()
         if self._pace.health is Health.WELL:
             if self._problem:
-                self._log.info("the server answers again")
+                self._log.info("server answers again")
             self._problem = ""
         else:
             self._context.events.failed(self.runner, self._pace.health)
@@ -385,9 +385,8 @@ class Poller:
                 text = "the server refuses the runner: it was removed there, or the token is wrong"
                 self._log_problem(Health.REFUSED, text, offer.message)
             case status:
-                self._log_problem(
-                    Health.TROUBLED, f"the server answered a request for a job with {status}", offer.message
-                )
+                cause = f"status {status}: {offer.message}" if offer.message else f"status {status}"
+                self._log_problem(Health.TROUBLED, "the server answered a job request with an error", cause)
 
     def _log_problem(self, health: Health, text: str, cause: str) -> None:
         """Log a problem once: it may last for days."""

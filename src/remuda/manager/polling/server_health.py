@@ -29,14 +29,15 @@ class ServerHealth:
     def note_failure(self, runner: str, key: str, cause: str) -> None:
         """A job's call got no answer."""
         if runner not in self._unanswered:
-            text = "the server cannot be reached; jobs wait"
-            self._log.warning(text, runner=runner, jobs=self._jobs[runner], cause=cause)
+            self._log.warning(
+                "server cannot be reached; jobs wait", runner=runner, jobs=self._jobs[runner], cause=cause
+            )
         self._unanswered.setdefault(runner, {})[key] = cause
 
     def note_answer(self, runner: str, key: str) -> None:
         """A job's call was answered. The server counts as back when no job has an unanswered call."""
         if self._clear(runner, key):
-            self._log.info("the server answers jobs again", runner=runner)
+            self._log.info("server answers jobs again", runner=runner)
 
     def problem(self, runner: str) -> str:
         """The outage in words; empty: all jobs of the runner get answers."""

@@ -188,7 +188,7 @@ class ManagerService:
         loaded = load(self._config)
         self._config_status = ConfigStatus(file=str(self._config.absolute()), loaded_at=rfc3339(self._clock.now()))
         for warning in loaded.warnings:
-            self._log.warning(warning)
+            self._log.warning("problem in the configuration", warning=warning)
         return loaded.config, self._config.parent
 
     async def _watch_file(self, manager: Manager, file: Path, reload: asyncio.Event) -> None:
@@ -221,7 +221,7 @@ class ManagerService:
         )
         manager.metrics.configuration_loaded()
         for warning in loaded.warnings:
-            self._log.warning(warning)
+            self._log.warning("problem in the configuration", warning=warning)
         logs.set_level(LOG_LEVELS[manager.config.log_level])
         self._log.info(
             "configuration reloaded",

@@ -99,7 +99,7 @@ class OrphanedMachines:
             if fleet.unknown:
                 advice = f"{_unknown(fleet)}; {advice}" if fleet.unknown != sorted(fleet.groups) else _unknown(fleet)
             self._log.warning(
-                "machines are left that no runner looks after",
+                "machines exist that belong to no configured runner",
                 runner=fleet.record.runner or fleet.name,
                 machines=fleet.machines or f"some that were requested from {', '.join(fleet.groups)}",
                 file=str(fleet.file),
@@ -195,7 +195,9 @@ class OrphanedMachines:
             if fleet.file not in configured and fleet.groups.keys() <= set(empty):
                 await asyncio.to_thread(remove_files, fleet.file)
         except (StateError, sqlite3.Error, OSError) as error:
-            self._log.warning("cannot remove gone machines from the state", file=str(fleet.file), cause=str(error))
+            self._log.warning(
+                "cannot remove deleted machines from the state file", file=str(fleet.file), cause=str(error)
+            )
 
     def _find(self, setups: Mapping[Path, FleetSetup]) -> list[OrphanedFleet]:
         fleets = []
@@ -207,7 +209,7 @@ class OrphanedMachines:
                 groups = unattended_groups(read_state(file), attended, file.stem)
             except (StateError, OSError) as error:
                 if setup is None:
-                    self._log.warning("cannot read the state of a fleet", file=str(file), cause=str(error))
+                    self._log.warning("cannot read the state file of a fleet", file=str(file), cause=str(error))
                 continue
             if groups:
                 fleets.append(OrphanedFleet(name=file.stem, file=file, record=record, groups=groups))

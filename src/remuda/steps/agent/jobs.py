@@ -155,10 +155,10 @@ class Jobs:
         for job in [job for job in self._jobs.values() if job.presence.is_expired(now)]:
             try:
                 if job.end is None and not job.journal.cancelled:
-                    logger.warning("job %s: client has not come back, cancelling", job.id)
+                    logger.warning("job %s: no client for too long, cancelling it", job.id)
                     job.cancel()
                 elif job.end is not None:
-                    logger.warning("job %s: client has not come back, removing", job.id)
+                    logger.warning("job %s: no client for too long, removing it", job.id)
                     self._close(job)
             except OSError as error:
                 logger.warning("job %s: cannot clean up: %s", job.id, error)

@@ -219,10 +219,10 @@ class Job:
         except AgentError as error:
             await self._break(str(error))
         except OSError as error:
-            logger.warning("job %s: %s", self.id, error)
+            logger.warning("job %s: cannot use its files: %s", self.id, error)
             await self._break(f"the agent cannot use its data folder: {describe_error(error, self.journal.folder)}")
         except Exception as error:
-            logger.exception("job %s", self.id)
+            logger.exception("job %s: the agent failed unexpectedly", self.id)
             await self._break(f"the agent failed: {type(error).__name__}")
 
     async def _run(self) -> None:
@@ -339,7 +339,7 @@ class Job:
         """End the job with a system failure, although its files may not be writable."""
         outcome = system_failure(self.log.secrets.mask(error))
         if self.end is not None:  # it was on hold
-            logger.warning("job %s: cannot hold it any longer: %s", self.id, error)
+            logger.warning("job %s: ending its hold early: %s", self.id, error)
             self._store_or_keep(self.journal.record_release)
             self.hold.has_ended.set()
             return

@@ -140,7 +140,7 @@ class GroupWatch:
         verdict = self._roster.groups[self.name].verdict
         kind = verdict.kind if verdict.is_repeated else Meddling.NONE
         if kind is not self._warned_of and kind is not Meddling.NONE:
-            self._log.warning(verdict.advice)
+            self._log.warning("provider changes the group by itself", advice=verdict.advice)
         self._warned_of = kind
 
     async def decrease(self, names: Sequence[str]) -> None:
@@ -184,7 +184,7 @@ class GroupWatch:
         self.is_begun, state.error = True, ""
         self._roster.apply_limits()
         if state.note:
-            self._log.warning(state.note)
+            self._log.warning("group needs a correction", note=state.note)
 
     async def _watch(self) -> None:
         failures = 0

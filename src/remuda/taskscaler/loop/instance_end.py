@@ -64,7 +64,7 @@ class GoneInstances:
         try:
             await within(self._clock, FORGET_SECONDS, self._machines.forget(instance), what=f"to forget {instance}")
         except (TemporaryError, PermanentError) as error:
-            logger("scaler").info("cannot close connections to a gone instance", instance=instance, cause=str(error))
+            logger("scaler").info("cannot close connections to a deleted instance", instance=instance, cause=str(error))
 
 
 async def end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: StateWriter, clock: Clock) -> None:
@@ -74,7 +74,7 @@ async def end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: S
         what = "the end of the fleet"
         await within(clock, roster.setup.shutdown_seconds, _end(roster, watches, state_writer, clock), what=what)
     except (TemporaryError, PermanentError) as error:
-        log.warning("the fleet was not ended in order", cause=str(error))
+        log.warning("cannot shut down the fleet completely", cause=str(error))
     finally:
         async with asyncio.TaskGroup() as tasks:
             for watch in watches.values():
@@ -120,18 +120,18 @@ async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWrit
         if not names and not roster.requests.of(watch.name):
             break
         if attempt == roster.setup.shutdown_deletion_retries:
-            log.warning("cannot delete all instances before the end", instances=names)
+            log.warning("instances still exist after the last attempt to delete them", instances=names)
             break
         for name in names:
             roster.remove(name, clock.now())
         await state_writer.write()
         if fresh := sorted(set(names) - logged):
-            log.info("instances are removed", instances=fresh, why=roster.setup.delete_because)
+            log.info("removing instances", instances=fresh, why=roster.setup.delete_because)
             logged.update(fresh)
         await watch.decrease(names)
         await _until_gone(roster, watch, before, clock)
     if busy := [name for name, one in roster.members.items() if one.group == watch.name and roster.slots.holders(name)]:
-        log.info("instances with jobs stay", instances=sorted(busy))
+        log.info("keeping instances with running jobs", instances=sorted(busy))
 
 
 def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]:

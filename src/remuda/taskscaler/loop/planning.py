@@ -108,7 +108,7 @@ class Planner:
         for one in new_plan.remove[LOGGED:]:
             self._metrics.count_decision("remove", one.because.reason)
         if len(new_plan.remove) > LOGGED:
-            self._log.info("removing more instances", count=len(new_plan.remove) - LOGGED)
+            self._log.info("removing further instances, not listed in the log", count=len(new_plan.remove) - LOGGED)
 
     def _forget(self, new_plan: Plan, now: float) -> list[Gone]:
         gone = []

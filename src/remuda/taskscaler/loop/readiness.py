@@ -165,7 +165,7 @@ class Readiness:
             member.check_at = self._clock.now() + self._roster.setup.heartbeat_seconds
         if problem is not None:
             member.info = None
-            self._log.warning("an instance is unhealthy", instance=name, failures=member.unanswered, cause=problem)
+            self._log.warning("instance is unhealthy", instance=name, failures=member.unanswered, cause=problem)
             self._look_at(member.group)
         if failures_before or problem is not None:
             self._changed()

@@ -331,7 +331,7 @@ class Scaler:
                 if holder in self._waits:
                     self._roster.slots.put_back(self._waits[holder].waiter)
             if lost:
-                self._log.warning("an instance vanished with its jobs", instance=one.name, jobs=lost)
+                self._log.warning("instance with running jobs disappeared", instance=one.name, jobs=lost)
                 self._on_lost(one.name, lost, one.why)
             self._gone_instances.add(one.name)
         if gone:

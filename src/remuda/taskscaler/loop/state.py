@@ -163,7 +163,9 @@ class StateWriter:
                     self._roster.restore_changes(take_changes)
                     failures += 1
                     if not self.error:
-                        logger("scaler").error("cannot write the state file; slots wait for it", cause=str(error))
+                        logger("scaler").error(
+                            "cannot write the state file; no slots are assigned until it is written", cause=str(error)
+                        )
                     self.error = str(error)
                     await self._clock.sleep(AGAIN.delay(failures))
                 except BaseException:

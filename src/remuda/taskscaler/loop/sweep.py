@@ -197,7 +197,9 @@ class _Calls:
         except (TemporaryError, PermanentError) as error:
             return SweepResult(found=tuple(orphans), errors=(f"group {self._group}: {error}",))
         why = sorted({one.why for one in orphans})
-        logger("scaler").info("removed orphans", group=self._group, instances=list(removed), why="; ".join(why))
+        logger("scaler").info(
+            "removed orphaned instances", group=self._group, instances=list(removed), why="; ".join(why)
+        )
         return SweepResult(found=tuple(orphans), removed=tuple(removed))
 
     async def until_gone(self, instances: Collection[str]) -> set[str]:

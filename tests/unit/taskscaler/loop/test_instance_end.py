@@ -35,7 +35,7 @@ async def test_what_does_not_go_is_asked_again_after_the_interval(tmp_path: Path
     with capture_logs() as said:
         await stable.close()
     assert stable.cloud.calls.count("decrease") == 3  # at 0, 10 and 20 of 30 seconds
-    assert [one["cause"] for one in said if one["event"] == "the fleet was not ended in order"]
+    assert [one["cause"] for one in said if one["event"] == "cannot shut down the fleet completely"]
     assert len(stable.cloud.list_instances()) == 2
 
 
@@ -48,9 +48,9 @@ async def test_the_log_names_what_goes_and_what_stays_and_says_why(tmp_path: Pat
     stable.scaler.change(stable.setup)
     with capture_logs() as said:
         await stable.close()
-    removed = [one for one in said if one["event"] == "instances are removed"]
+    removed = [one for one in said if one["event"] == "removing instances"]
     assert [(one["instances"], one["why"]) for one in removed] == [(idle, "its runner is gone")]
-    assert [one["instances"] for one in said if one["event"] == "instances with jobs stay"] == [[busy]]
+    assert [one["instances"] for one in said if one["event"] == "keeping instances with running jobs"] == [[busy]]
 
 
 async def test_what_came_for_somebody_else_meanwhile_stays(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class Losses(NoMetrics):
 
 
 def warnings(said: list[EventDict]) -> list[str]:
-    return [one["event"] for one in said if one["log_level"] == "warning" and "instances vanish" in one["event"]]
+    return [one["advice"] for one in said if one["event"] == "provider changes the group by itself"]
 
 
 async def rebalance(stable: Stable, old: str) -> None:

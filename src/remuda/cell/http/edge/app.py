@@ -228,7 +228,7 @@ class CellApp:
             admitted = self._limits.admit(scope)
             answer = trace.append_now(self._edge, job, scope, bytes(cycle.body))
         except Exception as error:  # noqa: BLE001 - the ordinary way answers it
-            _log.debug("trace append leaves the fast lane", path=scope["path"], error=str(error))
+            _log.debug("fast trace append failed; using the ordinary handler", path=scope["path"], error=str(error))
             return False
         if answer is None:
             return False
@@ -246,7 +246,7 @@ class CellApp:
         seconds = self._edge.clock.monotonic() - began
         self._edge.metrics.count_answer(method, exchange.route, exchange.status, seconds)
         _log.debug(
-            "request",
+            "request answered",
             method=method,
             route=exchange.route,
             status=exchange.status,

@@ -92,6 +92,6 @@ async def _release_on_failure(edge: Edge, handout: Assignment) -> AsyncIterator[
     try:
         yield
     except Exception:
-        _log.warning("job not delivered, back in the queue", job=handout.job.id)
+        _log.warning("cannot deliver the job; returned it to the queue", job=handout.job.id)
         await edge.dispatch.changes.release(handout.job)
         raise

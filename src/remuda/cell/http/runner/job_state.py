@@ -127,7 +127,9 @@ def _compare(edge: Edge, params: UpdateJob, updated: Updated) -> None:
     stored = updated.job.trace_checksum
     if updated.code == 200 and reported and stored and reported != stored:
         edge.metrics.trace_mismatches.inc()
-        _log.warning("stored trace differs from the runner's", job=updated.job.id, said=reported, stored=stored)
+        _log.warning(
+            "checksum of the stored log differs from the runner's", job=updated.job.id, reported=reported, stored=stored
+        )
 
 
 async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, send: Send) -> None:
