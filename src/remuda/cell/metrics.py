@@ -61,9 +61,9 @@ class CellMetrics:
             registry=self.registry,
         )
         self._answers: dict[tuple[str, str, int], tuple[Number, Spread]] = {}
-        self._jobs = Gauge("remuda_cell_jobs", "Jobs that are not over, by state.", ("state",), registry=self.registry)
+        self._jobs = Gauge("remuda_cell_jobs", "Unfinished jobs, by state.", ("state",), registry=self.registry)
         self._pipelines = Gauge(
-            "remuda_cell_pipelines", "Pipelines that are not over, by status.", ("status",), registry=self.registry
+            "remuda_cell_pipelines", "Unfinished pipelines, by status.", ("status",), registry=self.registry
         )
         self._ended_jobs = _MirroredCounter(
             Counter(
@@ -79,7 +79,9 @@ class CellMetrics:
             )
         )
         self._waiting = Gauge("remuda_cell_queue_size", "Jobs that wait for a runner.", registry=self.registry)
-        self._polls = Gauge("remuda_cell_held_polls", "Job requests that are held.", registry=self.registry)
+        self._polls = Gauge(
+            "remuda_cell_held_polls", "Job requests that wait for a job (long polling).", registry=self.registry
+        )
         self._watchers = Gauge("remuda_cell_watchers", "Open event streams.", registry=self.registry)
 
     def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:

@@ -30,7 +30,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where the store is: `postgresql://user:password@host:port/name`; empty means a SQLite file in the data folder,
     which one process at a time can use."""
     cell_id: int = 1
-    """Part of every token, and determines the range of ids. It cannot be changed for an existing data folder."""
+    """The number of the cell. It is part of every token and determines the range of ids. It cannot be changed for an
+    existing data folder."""
     public_url: str = ""
     """The address that runners and people use; empty means http://host:port."""
     admin_token: str | None = None
@@ -54,12 +55,13 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     encryption_key_file: Path | None = None
     """The file with the encryption keys; by default `encryption.keys` in the data folder."""
     poll_hold_seconds: float = 50
-    """The longest time that `jobs/request` is held until there is a job, and the default for managers that support it,
-    as Remuda's own does. Clients and proxies commonly give up after 60 s."""
+    """How long `jobs/request` waits for a job before it answers 204 (long polling), for managers that say how long they
+    can wait, as Remuda's own does. It is also the upper limit for other managers. Clients and proxies commonly give up
+    after 60 s."""
     other_poll_hold_seconds: float = 0
-    """How long `jobs/request` is held for other managers, such as gitlab-runner: there each held request occupies one
-    of the `concurrent` workers, so that other runners of the same process get no jobs meanwhile. 0 answers at once. A
-    runner may have a time of its own (`remuda runner set --poll-hold`)."""
+    """How long `jobs/request` waits for a job for other managers, such as gitlab-runner. There each waiting request
+    occupies one of the `concurrent` workers, so that other runners of the same process get no jobs meanwhile. 0 answers
+    at once. `remuda runner set --poll-hold` sets another time for one runner."""
     lease_seconds: float = 60
     """A job that its runner does not acknowledge within this time is handed out again."""
     silent_seconds: float = 1800
@@ -76,7 +78,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stale_seconds: float = 3600
     """A delayed job fails if it should have started this time ago."""
     trace_interval_seconds: int = 3
-    """How often a runner should send its trace."""
+    """How often runners are asked to send new bytes of a trace."""
     trace_limit_bytes: int = 100 * MEBIBYTE
     """The longest trace; a job with a longer one fails."""
     trace_piece_limit_bytes: int = 2 * MEBIBYTE
@@ -97,21 +99,23 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     test_report_limit_bytes: int = 64 * MEBIBYTE
     """The limit for one JUnit report, unpacked, in the test report of a pipeline."""
     test_report_total_limit_bytes: int = 512 * MEBIBYTE
-    """The limit for all JUnit reports of a pipeline, unpacked; further ones are an error of their suites."""
+    """The limit for all JUnit reports of a pipeline, unpacked; further reports are shown as
+    errors of their suites."""
     test_report_limit_depth: int = 100
     """How deep the elements of a JUnit report may be nested."""
     test_report_limit_elements: int = 1_000_000
     """How many elements a JUnit report may have."""
     archive_limit_entries: int = 1_000_000
-    """How many entries an archive may have to read or list single files; a larger one can only be downloaded."""
+    """How many entries an archive may have. Files of a larger archive cannot be listed or read one by one; it can only
+    be downloaded as a whole."""
     parse_memory_bytes: int = 256 * MEBIBYTE
-    """How much memory all parsers of uploads and answers with whole files may take together; further ones wait."""
+    """The memory limit for all requests that parse an upload or answer with a whole file; further requests wait."""
     dotenv_limit_bytes: int = 5 * 1024
     """The limit for one dotenv report, unpacked."""
     dotenv_limit_variables: int = 50
     """How many variables one dotenv report may have."""
     body_limit_bytes: int = MEBIBYTE
-    """The limit for JSON bodies without a limit of their own."""
+    """The limit for a JSON body, for endpoints without another limit."""
     commit_limit_bytes: int = 100 * MEBIBYTE
     """The limit for `POST .../repository/commits`, including the files' content."""
     push_limit_bytes: int = 5 * 1024 * MEBIBYTE
@@ -123,12 +127,12 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     request_limit_bytes: int = 32 * 1024
     """The limit for one `jobs/request`."""
     requests_per_minute: int = 12_000
-    """How many requests a personal token may make, evenly or all at once; 0: no limit. Each process counts for
-    itself."""
+    """How many requests a personal token may make in a minute, evenly or all at once; 0: no limit. Each process of the
+    cell counts separately."""
     anonymous_requests_per_minute: int = 3_000
-    """How many requests without a valid token an IP address may make."""
+    """How many requests without a valid token an IP address may make in a minute; 0: no limit."""
     job_requests_per_minute: int = 60_000
-    """How many requests each token of a runner or a job may make, git included."""
+    """How many requests each token of a runner or a job may make in a minute, including git; 0: no limit."""
     audit_expire_in: str = "1 year"
     """How long the audit log is kept; `never` keeps it for ever."""
     body_silent_seconds: float = 60
@@ -136,14 +140,16 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reader_silent_seconds: float = 60
     """An answer is aborted if its reader stalls for this time, or reads less than 1 KiB a second."""
     remote_includes: tuple[str, ...] = ()
-    """Beginnings of addresses from which pipeline files may include (`include:remote`); none by default."""
+    """Prefixes of the addresses from which pipeline files may include files with `include:remote`. Without them,
+    `include:remote` is refused."""
     component_hosts: tuple[str, ...] = ()
     """Other host names of the cell that pipeline files may use in component addresses."""
     borrowed_objects: tuple[Path, ...] = ()
-    """Folders with git objects on this machine that new repositories borrow, so that a push need not send them. The
-    folders must exist for as long as the cell does."""
+    """Folders with git objects on this machine that new repositories use as alternates, so that a push need not send
+    these objects. The folders must exist for as long as the cell does."""
     links: Path | None = None
-    """A folder with links to new repositories, by the paths of their projects, for runners on this machine."""
+    """A folder in which the cell creates a link to each new repository, named by the path of its project, for runners
+    on this machine."""
     pipelines_per_push: int = 20
     """How many pipelines one push may start; further branches and tags start none."""
     shell_limit_bytes: int = 64 * MEBIBYTE

@@ -321,7 +321,7 @@ FAMILIES = (
     ),
     _histogram(
         "fleeting_taskscaler_task_instance_readiness_time_seconds",
-        "Time from a running instance to one that is ready for jobs.",
+        "Time from when an instance runs until it is ready for jobs.",
         _INSTANCES,
         *RUNNER,
     ),
@@ -340,7 +340,9 @@ FAMILIES = (
         "group",
         "reason",
     ),
-    _gauge("remuda_manager_scaling_group_well", "1 while the plugin of the group answers.", *RUNNER, "group"),
+    _gauge(
+        "remuda_manager_scaling_group_well", "1 while the plugin of the group answers, otherwise 0.", *RUNNER, "group"
+    ),
     _counter(
         "remuda_manager_scaling_machine_seconds_total",
         "Machine seconds by use: creating, idle, busy, unavailable, removing.",
@@ -388,8 +390,14 @@ FAMILIES = (
     ),
     _gauge("remuda_manager_slots", "Slots by use: running (a job), asking (an open job request), free.", "state"),
     _gauge("remuda_manager_saturation", "Share of the slots that run jobs, 0 to 1."),
-    _gauge("remuda_manager_runner_well", "1 while the server answers job requests correctly.", *RUNNER),
-    _gauge("remuda_manager_runner_blocked", "1 while no jobs are requested because the disk is too full.", *RUNNER),
+    _gauge(
+        "remuda_manager_runner_well", "1 while the server answers job requests without an error, otherwise 0.", *RUNNER
+    ),
+    _gauge(
+        "remuda_manager_runner_blocked",
+        "1 while no jobs are requested because the disk is too full, otherwise 0.",
+        *RUNNER,
+    ),
     _gauge("remuda_manager_disk_free_bytes", "Free disk space where the jobs of the runner run.", *RUNNER),
     _gauge("remuda_manager_disk_least_bytes", "No jobs are requested if less disk space than this is free.", *RUNNER),
     _counter("remuda_manager_job_cpu_seconds_total", "CPU time of finished jobs: user, system.", *RUNNER, "mode"),

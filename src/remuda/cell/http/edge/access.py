@@ -14,7 +14,7 @@ from remuda.cell.values.people import Level
 class Kind(Enum):
     """What kind of caller an endpoint admits."""
 
-    OPEN = "open"
+    OPEN = "everybody"
     """Everybody, without a token."""
     RUNNER = "runner"
     """A runner, or the holder of a registration token. The handler checks the token in the body."""
@@ -55,9 +55,9 @@ class Access(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """The text that the HTTP reference shows."""
         if self.kind is Kind.RUNNER_NUMBER:
-            return "who manages it" if self.level else "who sees it"
+            return "user who may manage it" if self.level else "user who may see it"
         if self.kind is Kind.GROUP and not self.level:
-            return "who sees it"
+            return "user who may see it"
         level = f"{Level(self.level).name.lower()} " if self.level else ""
         return f"{level}{self.kind.value}{' or job' if self.or_job else ''}"
 

@@ -64,7 +64,7 @@ async def commit(edge: Edge, request: Request, caller: Caller, project: Project)
 
 @routes.put("/api/remuda/v1/projects/{id}/refs", in_project(Level.DEVELOPER).with_scopes("write_repository"))
 async def put_refs(edge: Edge, project: Project, params: NewRefs, caller: Caller) -> None:
-    """Set refs to commits that the repository has, like a push."""
+    """Create, move or delete refs as a push does, with commits that are already in the repository."""
     for ref, sha in params.refs.items():
         named = _REF.fullmatch(ref)
         if not named or (named[1] and not is_branch_name(named[1])) or not _SHA.fullmatch(sha):

@@ -74,7 +74,7 @@ async def _show_again(edge: Edge, job: Job) -> JobShape:
 
 @routes.get("/api/remuda/v1/jobs/{job_id}/artifacts/files", of_job(Level.REPORTER))
 async def files(edge: Edge, request: Request, job: Job) -> Paged[Listed]:
-    """List the files in the archive."""
+    """List the files in the artifacts archive of a job."""
     archive = next(
         (artifact for artifact in await edge.store.jobs.list_artifacts(job.id) if artifact.type == "archive"), None
     )

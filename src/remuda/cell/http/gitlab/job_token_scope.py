@@ -61,20 +61,20 @@ class GroupEntryShape(Shape, kw_only=True):
 
 @routes.get(_ROOT, _ACCESS)
 async def show(edge: Edge, project: Project) -> ScopeShape:
-    """Show whether the allow list is enabled."""
+    """Show whether the allow list for job tokens of other projects is enabled."""
     return ScopeShape(inbound_enabled=project.job_token_scope_enabled)
 
 
 @routes.patch(_ROOT, _ACCESS)
 async def update(edge: Edge, request: Request, project: Project, params: ScopeChange) -> None:
-    """Enable the allow list, or disable it to admit all jobs."""
+    """Enable the allow list for job tokens, or disable it to admit the jobs of all projects."""
     await _change(edge, project, "job_token_scope_enabled", lambda _: params.enabled)
     add_audit_details(request, enabled=params.enabled)
 
 
 @routes.get(_PROJECTS, _ACCESS)
 async def list_projects(edge: Edge, project: Project) -> list[ProjectShape]:
-    """List the allowed projects, itself first."""
+    """List the projects on the allow list, the project itself first."""
     projects = [
         project,
         *[await edge.store.projects.load_project(ProjectId(number)) for number in project.job_token_projects],
@@ -106,7 +106,7 @@ async def remove_project(edge: Edge, request: Request, project: Project) -> None
 
 @routes.get(_GROUPS, _ACCESS)
 async def list_groups(edge: Edge, project: Project) -> list[GroupShape]:
-    """List the allowed groups."""
+    """List the groups on the allow list."""
     groups = [await edge.store.people.load_namespace(number) for number in project.job_token_groups]
     return [group_view(group, edge.settings.url) for group in groups if group is not None]
 

@@ -20,7 +20,7 @@ routes = Routes()
 
 @routes.get("/.well-known/openid-configuration", OPEN)
 async def configuration(edge: Edge) -> dict[str, Any]:
-    """Show the OpenID configuration."""
+    """Show the OpenID configuration, which verifiers of id tokens read."""
     url = edge.settings.url
     return {
         "issuer": url,
@@ -35,6 +35,6 @@ async def configuration(edge: Edge) -> dict[str, Any]:
 
 @routes.get(_KEYS, OPEN)
 async def keys(edge: Edge) -> dict[str, Any]:
-    """Show the public keys, as a JSON Web Key Set."""
+    """Show the public keys of id tokens, as a JSON Web Key Set."""
     public_keys = [key.public_jwk() for key in await load_id_keys(edge.store)]
     return {"keys": public_keys + [key.public_jwk() for key in await load_job_token_keys(edge.store)]}

@@ -29,13 +29,13 @@ routes = Routes()
 
 @routes.get(f"{_ROOT}/test_report", in_project(Level.REPORTER), gives=dict[str, Any])
 async def show(edge: Edge, pipeline: Pipeline) -> Response:
-    """Show the test report with all cases."""
+    """Show the test report of a pipeline with all test cases."""
     return await _answer(edge, pipeline, with_cases=True)
 
 
 @routes.get(f"{_ROOT}/test_report_summary", in_project(Level.REPORTER), gives=dict[str, Any])
 async def summary(edge: Edge, pipeline: Pipeline) -> Response:
-    """Show the totals of the report."""
+    """Show the totals of the test report of a pipeline."""
     return await _answer(edge, pipeline, with_cases=False)
 
 

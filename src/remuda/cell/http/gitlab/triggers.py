@@ -159,7 +159,7 @@ async def remove(edge: Edge, trigger: Annotated[TriggerToken, _find]) -> None:
 @routes.post(f"{_PROJECT}/trigger/pipeline", TRIGGER, takes=Call)
 @routes.post(f"{_PROJECT}/ref/{{ref:path}}/trigger/pipeline", TRIGGER, takes=Call)
 async def call(edge: Edge, request: Request) -> PipelineShape:
-    """Start a pipeline."""
+    """Start a pipeline with a trigger token or a job token."""
     if request.headers.get("x-gitlab-event") == "Pipeline Hook":
         raise forbidden("a pipeline event cannot trigger a pipeline, because that would never end")
     values = await parameters(request, dict[str, Any], limit_bytes=CALL_LIMIT_BYTES)

@@ -21,7 +21,7 @@ routes = Routes()
 
 @routes.get("/api/remuda/v1/demand", RUNNER, query={"system_id": str})
 async def show(edge: Edge, request: Request) -> Demand:
-    """Count the waiting jobs by what they need."""
+    """Count the waiting jobs by capability key (what a job needs of a runner)."""
     token = request.headers.get("runner-token")
     if token is None:
         await admit(edge, ADMINISTRATOR, request)

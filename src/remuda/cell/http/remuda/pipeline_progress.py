@@ -73,7 +73,7 @@ class _Query:
     query={"details": Literal["none", "running", "all"]},
 )
 async def show(edge: Edge, request: Request, caller: Caller) -> PipelineProgress:
-    """Show how far a pipeline is."""
+    """Show the progress of a pipeline."""
     details = request.query_params.get("details", "none")
     if details not in DETAILS:
         raise bad_parameter(f"details does not have a valid value; one of {', '.join(DETAILS)}")

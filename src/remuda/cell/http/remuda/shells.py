@@ -80,13 +80,13 @@ async def show(edge: Edge, request: Request, job: Job) -> ShellShape:
 
 @routes.patch(f"{_SHELL}/input", of_job(Level.MAINTAINER), **STREAM)
 async def send(edge: Edge, request: Request) -> Response:
-    """Append frames for the command."""
+    """Append input frames for the command of a shell."""
     return await append_frames(edge, request, _own(edge, request), INPUT)
 
 
 @routes.get(f"{_SHELL}/output", of_job(Level.MAINTAINER), query={"offset": int}, gives=bytes)
 async def receive(edge: Edge, request: Request) -> Response:
-    """Read frames of the command from `offset` on."""
+    """Read output frames of the command of a shell, from `offset` on."""
     return await read_frames(edge, request, _own(edge, request), OUTPUT)
 
 

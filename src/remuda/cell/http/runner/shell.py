@@ -29,7 +29,7 @@ routes = Routes()
 
 @routes.post("/api/remuda/v1/runners/wanted", RUNNER, status=200)
 async def poll_requests(edge: Edge, request: Request, params: LookRequest) -> Wanted:
-    """Wait for requests of users about the manager's jobs."""
+    """Wait until a job of the manager gets a shell, is canceled, or is released from its hold."""
     runner = await auth.runner_of(edge, params.token or request.headers.get("runner-token", ""))
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, params.system_id, None, ip)
@@ -42,19 +42,19 @@ async def poll_requests(edge: Edge, request: Request, params: LookRequest) -> Wa
 
 @routes.get(f"{_SHELL}/input", RUNNER, query=_WHO | {"offset": int}, gives=bytes)
 async def receive(edge: Edge, request: Request) -> Response:
-    """Read frames for the command from `offset` on."""
+    """Read input frames for the command of a shell, from `offset` on."""
     return await read_frames(edge, request, await _shell(edge, request), INPUT)
 
 
 @routes.patch(f"{_SHELL}/output", RUNNER, query=_WHO, **STREAM)
 async def send(edge: Edge, request: Request) -> Response:
-    """Append frames of the command."""
+    """Append output frames of the command of a shell."""
     return await append_frames(edge, request, await _shell(edge, request), OUTPUT)
 
 
 @routes.delete(_SHELL, RUNNER, query=_WHO | {"reason": str})
 async def close(edge: Edge, request: Request) -> None:
-    """Note that the shell has ended or could not be opened, for a `reason`."""
+    """Report that a shell has ended or could not be opened, with the `reason`."""
     reason = request.query_params.get("reason", "")[:LONGEST_REASON]
     edge.shells.close(await _shell(edge, request), reason or "it has ended")
 
