@@ -20,6 +20,7 @@ from remuda.cell.http.edge.multipart import form_fields
 from remuda.lib.clock import Clock
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 SLOWEST_BYTES_PER_SECOND = 1024
 """A body that comes more slowly than this is answered with 408, after the time allowed for silence."""
@@ -176,6 +177,11 @@ def convert(values: dict[str, Any], kind: type[T]) -> T:
     if isinstance(parameters, msgspec.Struct):
         _check_numbers(parameters)
     return parameters
+
+
+def with_given(old: S, /, **fields: Any) -> S:
+    """A copy with these fields changed, except for those that are None because the caller did not give them."""
+    return msgspec.structs.replace(old, **{name: field for name, field in fields.items() if field is not None})
 
 
 def _check_numbers(parameters: msgspec.Struct) -> None:

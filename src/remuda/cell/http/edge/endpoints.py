@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from functools import cache
+from typing import Any, Self
 
 import msgspec
 from starlette.requests import Request
@@ -54,6 +55,20 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 class Shape(msgspec.Struct, kw_only=True):
     """Base of the JSON responses. A field that some responses leave out has the default `UNSET`."""
+
+    @classmethod
+    def of(cls, value: object, /, **fields: Any) -> Self:
+        """A response with these fields, and the other required ones from the attributes of `value` with their names.
+
+        Fields with a default are not copied, so that a response contains nothing by mistake.
+        """
+        copied = {name: getattr(value, name) for name in _required_fields(cls) if name not in fields}
+        return cls(**copied, **fields)
+
+
+@cache
+def _required_fields(shape: type[Shape]) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(shape) if field.required)
 
 
 Handler = Callable[[Edge, Request], Awaitable[Response]]

@@ -112,12 +112,7 @@ async def list_tree(edge: Edge, request: Request, project: Project, page: Page) 
             raise not_found("Tree")
         total = len(tree)
         shown = sorted(tree, key=lambda entry: entry.type != "tree")[first : first + page.size]
-    entries = [
-        TreeEntryShape(
-            id=entry.sha, name=entry.path.rpartition("/")[2], type=entry.type, path=entry.path, mode=entry.mode
-        )
-        for entry in shown
-    ]
+    entries = [TreeEntryShape.of(entry, id=entry.sha, name=entry.path.rpartition("/")[2]) for entry in shown]
     return Paged(entries, total, page)
 
 

@@ -42,11 +42,8 @@ class AuditEventShape(Shape, kw_only=True):
 
 
 def event_view(event: AuditEvent) -> AuditEventShape:
-    return AuditEventShape(
-        id=event.id,
-        author_id=event.author_id,
-        entity_id=event.entity_id,
-        entity_type=event.entity_type,
+    return AuditEventShape.of(
+        event,
         event_name=event.action,
         created_at=rfc3339(event.created_at),
         details={

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER, in_group
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
+from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_field, not_found
 from remuda.cell.http.edge.lookup import number_in_path, number_or_text, text_in_path
@@ -65,29 +66,22 @@ class GroupShape(Shape, kw_only=True):
 
 
 def group_view(group: Namespace, url: str) -> GroupShape:
-    return GroupShape(
-        id=group.id,
-        organization_id=group.organization_id,
-        name=group.name,
+    return GroupShape.of(
+        group,
         path=group.path.rpartition("/")[2],
         full_path=group.path,
         full_name=group.path.replace("/", " / "),
-        description=group.description,
-        visibility=group.visibility,
-        parent_id=group.parent_id,
         created_at=time_text(group.created_at),
         web_url=f"{url}/groups/{group.path}",
     )
 
 
 def _namespace_view(namespace: Namespace, url: str) -> NamespaceShape:
-    return NamespaceShape(
-        id=namespace.id,
-        name=namespace.name,
+    return NamespaceShape.of(
+        namespace,
         path=namespace.path.rpartition("/")[2],
         kind="group" if namespace.is_group else "user",
         full_path=namespace.path,
-        parent_id=namespace.parent_id,
         avatar_url=None,
         web_url=f"{url}/groups/{namespace.path}" if namespace.is_group else f"{url}/{namespace.path}",
     )
@@ -111,14 +105,8 @@ class OrganizationShape(Shape, kw_only=True):
 
 def _organization_view(organization: Organization, url: str) -> OrganizationShape:
     created_at = time_text(organization.created_at)
-    return OrganizationShape(
-        id=organization.id,
-        name=organization.name,
-        path=organization.path,
-        description=organization.description,
-        created_at=created_at,
-        updated_at=created_at,
-        web_url=f"{url}/o/{organization.path}",
+    return OrganizationShape.of(
+        organization, created_at=created_at, updated_at=created_at, web_url=f"{url}/o/{organization.path}"
     )
 
 
@@ -164,8 +152,7 @@ async def show(edge: Edge, group: Namespace) -> GroupShape:
 async def update(edge: Edge, group: Namespace, params: GroupChange) -> GroupShape:
     """Change a group."""
     check_texts(name=params.name, description=params.description, visibility=params.visibility)
-    changes = {name: value for name, value in msgspec.structs.asdict(params).items() if value is not None}
-    changed = msgspec.structs.replace(group, **changes)
+    changed = with_given(group, **msgspec.structs.asdict(params))
     await edge.store.people.put_namespace(changed)
     return group_view(changed, edge.settings.url)
 

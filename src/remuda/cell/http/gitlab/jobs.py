@@ -230,15 +230,7 @@ async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
         **({"note": note} if note else {}),
     }
     view.held_until = _hold_end(edge, job.id)
-    return TimedJobShape(
-        **msgspec.structs.asdict(view),
-        state=job.state.value,
-        epoch=job.epoch,
-        tries=job.tries,
-        lost_tries=job.lost_tries,
-        priority=job.priority,
-        times=spent,
-    )
+    return TimedJobShape.of(job, **msgspec.structs.asdict(view), state=job.state.value, times=spent)
 
 
 def _hold_end(edge: Edge, job_id: JobId) -> str | None:

@@ -79,14 +79,10 @@ def new_user_token(cell_id: int, user: User) -> str:
 
 def token_view(token: UserToken, now: float) -> PersonalTokenShape:
     is_active = not token.revoked and (token.expires_at is None or token.expires_at > now)
-    return PersonalTokenShape(
-        id=token.id,
-        name=token.name,
-        description=token.description,
-        revoked=token.revoked,
+    return PersonalTokenShape.of(
+        token,
         created_at=rfc3339(token.created_at),
         scopes=list(token.scopes),
-        user_id=token.user_id,
         last_used_at=time_text(token.last_used_at),
         active=is_active,
         expires_at=day_of(token.expires_at),

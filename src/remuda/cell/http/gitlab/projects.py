@@ -14,6 +14,7 @@ from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.git.commits import is_branch_name
 from remuda.cell.http.edge.access import USER, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
+from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
@@ -181,19 +182,21 @@ async def update(edge: Edge, caller: Caller, project: Project, params: ProjectCh
 
 
 def _apply_change(project: Project, params: ProjectChange) -> Project:
-    given = {
-        "name": params.name,
-        "description": params.description,
-        "default_branch": params.default_branch,
-        "visibility": params.visibility,
-        "timeout_seconds": params.build_timeout,
-        "priority": params.priority,
-    }
+    path = None
     if params.path is not None and params.path != project.path.rpartition("/")[2]:
         if "/" in params.path:
             raise InvalidError("a project cannot move to another namespace")
-        given["path"] = check_path(f"{project.path.rpartition('/')[0]}/{params.path}")
-    return msgspec.structs.replace(project, **{name: value for name, value in given.items() if value is not None})
+        path = check_path(f"{project.path.rpartition('/')[0]}/{params.path}")
+    return with_given(
+        project,
+        name=params.name,
+        path=path,
+        description=params.description,
+        default_branch=params.default_branch,
+        visibility=params.visibility,
+        timeout_seconds=params.build_timeout,
+        priority=params.priority,
+    )
 
 
 async def _put_default_branch(edge: Edge, project: Project, branch: str) -> None:

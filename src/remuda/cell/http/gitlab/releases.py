@@ -6,12 +6,12 @@
 from typing import Annotated, Any
 
 import msgspec
-from msgspec.structs import replace
 from starlette.requests import Request
 
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import user_of_call
+from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import ApiError, bad_parameter, not_found
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
@@ -122,12 +122,12 @@ async def show_latest(edge: Edge, project: Project) -> ReleaseShape:
 @routes.put(f"{_ROOT}/{{tag}}", _WRITE)
 async def change(edge: Edge, project: Project, release: Annotated[Release, _find], params: Asked) -> ReleaseShape:
     """Change a release."""
-    changed = replace(
+    changed = with_given(
         release,
-        name=params.name if params.name is not None else release.name,
-        description=params.description if params.description is not None else release.description,
-        milestones=tuple(params.milestones) if params.milestones is not None else release.milestones,
-        released_at=parse_time(params.released_at) if params.released_at else release.released_at,
+        name=params.name,
+        description=params.description,
+        milestones=None if params.milestones is None else tuple(params.milestones),
+        released_at=parse_time(params.released_at) if params.released_at else None,
     )
     if not await edge.store.schedules.put_release(changed, replace=True):
         raise not_found("Release")

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, SEES_RUNNER, USER, in_group, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, runner_level
+from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.paging import Paged, page_of
@@ -61,25 +62,19 @@ def apply_change(runner: Runner, change: RunnerChange) -> Runner:
     """The runner with the given fields changed; 400 if the result is not valid."""
     paused = change.paused if change.active is None else not change.active
     limit = runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout or None
-    return check_runner(
-        replace(
-            runner,
-            description=runner.description if change.description is None else change.description,
-            maintenance_note=runner.maintenance_note if change.maintenance_note is None else change.maintenance_note,
-            paused=runner.paused if paused is None else paused,
-            locked=runner.locked if change.locked is None else change.locked,
-            run_untagged=runner.run_untagged if change.run_untagged is None else change.run_untagged,
-            tags=runner.tags if change.tag_list is None else tags_of(change.tag_list),
-            protected_only=(
-                runner.protected_only if change.access_level is None else is_protected(change.access_level)
-            ),
-            maximum_timeout=limit,
-            priority=runner.priority if change.priority is None else change.priority,
-            poll_hold_seconds=(
-                runner.poll_hold_seconds if change.poll_hold_seconds is msgspec.UNSET else change.poll_hold_seconds
-            ),
-        )
+    hold = runner.poll_hold_seconds if change.poll_hold_seconds is msgspec.UNSET else change.poll_hold_seconds
+    changed = with_given(
+        runner,
+        description=change.description,
+        maintenance_note=change.maintenance_note,
+        paused=paused,
+        locked=change.locked,
+        run_untagged=change.run_untagged,
+        tags=None if change.tag_list is None else tags_of(change.tag_list),
+        protected_only=None if change.access_level is None else is_protected(change.access_level),
+        priority=change.priority,
     )
+    return check_runner(replace(changed, maximum_timeout=limit, poll_hold_seconds=hold))
 
 
 class RunnerShape(RunnerSummaryShape, kw_only=True):
@@ -113,19 +108,14 @@ async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
     )
     contacted_at = newest.contacted_at if newest else None
     status = status_of(runner.created_at, contacted_at, edge.clock.now())
-    return RunnerShape(
+    return RunnerShape.of(
+        runner,
         **asdict(replace(runner_summary(runner), ip_address=newest.ip_address if newest else None)),
         online=status == "online",
         status=status,
         contacted_at=time_text(contacted_at),
         tag_list=list(runner.tags),
-        run_untagged=runner.run_untagged,
-        locked=runner.locked,
         access_level="ref_protected" if runner.protected_only else "not_protected",
-        maximum_timeout=runner.maximum_timeout,
-        maintenance_note=runner.maintenance_note,
-        priority=runner.priority,
-        poll_hold_seconds=runner.poll_hold_seconds,
         version=newest.runner_version if newest else None,
         revision=newest.revision if newest else None,
         platform=newest.platform if newest else None,
@@ -144,7 +134,6 @@ async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
         if group
         else [],
         token_expires_at=time_text(runner.token_expires_at),
-        organization_id=runner.organization_id,
     )
 
 
@@ -164,16 +153,10 @@ class ManagerShape(Shape, kw_only=True):
 
 
 def _manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> ManagerShape:
-    return ManagerShape(
-        system_id=manager.system_id,
+    return ManagerShape.of(
+        manager,
         version=manager.runner_version,
-        revision=manager.revision,
-        platform=manager.platform,
-        architecture=manager.architecture,
-        executor=manager.executor,
         contacted_at=time_text(manager.contacted_at),
-        ip_address=manager.ip_address,
-        capacity=manager.capacity,
         load=_load(manager),
         running_jobs=running_jobs,
         status=status_of(manager.contacted_at, manager.contacted_at, now),

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from remuda.cell.core.pipelines.schedules import CronError, TimezoneError, with_next_time
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_protected
+from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
@@ -78,14 +79,14 @@ class ScheduleShape(Shape, kw_only=True):
 
 def apply_change(old: Schedule, params: Given, now: float) -> Schedule:
     """The schedule with the given fields changed; 400 if the result is not valid."""
-    new = replace(
+    new = with_given(
         old,
-        description=old.description if params.description is None else params.description,
-        ref=old.ref if params.ref is None else params.ref,
-        cron=old.cron if params.cron is None else params.cron,
-        timezone=old.timezone if params.cron_timezone is None else params.cron_timezone,
-        active=old.active if params.active is None else params.active,
-        inputs=old.inputs if params.inputs is None else {entry.name: entry.value for entry in params.inputs},
+        description=params.description,
+        ref=params.ref,
+        cron=params.cron,
+        timezone=params.cron_timezone,
+        active=params.active,
+        inputs=None if params.inputs is None else {entry.name: entry.value for entry in params.inputs},
         updated_at=now,
     )
     if not new.description.strip() or len(new.description) > _MAX_DESCRIPTION:
@@ -104,18 +105,13 @@ def apply_change(old: Schedule, params: Given, now: float) -> Schedule:
 
 async def _view(edge: Edge, schedule: Schedule) -> ScheduleShape:
     owner = await edge.store.people.load_user(schedule.user_id)
-    return ScheduleShape(
-        id=schedule.id,
-        description=schedule.description,
-        ref=schedule.ref,
-        cron=schedule.cron,
+    return ScheduleShape.of(
+        schedule,
         cron_timezone=schedule.timezone,
         next_run_at=time_text(schedule.next_run_at),
-        active=schedule.active,
         created_at=rfc3339(schedule.created_at),
         updated_at=rfc3339(schedule.updated_at),
         owner=user_view(edge.settings.url, owner) if owner else None,
-        last_error=schedule.last_error,
     )
 
 

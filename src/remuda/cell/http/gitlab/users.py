@@ -13,6 +13,7 @@ from starlette.responses import Response
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER
 from remuda.cell.http.edge.admission import Caller, caller_of
+from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.lookup import number_in_path
@@ -143,12 +144,7 @@ async def update(edge: Edge, user: Annotated[User, _find], params: UserChange) -
         _check_email(params.email)
     if params.admin is False and user.id == USER_ID:
         raise bad_parameter("admin: the first user must stay an administrator")
-    changed = msgspec.structs.replace(
-        user,
-        name=params.name or user.name,
-        email=params.email or user.email,
-        is_admin=user.is_admin if params.admin is None else params.admin,
-    )
+    changed = with_given(user, name=params.name, email=params.email, is_admin=params.admin)
     await edge.store.people.put_user(changed)
     return whole_view(edge, changed)
 

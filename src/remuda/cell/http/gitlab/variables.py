@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from remuda.cell.http.edge.access import ADMINISTRATOR, in_group, in_project
+from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, not_found
 from remuda.cell.http.edge.lookup import group_in_path, project_in_path, text_in_path
@@ -96,16 +97,10 @@ class VariableShape(Shape, kw_only=True):
 
 
 def variable_view(variable: ProjectVariable) -> VariableShape:
-    return VariableShape(
+    return VariableShape.of(
+        variable,
         variable_type="file" if variable.file else "env_var",
-        key=variable.key,
         value=None if variable.hidden else variable.value,
-        hidden=variable.hidden,
-        protected=variable.protected,
-        masked=variable.masked,
-        raw=variable.raw,
-        environment_scope=variable.environment_scope,
-        description=variable.description,
     )
 
 
@@ -128,15 +123,15 @@ def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
         raise bad_parameter("variable_type does not have a valid value")
     if old.hidden and False in (params.masked, params.masked_and_hidden):
         raise bad_field("masked", "cannot be switched off for a hidden variable")
-    new = replace(
+    new = with_given(
         old,
-        value=old.value if params.value is None else params.value,
-        file=old.file if params.variable_type is None else params.variable_type == "file",
-        protected=old.protected if params.protected is None else params.protected,
-        masked=old.masked if params.masked is None else params.masked,
-        raw=old.raw if params.raw is None else params.raw,
-        description=old.description if params.description is None else params.description,
-        environment_scope=old.environment_scope if params.environment_scope is None else params.environment_scope,
+        value=params.value,
+        file=None if params.variable_type is None else params.variable_type == "file",
+        protected=params.protected,
+        masked=params.masked,
+        raw=params.raw,
+        description=params.description,
+        environment_scope=params.environment_scope,
     )
     if not _SCOPE.fullmatch(new.environment_scope):
         raise bad_field("environment_scope", "has 1 to 255 letters, digits, blanks and -_/${}.*")

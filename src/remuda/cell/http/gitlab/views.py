@@ -50,9 +50,7 @@ class UserShape(Shape, kw_only=True):
 
 def user_view(url: str, user: User = FIRST_USER) -> UserShape:
     """A user as everybody may see them."""
-    return UserShape(
-        id=user.id, username=user.username, name=user.name, state=user.state, web_url=f"{url}/{user.username}"
-    )
+    return UserShape.of(user, web_url=f"{url}/{user.username}")
 
 
 def pipeline_user_view(pipeline: Pipeline, url: str) -> UserShape:
@@ -108,10 +106,9 @@ def project_view(
     project: Project, url: str, default_branch: str | None, *, is_empty: bool | None = None
 ) -> ProjectShape:
     namespace, _, path = project.path.rpartition("/")
-    return ProjectShape(
-        id=project.id,
+    return ProjectShape.of(
+        project,
         description=project.description or None,
-        name=project.name,
         name_with_namespace=f"{namespace} / {project.name}",
         path=path,
         path_with_namespace=project.path,
@@ -128,10 +125,6 @@ def project_view(
             parent_id=project.group_ids[1] if len(project.group_ids) > 1 else None,
             web_url=f"{url}/{namespace}",
         ),
-        visibility=project.visibility,
-        organization_id=project.organization_id,
-        creator_id=project.creator_id,
-        priority=project.priority,
         build_timeout=project.timeout_seconds,
         empty_repo=UNSET if is_empty is None else is_empty,
     )
@@ -156,17 +149,12 @@ class CommitShape(Shape, kw_only=True):
 
 def commit_view(commit: Commit, project: Project, url: str) -> CommitShape:
     committed_at = time_text(commit.committed_at)
-    return CommitShape(
+    return CommitShape.of(
+        commit,
         id=commit.sha,
         short_id=commit.sha[:8],
-        title=commit.title,
-        message=commit.message,
         parent_ids=list(commit.parents),
-        author_name=commit.author_name,
-        author_email=commit.author_email,
         authored_date=time_text(commit.authored_at),
-        committer_name=commit.committer_name,
-        committer_email=commit.committer_email,
         committed_date=committed_at,
         created_at=committed_at,
         web_url=f"{url}/{project.path}/-/commit/{commit.sha}",
@@ -190,14 +178,8 @@ class PipelineSummaryShape(Shape, kw_only=True):
 
 
 def pipeline_summary(pipeline: Pipeline, project: Project, url: str) -> PipelineSummaryShape:
-    return PipelineSummaryShape(
-        id=pipeline.id,
-        iid=pipeline.iid,
-        project_id=pipeline.project_id,
-        sha=pipeline.sha,
-        ref=pipeline.ref,
-        status=pipeline.status,
-        source=pipeline.source,
+    return PipelineSummaryShape.of(
+        pipeline,
         created_at=time_text(pipeline.created_at),
         updated_at=time_text(pipeline.updated_at),
         web_url=f"{url}/{project.path}/-/pipelines/{pipeline.id}",
@@ -223,11 +205,9 @@ def pipeline_view(
     pipeline: Pipeline, project: Project, url: str, now: float, *, coverage: float | None = None
 ) -> PipelineShape:
     started, finished = pipeline.started_at, pipeline.finished_at
-    return PipelineShape(
+    return PipelineShape.of(
+        pipeline,
         **asdict(pipeline_summary(pipeline, project, url)),
-        before_sha=pipeline.before_sha,
-        tag=pipeline.tag,
-        yaml_errors=pipeline.yaml_errors,
         user=pipeline_user_view(pipeline, url),
         started_at=time_text(started),
         finished_at=time_text(finished),
@@ -276,11 +256,9 @@ class RunnerSummaryShape(Shape, kw_only=True):
 
 
 def runner_summary(runner: Runner) -> RunnerSummaryShape:
-    return RunnerSummaryShape(
-        id=runner.id,
-        description=runner.description,
+    return RunnerSummaryShape.of(
+        runner,
         active=not runner.paused,
-        paused=runner.paused,
         is_shared=runner.type is RunnerType.INSTANCE,
         runner_type=runner.type.value,
         created_at=time_text(runner.created_at),
@@ -347,15 +325,9 @@ def job_view(
     ]
     if job.trace_bytes:
         files.append(JobFileShape(file_type="trace", size=job.trace_bytes, filename="job.log", file_format=None))
-    view = JobShape(
-        id=job.id,
-        name=job.name,
-        stage=job.stage,
+    view = JobShape.of(
+        job,
         status=job.status(),
-        ref=job.ref,
-        tag=job.tag,
-        coverage=job.coverage,
-        allow_failure=job.allow_failure,
         created_at=time_text(job.created_at),
         started_at=time_text(job.start_time()),
         finished_at=time_text(job.finished_at),
@@ -372,7 +344,6 @@ def job_view(
         runner=runner_summary(runner) if runner else None,
         runner_manager={"system_id": job.system_id} if job.system_id else None,
         tag_list=list(job.tags),
-        exit_code=job.exit_code,
     )
     if archive:
         view.artifacts_file = {"filename": archive.filename, "size": archive.size}
