@@ -16,6 +16,7 @@ from remuda.cell.values import (
     Artifact,
     Family,
     Job,
+    JobFilter,
     Page,
     PipelineFilter,
     Project,
@@ -330,7 +331,7 @@ class TestJobs:
         await store.jobs.change_job(first.jobs[0].id, lambda row: replace(row, state=JobState.FAILED, retried=True))
 
         async def names(**wanted: Any) -> list[str]:
-            found, total = await store.jobs.list_jobs(Page(), **wanted)
+            found, total = await store.jobs.list_jobs(Page(), JobFilter(**wanted))
             assert total == len(found)
             return [job.name for job in found]
 
@@ -351,7 +352,7 @@ class TestJobs:
         await push(store, project, a_spec("t", trigger=Trigger(project="acme/other")))
         assert await names(is_trigger=True) == ["t"]
         assert await names(is_trigger=False) == ["c", "b"]
-        page, total = await store.jobs.list_jobs(Page(number=2, size=1), with_retried=True)
+        page, total = await store.jobs.list_jobs(Page(number=2, size=1), JobFilter(with_retried=True))
         assert ([job.name for job in page], total) == (["c"], 4)
 
     async def test_what_waits_and_what_is_held(self, store: Store, project: Project) -> None:

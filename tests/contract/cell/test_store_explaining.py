@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cell.store.ports import Store
-from remuda.cell.values import Job, Page, Project, RunnerManager, StepResult
+from remuda.cell.values import Job, JobFilter, Page, Project, RunnerManager, StepResult
 from remuda.cell.values.changes import Changes
 from remuda.model.job import OCCUPYING, JobId, JobState, ProjectId, RunnerId
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
@@ -153,11 +153,11 @@ async def test_jobs_of_a_runner(store: Store, project: Project) -> None:
     newest = [job.name for job in reversed(family.jobs)]
 
     async def names(page: Page, *states: str) -> tuple[list[str], int]:
-        found, total = await store.jobs.list_jobs(page, runner_id=RunnerId(4), states=states)
+        found, total = await store.jobs.list_jobs(page, JobFilter(runner_id=RunnerId(4), states=states))
         return [job.name for job in found], total
 
     assert await names(Page()) == (newest, len(newest))
     assert await names(Page(size=3, number=2)) == (newest[3:6], len(newest))
     assert await names(Page(size=3, counted=False, ascending=True)) == (newest[-1:-4:-1], 0)
     assert await names(Page(), "failed", "running") == ([one for one in newest if one in ("failed", "running")], 2)
-    assert await store.jobs.list_jobs(Page(), runner_id=RunnerId(5)) == ([], 0)
+    assert await store.jobs.list_jobs(Page(), JobFilter(runner_id=RunnerId(5))) == ([], 0)

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cell.store.ports import Store
-from remuda.cell.values import Artifact, Family, Page, StepResult
+from remuda.cell.values import Artifact, Family, JobFilter, Page, StepResult
 from remuda.cell.values.changes import Changes, Retry
 from remuda.cell.values.people import RunnerFilter
 from remuda.model.job import JobId, PipelineId
@@ -39,7 +39,7 @@ async def walk(store: Store, family: Family, what: str, page: Page) -> list[int]
             case "users":
                 found, total = await store.people.list_users(page)
             case _:
-                found, total = await store.jobs.list_jobs(page, project_id=project_id)
+                found, total = await store.jobs.list_jobs(page, JobFilter(project_id=project_id))
         assert total == 0
         assert len(found) <= page.size
         if not found:
@@ -70,7 +70,7 @@ async def test_what_comes_meanwhile_moves_nothing(store: Store, family: Family) 
 async def test_bounds_count_with_numbered_pages_too(store: Store, family: Family) -> None:
     ids = [job.id for job in family.jobs]
     found, total = await store.jobs.list_jobs(
-        Page(after=ids[0], before=ids[4], ascending=True), project_id=family.pipeline.project_id
+        Page(after=ids[0], before=ids[4], ascending=True), JobFilter(project_id=family.pipeline.project_id)
     )
     assert ([job.id for job in found], total) == (ids[1:4], 3)
 
@@ -102,7 +102,7 @@ async def test_a_pipeline_goes_with_all_it_has(store: Store, family: Family) -> 
         assert await store.jobs.list_artifacts(job_id) == []
     left, _ = await store.pipelines.list_pipelines(family.pipeline.project_id, Page())
     assert [one.id for one in left] == [one.id for one in others if one.id != family.pipeline.id]
-    assert len((await store.jobs.list_jobs(Page(), project_id=family.pipeline.project_id))[0]) == 2
+    assert len((await store.jobs.list_jobs(Page(), JobFilter(project_id=family.pipeline.project_id)))[0]) == 2
     assert not await store.pipelines.remove_pipeline(PipelineId(10**9))
 
 

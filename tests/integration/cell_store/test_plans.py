@@ -13,7 +13,7 @@ import pytest
 from remuda.cell.store.ports import Store
 from remuda.cell.store.postgres.store import PostgresStore
 from remuda.cell.store.sqlite.store import SqliteStore
-from remuda.cell.values import Page, PipelineFilter
+from remuda.cell.values import JobFilter, Page, PipelineFilter
 from remuda.model.job import JobState, PipelineId, ProjectId, RunnerId
 
 PROJECT = ProjectId(5)
@@ -33,27 +33,31 @@ QUESTIONS: dict[str, tuple[Callable[[Store], Awaitable[object]], set[str]]] = {
         {"pipelines_of_ref"},
     ),
     "jobs of a runner": (
-        lambda store: store.jobs.list_jobs(PAGE, runner_id=RunnerId(3), with_retried=True),
+        lambda store: store.jobs.list_jobs(PAGE, JobFilter(runner_id=RunnerId(3), with_retried=True)),
         {"jobs_of_runner"},
     ),
     "jobs of a runner in states": (
         lambda store: store.jobs.list_jobs(
-            PAGE, runner_id=RunnerId(3), states=["running", "leased"], with_retried=True
+            PAGE, JobFilter(runner_id=RunnerId(3), states=["running", "leased"], with_retried=True)
         ),
         {"jobs_of_runner"},
     ),
     "jobs of a project in a state": (
         lambda store: store.jobs.list_jobs(
-            PAGE, project_id=PROJECT, states=["failed"], with_retried=True, is_trigger=False
+            PAGE, JobFilter(project_id=PROJECT, states=["failed"], with_retried=True, is_trigger=False)
         ),
         {"jobs_listed_by_state"},
     ),
     "jobs of a project in states": (
-        lambda store: store.jobs.list_jobs(PAGE, project_id=PROJECT, states=["failed", "running"], with_retried=True),
+        lambda store: store.jobs.list_jobs(
+            PAGE, JobFilter(project_id=PROJECT, states=["failed", "running"], with_retried=True)
+        ),
         {"jobs_listed_by_state"},
     ),
     "jobs of a pipeline": (
-        lambda store: store.jobs.list_jobs(PAGE, project_id=PROJECT, pipeline_id=PipelineId(77), is_trigger=False),
+        lambda store: store.jobs.list_jobs(
+            PAGE, JobFilter(project_id=PROJECT, pipeline_id=PipelineId(77), is_trigger=False)
+        ),
         {"jobs_of_pipeline"},
     ),
     "jobs that are coming": (

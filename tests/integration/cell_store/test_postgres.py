@@ -15,7 +15,7 @@ from remuda.cell.core.jobs.family import Outcome
 from remuda.cell.errors import DataFolderError, InvalidError, StoreError
 from remuda.cell.store import migrations
 from remuda.cell.store.postgres.store import PostgresStore
-from remuda.cell.values import Family, Job, Page
+from remuda.cell.values import Family, Job, JobFilter, Page
 from remuda.lib.ids import range_of_cell
 from remuda.model.job import FailureReason, JobId, JobState, PipelineId, RunnerId
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
@@ -254,7 +254,8 @@ async def test_changes_at_the_same_time_concern_only_their_callers(store: Postgr
         states = {job.name: job.state.value for job in found.jobs}
         assert states.pop("b") in ("pending", "canceled")
         assert states == dict.fromkeys("acd", "success")
-        assert (await store.jobs.list_jobs(Page(), pipeline_id=family.pipeline.id, with_retried=True))[1] == 5
+        tries = JobFilter(pipeline_id=family.pipeline.id, with_retried=True)
+        assert (await store.jobs.list_jobs(Page(), tries))[1] == 5
 
 
 async def test_others_hear_of_jobs(database: str) -> None:

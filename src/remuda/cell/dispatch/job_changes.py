@@ -15,7 +15,7 @@ from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.errors import NotFoundError, StoreError
 from remuda.cell.store.ports import JobStore, PipelineStore
 from remuda.cell.traces.port import Traces
-from remuda.cell.values import Family, Job, Page, Pipeline
+from remuda.cell.values import Family, Job, JobFilter, Page, Pipeline
 from remuda.cell.values.changes import Applied, Changes
 from remuda.lib.clock import Clock
 from remuda.model.job import FINAL, OCCUPYING, FailureReason, JobId, JobState, PipelineId, ProjectId
@@ -140,11 +140,10 @@ class JobChanges:
 
     async def cancel_children(self, pipeline_id: PipelineId) -> None:
         """Cancel the child pipelines of all trigger jobs of a pipeline, retried ones included."""
+        selection = JobFilter(pipeline_id=pipeline_id, with_retried=True, is_trigger=True)
         page = 1
         while True:
-            jobs, total = await self._jobs.list_jobs(
-                Page(number=page, size=100), pipeline_id=pipeline_id, with_retried=True, is_trigger=True
-            )
+            jobs, total = await self._jobs.list_jobs(Page(number=page, size=100), selection)
             for job in jobs:
                 child = await self._pipelines.find_downstream(job.id)
                 if child is not None and child.is_child and child.status not in OVER:

@@ -11,7 +11,7 @@ from remuda.cell.core.jobs import artifact_expiry
 from remuda.cell.errors import InvalidError
 from remuda.cell.store.ports import Store
 from remuda.cell.traces.port import Traces
-from remuda.cell.values import Page
+from remuda.cell.values import JobFilter, Page
 from remuda.lib.killpoints import reach
 from remuda.model.job import JobId, PipelineId
 
@@ -46,7 +46,8 @@ async def remove_pipeline(store: Store, traces: Traces, blobs: Blobs, pipeline_i
     Files and blobs are removed first: after a death in between the pipeline can be removed again.
     """
     page = Page(size=100, ascending=True, counted=False)
-    while jobs := (await store.jobs.list_jobs(page, pipeline_id=pipeline_id, with_retried=True))[0]:
+    selection = JobFilter(pipeline_id=pipeline_id, with_retried=True)
+    while jobs := (await store.jobs.list_jobs(page, selection))[0]:
         for job in jobs:
             await delete_artifacts(store, blobs, job.id)
             await traces.remove(job.id)

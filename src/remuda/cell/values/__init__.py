@@ -4,12 +4,13 @@ Times are seconds since the epoch.
 """
 
 from remuda.cell.values.jobs import UNDER_WAY, Artifact, Family, Job, NewJob, Pipeline, StepResult
-from remuda.cell.values.lists import ALL_PIPELINES, Page, PipelineFilter
+from remuda.cell.values.lists import ALL_JOBS, ALL_PIPELINES, JobFilter, Page, PipelineFilter
 from remuda.cell.values.projects import Project, ProjectVariable, Release, Schedule, TriggerToken, UserToken
 from remuda.cell.values.runners import LEGACY, MAX_POLL_HOLD_SECONDS, Runner, RunnerManager
 from remuda.cell.values.stored import MAX_PRIORITY, NAMESPACE_ID, ORGANIZATION_ID, USER_ID, Value
 
 __all__ = [
+    "ALL_JOBS",
     "ALL_PIPELINES",
     "LEGACY",
     "MAX_POLL_HOLD_SECONDS",
@@ -21,6 +22,7 @@ __all__ = [
     "Artifact",
     "Family",
     "Job",
+    "JobFilter",
     "NewJob",
     "Page",
     "Pipeline",

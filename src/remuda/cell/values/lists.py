@@ -1,8 +1,11 @@
-"""Parameters of list queries: pages, and filters of pipelines. Not stored."""
+"""Parameters of list queries: pages, and filters of jobs and pipelines. Not stored."""
+
+from collections.abc import Collection
 
 import msgspec
 
-from remuda.cell.values.jobs import Pipeline
+from remuda.cell.values.jobs import Job, Pipeline
+from remuda.model.job import PipelineId, ProjectId, RunnerId
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +32,35 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         """SQL conditions on the ids, with their values."""
         conditions = {"id > ?": self.after, "id < ?": self.before}
         return {sql: value for sql, value in conditions.items() if value is not None}
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects jobs. Empty or None: any."""
+
+    project_id: ProjectId | None = None
+    pipeline_id: PipelineId | None = None
+    states: Collection[str] = ()
+    with_retried: bool = False
+    """Also jobs that were retried."""
+    is_trigger: bool | None = None
+    """Only trigger jobs, or only others."""
+    runner_id: RunnerId | None = None
+    project_ids: Collection[ProjectId] | None = None
+
+    def fits(self, job: Job) -> bool:
+        return (
+            self.project_id in (None, job.project_id)
+            and self.pipeline_id in (None, job.pipeline_id)
+            and (not self.states or job.state in self.states)
+            and (self.with_retried or not job.retried)
+            and self.is_trigger in (None, job.is_trigger)
+            and self.runner_id in (None, job.runner_id)
+            and (self.project_ids is None or job.project_id in self.project_ids)
+        )
+
+
+ALL_JOBS = JobFilter()
+"""All jobs except those that were retried."""
 
 
 class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):

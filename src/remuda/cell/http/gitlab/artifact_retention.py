@@ -17,7 +17,7 @@ from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.jobs import describe_job
 from remuda.cell.http.gitlab.views import JobShape, MessageShape
 from remuda.cell.operations import retention
-from remuda.cell.values import Job, Page, Project
+from remuda.cell.values import Job, JobFilter, Page, Project
 from remuda.cell.values.people import Level
 from remuda.model.job import FINAL
 
@@ -45,7 +45,7 @@ async def delete(edge: Edge, job: Job) -> None:
 async def delete_all(edge: Edge, project: Project) -> MessageShape:
     """Delete the artifacts of all finished jobs of the project."""
     page = Page(size=100, ascending=True, counted=False)
-    while jobs := (await edge.store.jobs.list_jobs(page, project_id=project.id, with_retried=True))[0]:
+    while jobs := (await edge.store.jobs.list_jobs(page, JobFilter(project_id=project.id, with_retried=True)))[0]:
         for job in jobs:
             if job.state in FINAL:
                 await retention.delete_artifacts(edge.store, edge.blobs, job.id)

@@ -33,7 +33,7 @@ from remuda.cell.http.gitlab.views import (
 )
 from remuda.cell.http.runner.results import StepTimes, step_times
 from remuda.cell.projects.namespaces import list_all_projects
-from remuda.cell.values import Job, Page, Pipeline, Project, Runner
+from remuda.cell.values import Job, JobFilter, Page, Pipeline, Project, Runner
 from remuda.cell.values.people import Level, ProjectFilter
 from remuda.lib.clock import rfc3339
 from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, RunnerId
@@ -131,8 +131,7 @@ async def _page(
     project_ids: list[ProjectId] | None = None,
 ) -> Paged[JobShape]:
     page: Page = page_by_id(request) if pipeline is None else page_of(request)
-    jobs, total = await edge.store.jobs.list_jobs(
-        page,
+    selection = JobFilter(
         project_id=project.id if project else None,
         pipeline_id=pipeline.id if pipeline else None,
         states=scope_of(request),
@@ -141,6 +140,7 @@ async def _page(
         is_trigger=is_trigger,
         project_ids=project_ids,
     )
+    jobs, total = await edge.store.jobs.list_jobs(page, selection)
     return Paged(await describe(edge, jobs, caller_of(request)), total, page)
 
 

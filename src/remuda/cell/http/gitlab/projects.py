@@ -22,7 +22,7 @@ from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view
 from remuda.cell.projects.paths import check_path
 from remuda.cell.projects.refs import tag_with_name_of
-from remuda.cell.values import MAX_PRIORITY, Page, Project, Runner
+from remuda.cell.values import MAX_PRIORITY, JobFilter, Page, Project, Runner
 from remuda.cell.values.people import Level, Namespace, ProjectFilter, RunnerFilter
 from remuda.model.job import FINAL, JobState, PipelineId
 
@@ -225,9 +225,9 @@ async def remove_project(edge: Edge, project: Project) -> None:
     await edge.projects.remove(project)
     await _leave_runners(edge, project)
     pipelines: set[PipelineId] = set()
+    unfinished = JobFilter(project_id=project.id, states=_UNFINISHED, with_retried=True)
     for number in count(1):
-        page = Page(number=number, size=100)
-        jobs, _ = await edge.store.jobs.list_jobs(page, project_id=project.id, states=_UNFINISHED, with_retried=True)
+        jobs, _ = await edge.store.jobs.list_jobs(Page(number=number, size=100), unfinished)
         if not jobs:
             break
         pipelines |= {job.pipeline_id for job in jobs}

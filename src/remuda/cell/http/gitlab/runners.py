@@ -21,7 +21,7 @@ from remuda.cell.http.gitlab.jobs import describe
 from remuda.cell.http.gitlab.views import JobShape, RunnerSummaryShape, runner_summary, time_text
 from remuda.cell.http.runner.job_state import check_runner, is_protected
 from remuda.cell.projects.namespaces import list_all_projects
-from remuda.cell.values import Page, Project, Runner, RunnerManager
+from remuda.cell.values import JobFilter, Page, Project, Runner, RunnerManager
 from remuda.cell.values.people import STATUSES, Level, Namespace, ProjectFilter, RunnerFilter, status_of
 from remuda.model.job import JobState, RunnerId
 from remuda.model.runner import Pool, RunnerType
@@ -281,7 +281,8 @@ async def list_jobs(edge: Edge, request: Request, runner: Runner, caller: Caller
     if status not in ("", *JobState):
         raise bad_parameter("status does not have a valid value")
     states = [status, JobState.LEASED.value] if status == JobState.RUNNING else [status] if status else []
-    jobs, total = await edge.store.jobs.list_jobs(page, runner_id=runner.id, states=states, with_retried=True)
+    selection = JobFilter(runner_id=runner.id, states=states, with_retried=True)
+    jobs, total = await edge.store.jobs.list_jobs(page, selection)
     visible = []
     for job in jobs:
         project = await edge.store.projects.load_project(job.project_id)

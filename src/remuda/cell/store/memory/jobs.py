@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from remuda.cell.store.memory.database import MemoryDatabase, cut_page
+from remuda.cell.store.memory.database import MemoryDatabase
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.projects import ProjectStore
 from remuda.cell.store.ports.settings import SettingStore
 from remuda.cell.store.ports.tables import JOBS, PIPELINES, RUNNERS
-from remuda.cell.values import UNDER_WAY, Job, Page, Runner
+from remuda.cell.values import ALL_JOBS, UNDER_WAY, Job, JobFilter, Page, Runner
 from remuda.cell.values.changes import PayloadParts
-from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import FINAL, JobId, JobState, ProjectId, RunnerId
 from remuda.model.progress import OVER
 from remuda.pipeline import JobSpec
 
@@ -43,30 +43,8 @@ class MemoryJobs(JobStore):
             settings=await self._settings.load_settings(settings),
         )
 
-    async def list_jobs(
-        self,
-        page: Page,
-        *,
-        project_id: ProjectId | None = None,
-        pipeline_id: PipelineId | None = None,
-        states: Sequence[str] = (),
-        with_retried: bool = False,
-        is_trigger: bool | None = None,
-        runner_id: RunnerId | None = None,
-        project_ids: Collection[ProjectId] | None = None,
-    ) -> tuple[Sequence[Job], int]:
-        jobs = [
-            job
-            for job in self._database.values(JOBS)
-            if project_id in (None, job.project_id)
-            and pipeline_id in (None, job.pipeline_id)
-            and (not states or job.state in states)
-            and (with_retried or not job.retried)
-            and is_trigger in (None, job.is_trigger)
-            and runner_id in (None, job.runner_id)
-            and (project_ids is None or job.project_id in project_ids)
-        ]
-        return cut_page(jobs[::-1], page)
+    async def list_jobs(self, page: Page, selection: JobFilter = ALL_JOBS) -> tuple[Sequence[Job], int]:
+        return await self._database.find_page(JOBS, page, selection)
 
     async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
         return [job for job in self._database.values(JOBS) if job.state in states]

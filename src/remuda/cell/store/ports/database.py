@@ -9,12 +9,17 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Map
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
+from msgspec.structs import replace
+
+from remuda.cell.errors import ConflictError
 from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.values import Family, Job, Page, Pipeline
 from remuda.model.job import JobId, PipelineId, ProjectId
 from remuda.pipeline import JobSpec
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 Comparison = tuple[str, str, Any]
 """A column, one of `<`, `<=`, `>` and `in`, and a value."""
@@ -174,6 +179,18 @@ class Database(Rows, Protocol):
     async def check_writable(self) -> None: ...
 
     def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]: ...
+
+
+async def add_row(database: Database, table: Table[S], value: S, *, taken: str = "the new id is taken already") -> S:
+    """Store a value with a new id. ConflictError with the text `taken` when another row has its unique value."""
+
+    async def add(rows: Transaction) -> S:
+        added = replace(value, id=await rows.draw_id(table))
+        if not await rows.add_if_absent(table, added):
+            raise ConflictError(taken)
+        return added
+
+    return await database.change(add)
 
 
 async def change_row(

@@ -11,9 +11,9 @@ from remuda.cell.core.jobs.result_limits import select_results
 from remuda.cell.errors import NotFoundError
 from remuda.cell.store.ports.database import Database, Transaction
 from remuda.cell.store.ports.tables import ARTIFACTS, JOBS, RESULTS
-from remuda.cell.values import Artifact, Job, Page, Runner, StepResult
+from remuda.cell.values import ALL_JOBS, Artifact, Job, JobFilter, Page, Runner, StepResult
 from remuda.cell.values.changes import JobArtifacts, PayloadParts
-from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import JobId, JobState, ProjectId, RunnerId
 from remuda.pipeline import JobSpec
 
 
@@ -38,20 +38,8 @@ class JobStore(ABC):
         """Everything that a job's payload is made of, with these settings, in one read."""
 
     @abstractmethod
-    async def list_jobs(
-        self,
-        page: Page,
-        *,
-        project_id: ProjectId | None = None,
-        pipeline_id: PipelineId | None = None,
-        states: Sequence[str] = (),
-        with_retried: bool = False,
-        is_trigger: bool | None = None,
-        runner_id: RunnerId | None = None,
-        project_ids: Collection[ProjectId] | None = None,
-    ) -> tuple[Sequence[Job], int]:
-        """One page, newest first, and the total. `is_trigger` selects trigger jobs only, or all others;
-        `project_ids` the jobs of these projects."""
+    async def list_jobs(self, page: Page, selection: JobFilter = ALL_JOBS) -> tuple[Sequence[Job], int]:
+        """One page, newest first, and the total."""
 
     @abstractmethod
     async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
-from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.store.ports.database import Database, Transaction, change_row
+from remuda.cell.errors import NotFoundError
+from remuda.cell.store.ports.database import Database, Transaction, add_row, change_row
 from remuda.cell.store.ports.tables import MANAGERS, RUNNERS
 from remuda.cell.values import Page, Runner, RunnerManager
 from remuda.cell.values.people import ALL_RUNNERS, RunnerFilter
@@ -20,14 +18,7 @@ class RunnerStore:
 
     async def add_runner(self, runner: Runner) -> Runner:
         """Store it with a new id. ConflictError when a runner has the token."""
-
-        async def add(rows: Transaction) -> Runner:
-            added = replace(runner, id=RunnerId(await rows.draw_id(RUNNERS)))
-            if not await rows.add_if_absent(RUNNERS, added):
-                raise ConflictError("there is a runner with this token already")
-            return added
-
-        return await self._database.change(add)
+        return await add_row(self._database, RUNNERS, runner, taken="there is a runner with this token already")
 
     async def load_runner(self, runner_id: RunnerId) -> Runner | None:
         return await self._database.find(RUNNERS, id=runner_id)

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace as with_fields
-
-from remuda.cell.errors import ConflictError, NotFoundError
-from remuda.cell.store.ports.database import Database, Transaction, change_row
+from remuda.cell.errors import NotFoundError
+from remuda.cell.store.ports.database import Database, add_row, change_row
 from remuda.cell.store.ports.tables import RELEASES, SCHEDULES, TRIGGERS
 from remuda.cell.values import Release, Schedule, TriggerToken
 from remuda.model.job import ProjectId
@@ -19,13 +17,7 @@ class ScheduleStore:
 
     async def add_schedule(self, schedule: Schedule) -> Schedule:
         """Store it with a new id."""
-
-        async def add(rows: Transaction) -> Schedule:
-            added = with_fields(schedule, id=await rows.draw_id(SCHEDULES))
-            await rows.add(SCHEDULES, added)
-            return added
-
-        return await self._database.change(add)
+        return await add_row(self._database, SCHEDULES, schedule)
 
     async def load_schedule(self, schedule_id: int) -> Schedule | None:
         return await self._database.find(SCHEDULES, id=schedule_id)
@@ -47,14 +39,7 @@ class ScheduleStore:
 
     async def add_trigger(self, trigger: TriggerToken) -> TriggerToken:
         """Store it with a new id. ConflictError when the token exists."""
-
-        async def add(rows: Transaction) -> TriggerToken:
-            added = with_fields(trigger, id=await rows.draw_id(TRIGGERS))
-            if not await rows.add_if_absent(TRIGGERS, added):
-                raise ConflictError("there is a trigger with this token already")
-            return added
-
-        return await self._database.change(add)
+        return await add_row(self._database, TRIGGERS, trigger, taken="there is a trigger with this token already")
 
     async def find_trigger(self, token_hash: str) -> TriggerToken | None:
         return await self._database.find(TRIGGERS, token_hash=token_hash)

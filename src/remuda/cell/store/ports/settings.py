@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from remuda.cell.errors import ConflictError
-from remuda.cell.store.ports.database import Database, Lock, Transaction
+from remuda.cell.store.ports.database import Database, Lock, Transaction, add_row
 from remuda.cell.store.ports.tables import AUDIT_EVENTS, SETTINGS, SIGNING_KEYS, Setting, StoredKey
 from remuda.cell.values import Page
 from remuda.cell.values.audit_events import ALL_EVENTS, AuditEvent, AuditFilter
@@ -56,13 +54,7 @@ class SettingStore:
 
     async def add_audit_event(self, event: AuditEvent) -> AuditEvent:
         """Store it with a new id."""
-
-        async def add(rows: Transaction) -> AuditEvent:
-            added = replace(event, id=await rows.draw_id(AUDIT_EVENTS))
-            await rows.add(AUDIT_EVENTS, added)
-            return added
-
-        return await self._database.change(add)
+        return await add_row(self._database, AUDIT_EVENTS, event)
 
     async def load_audit_event(self, event_id: int) -> AuditEvent | None:
         return await self._database.find(AUDIT_EVENTS, id=event_id)

@@ -1,6 +1,7 @@
 """The tables of a cell, for `remuda.cell.store.ports.database`. `remuda.cell.store.migrations` creates them."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from remuda.cell.store.ports.database import Table
 from remuda.cell.values import (
@@ -43,39 +44,47 @@ class SeenRef(NamedTuple):
     sha: str
 
 
-def _search_text(thing: Project | Namespace) -> str:
-    return f"{thing.path}\n{thing.name}".casefold()
+def _columns(*fields: str, **computed: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
+    """The columns that fields of the value are copied to, and those that are computed from it."""
+
+    def columns(row: Any) -> dict[str, Any]:
+        copied = {name: getattr(row, name) for name in fields}
+        return copied | {name: compute(row) for name, compute in computed.items()}
+
+    return columns
+
+
+def _path_key(row: Project | Namespace | Organization) -> str:
+    return row.path.casefold()
+
+
+def _search_text(row: Project | Namespace) -> str:
+    return f"{row.path}\n{row.name}".casefold()
 
 
 ORGANIZATIONS = Table(
     name="organizations",
     kind=Organization,
     unique="path_key",
-    columns=lambda row: {"id": row.id, "path_key": row.path.casefold()},
+    columns=_columns("id", path_key=_path_key),
 )
 NAMESPACES = Table(
     name="namespaces",
     kind=Namespace,
     unique="path_key",
-    columns=lambda row: {
-        "id": row.id,
-        "path_key": row.path.casefold(),
-        "parent_id": row.parent_id,
-        "organization_id": row.organization_id,
-        "search_text": _search_text(row),
-    },
+    columns=_columns("id", "parent_id", "organization_id", path_key=_path_key, search_text=_search_text),
 )
 USERS = Table(
     name="users",
     kind=User,
     unique="name_key",
-    columns=lambda row: {
-        "id": row.id,
-        "name_key": row.username.casefold(),
-        "organization_id": row.organization_id,
-        "search_text": f"{row.username}\n{row.name}".casefold(),
-        "email_key": row.email.casefold(),
-    },
+    columns=_columns(
+        "id",
+        "organization_id",
+        name_key=lambda row: row.username.casefold(),
+        search_text=lambda row: f"{row.username}\n{row.name}".casefold(),
+        email_key=lambda row: row.email.casefold(),
+    ),
 )
 MEMBERS = Table(
     name="members",
@@ -87,7 +96,7 @@ USER_TOKENS = Table(
     name="user_tokens",
     kind=UserToken,
     key=("token_hash",),
-    columns=lambda row: {"token_hash": row.token_hash},
+    columns=_columns("token_hash"),
     fields=frozenset({"id", "user_id"}),
     is_numbered=True,
 )
@@ -95,54 +104,40 @@ PROJECTS = Table(
     name="projects",
     kind=Project,
     unique="path_key",
-    columns=lambda row: {"id": row.id, "path_key": row.path.casefold(), "search_text": _search_text(row)},
+    columns=_columns("id", path_key=_path_key, search_text=_search_text),
 )
 VARIABLES = Table(
     name="variables",
     kind=ProjectVariable,
     key=("project_id", "group_id", "key", "environment_scope"),
-    columns=lambda row: {
-        "project_id": row.project_id,
-        "group_id": row.group_id,
-        "key": row.key,
-        "environment_scope": row.environment_scope,
-    },
+    columns=_columns("project_id", "group_id", "key", "environment_scope"),
 )
 SEEN_REFS = Table(
     name="seen_refs", kind=SeenRef, key=("project_id", "ref"), columns=lambda row: row._asdict(), has_body=False
 )
-RUNNERS = Table(
-    name="runners",
-    kind=Runner,
-    unique="token_hash",
-    columns=lambda row: {"id": row.id, "token_hash": row.token_hash},
-)
+RUNNERS = Table(name="runners", kind=Runner, unique="token_hash", columns=_columns("id", "token_hash"))
 MANAGERS = Table(
     name="managers",
     kind=RunnerManager,
     key=("runner_id", "system_id"),
-    columns=lambda row: {"runner_id": row.runner_id, "system_id": row.system_id},
+    columns=_columns("runner_id", "system_id"),
 )
 SCHEDULES = Table(
     name="schedules",
     kind=Schedule,
-    columns=lambda row: {
-        "id": row.id,
-        "project_id": row.project_id,
-        "next_run_at": row.next_run_at if row.active else None,
-    },
+    columns=_columns("id", "project_id", next_run_at=lambda row: row.next_run_at if row.active else None),
 )
 TRIGGERS = Table(
     name="triggers",
     kind=TriggerToken,
     unique="token_hash",
-    columns=lambda row: {"id": row.id, "project_id": row.project_id, "token_hash": row.token_hash},
+    columns=_columns("id", "project_id", "token_hash"),
 )
 RELEASES = Table(
     name="releases",
     kind=Release,
     key=("project_id", "tag"),
-    columns=lambda row: {"project_id": row.project_id, "tag": row.tag, "released_at": row.released_at},
+    columns=_columns("project_id", "tag", "released_at"),
 )
 SETTINGS = Table(name="settings", kind=Setting, key=("name",), columns=lambda row: row._asdict(), has_body=False)
 SIGNING_KEYS = Table(
@@ -156,68 +151,39 @@ SIGNING_KEYS = Table(
 AUDIT_EVENTS = Table(
     name="audit_events",
     kind=AuditEvent,
-    columns=lambda row: {
-        "id": row.id,
-        "created_at": row.created_at,
-        "action": row.action,
-        "author_id": row.author_id,
-        "entity_type": row.entity_type,
-        "entity_id": row.entity_id,
-    },
+    columns=_columns("id", "created_at", "action", "author_id", "entity_type", "entity_id"),
 )
+_COMPUTED_BY_SQLITE = ("source", "name", "yaml_errors", "schedule_id", "user_id", "created_at", "updated_at")
 PIPELINES = Table(
     name="pipelines",
     kind=Pipeline,
-    columns=lambda row: {
-        "id": row.id,
-        "project_id": row.project_id,
-        "iid": row.iid,
-        "ref": row.ref,
-        "sha": row.sha,
-        "status": row.status,
-        "upstream_job_id": row.upstream_job_id,
-        "is_child": int(row.is_child),
-        "source": row.source,
-        "name": row.name,
-        "tag": int(row.tag),
-        "yaml_errors": row.yaml_errors,
-        "schedule_id": row.schedule_id,
-        "user_id": row.user_id,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-    },
-    generated=frozenset({"source", "name", "tag", "yaml_errors", "schedule_id", "user_id", "created_at", "updated_at"}),
+    columns=_columns(
+        *("id", "project_id", "iid", "ref", "sha", "status", "upstream_job_id"),
+        *_COMPUTED_BY_SQLITE,
+        is_child=lambda row: int(row.is_child),
+        tag=lambda row: int(row.tag),
+    ),
+    generated=frozenset({*_COMPUTED_BY_SQLITE, "tag"}),
     shortened=frozenset({"ref", "sha", "source", "name", "yaml_errors"}),
 )
 JOBS = Table(
     name="jobs",
     kind=Job,
-    columns=lambda row: {
-        "id": row.id,
-        "project_id": row.project_id,
-        "pipeline_id": row.pipeline_id,
-        "state": row.state.value,
-        "retried": int(row.retried),
-        "runner_id": row.runner_id,
-        "request_id": row.request_id,
-        "resource_group": row.resource_group or None,
-        "is_trigger": int(row.is_trigger),
-        "ref": row.ref,
-        "name": row.name,
-    },
+    columns=_columns(
+        *("id", "project_id", "pipeline_id", "runner_id", "request_id", "ref", "name"),
+        state=lambda row: row.state.value,
+        retried=lambda row: int(row.retried),
+        resource_group=lambda row: row.resource_group or None,
+        is_trigger=lambda row: int(row.is_trigger),
+    ),
     generated=frozenset({"ref", "name"}),
     shortened=frozenset({"request_id", "resource_group", "ref", "name"}),
 )
-RESULTS = Table(
-    name="results",
-    kind=StepResult,
-    key=("job_id", "seq"),
-    columns=lambda row: {"job_id": row.job_id, "seq": row.seq},
-)
+RESULTS = Table(name="results", kind=StepResult, key=("job_id", "seq"), columns=_columns("job_id", "seq"))
 ARTIFACTS = Table(
     name="artifacts",
     kind=Artifact,
     key=("job_id", "type"),
-    columns=lambda row: {"job_id": row.job_id, "type": row.type, "look_at": row.look_at},
+    columns=_columns("job_id", "type", "look_at"),
     generated=frozenset({"look_at"}),
 )
