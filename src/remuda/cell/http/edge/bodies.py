@@ -6,7 +6,7 @@ caller can make the cell hold an unbounded request in memory.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -26,7 +26,8 @@ SLOWEST_BYTES_PER_SECOND = 1024
 """A body that comes more slowly than this is answered with 408, after the time allowed for silence."""
 _DECODE_IN_THREAD_BYTES = 256 * 1024
 _MAX_FORM_FIELDS = 1000
-_MAX_NUMBER = 10**18 - 1
+MAX_DIGITS = 18
+_MAX_NUMBER = 10**MAX_DIGITS - 1
 MAX_DEPTH = 100
 """How deep JSON objects and lists may be nested."""
 _MISSING = re.compile(r"missing required field `([^`]+)`")
@@ -177,6 +178,27 @@ def convert(values: dict[str, Any], kind: type[T]) -> T:
     if isinstance(parameters, msgspec.Struct):
         _check_numbers(parameters)
     return parameters
+
+
+def choice_in_query(request: Request, name: str, valid: Collection[str], default: str = "") -> str:
+    """A query parameter; the default if it is missing or empty, 400 if it is none of the valid values."""
+    value = request.query_params.get(name) or default
+    if value and value not in valid:
+        raise bad_parameter(f"{name} does not have a valid value")
+    return value
+
+
+def number_in_query(request: Request, name: str) -> int | None:
+    """A query parameter that is an id or a position; None if it is missing or empty, 400 if it is no number."""
+    text = request.query_params.get(name, "")
+    if text and not is_number(text):
+        raise bad_parameter(f"{name} is invalid")
+    return int(text) if text else None
+
+
+def is_number(text: str) -> bool:
+    """True for a whole number that every store can hold."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def with_given(old: S, /, **fields: Any) -> S:

@@ -4,7 +4,8 @@ An error that `refusal` does not know is a bug: the caller gets 500 without deta
 """
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import msgspec
 from starlette.responses import Response
@@ -95,6 +96,17 @@ def bad_parameter(text: str) -> ApiError:
 def bad_field(field: str, reason: str) -> ApiError:
     """A field has a value that cannot be stored."""
     return ApiError(400, {"message": {field: [reason]}})
+
+
+@contextmanager
+def refused_field(field: str, *, taken: str = "") -> Iterator[None]:
+    """400 about this field for an InvalidError or a ConflictError, which `taken` replaces."""
+    try:
+        yield
+    except InvalidError as error:
+        raise bad_field(field, str(error)) from None
+    except ConflictError as error:
+        raise bad_field(field, taken or str(error)) from None
 
 
 def too_large(reason: str) -> ApiError:

@@ -7,13 +7,12 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 
+from remuda.cell.http.edge.bodies import is_number
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.values import Job, Pipeline, Project, Runner
 from remuda.cell.values.people import Namespace
 from remuda.model.job import JobId, PipelineId, ProjectId, RunnerId
-
-MAX_DIGITS = 18
 
 
 def text_in_path(request: Request, name: str) -> str:
@@ -24,7 +23,7 @@ def text_in_path(request: Request, name: str) -> str:
 def number_in_path(request: Request, name: str) -> int:
     """A path parameter that must be an id; 400 otherwise."""
     text = request.path_params[name]
-    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
+    if not is_number(text):
         raise bad_parameter(f"{name} is invalid")
     return int(text)
 
@@ -46,6 +45,22 @@ async def project_in_path(edge: Edge, request: Request) -> Project:
     return project
 
 
+async def existing_project(edge: Edge, number: int, what: str = "Project") -> Project:
+    """The project with this id; 404 if it does not exist or was deleted."""
+    project = await edge.store.projects.load_project(ProjectId(number))
+    if project is None or project.removed_at is not None:
+        raise not_found(what)
+    return project
+
+
+async def existing_group(edge: Edge, number: int, what: str = "Group") -> Namespace:
+    """The group with this id; 404 if there is none."""
+    group = await edge.store.people.load_namespace(number)
+    if group is None or not group.is_group:
+        raise not_found(what)
+    return group
+
+
 async def group_in_path(edge: Edge, request: Request) -> Namespace:
     """The group `{id}`, by id or full path."""
     number, text = number_or_text(request)
@@ -60,8 +75,7 @@ async def group_in_path(edge: Edge, request: Request) -> Namespace:
 def number_or_text(request: Request, name: str = "id") -> tuple[int | None, str]:
     """A path parameter as an id, if it is one, and as text."""
     text = text_in_path(request, name)
-    is_number = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
-    return int(text) if is_number else None, text
+    return int(text) if is_number(text) else None, text
 
 
 async def pipeline_in_path(edge: Edge, request: Request) -> tuple[Pipeline, Project]:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, in_group, in_project
+from remuda.cell.http.edge.bodies import choice_in_query, number_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.http.edge.lookup import number_in_path
@@ -21,7 +22,6 @@ from remuda.cell.values.people import Level, Namespace
 from remuda.lib.clock import rfc3339
 
 _TYPES = ("Project", "Group", "User", "Runner", "Instance")
-_MAX_DIGITS = 18
 _QUERY = KEYSET | {"created_after": str, "created_before": str, "action": str, "author_id": int}
 
 
@@ -64,10 +64,8 @@ def event_view(event: AuditEvent) -> AuditEventShape:
 @routes.get("/api/remuda/v1/audit_events", ADMINISTRATOR, query=_ALL)
 async def list_all(edge: Edge, request: Request) -> Paged[AuditEventShape]:
     """List all audit events, newest first."""
-    kind = request.query_params.get("entity_type", "")
-    if kind and kind not in _TYPES:
-        raise bad_parameter("entity_type does not have a valid value")
-    return await _list(edge, request, kind, _number(request, "entity_id"))
+    kind = choice_in_query(request, "entity_type", _TYPES)
+    return await _list(edge, request, kind, number_in_query(request, "entity_id"))
 
 
 @routes.get("/api/v4/projects/{id}/audit_events", in_project(Level.MAINTAINER), query=_QUERY)
@@ -94,7 +92,7 @@ async def show(edge: Edge, request: Request) -> AuditEventShape:
 async def _list(edge: Edge, request: Request, entity_type: str, entity_id: int | None) -> Paged[AuditEventShape]:
     event_filter = AuditFilter(
         action=request.query_params.get("action", ""),
-        author_id=_number(request, "author_id"),
+        author_id=number_in_query(request, "author_id"),
         entity_type=entity_type,
         entity_id=entity_id,
         created_after=_time(request, "created_after"),
@@ -103,13 +101,6 @@ async def _list(edge: Edge, request: Request, entity_type: str, entity_id: int |
     page = page_by_id(request)
     events, total = await edge.store.settings.list_audit_events(page, event_filter)
     return Paged([event_view(event) for event in events], total, page)
-
-
-def _number(request: Request, name: str) -> int | None:
-    text = request.query_params.get(name, "")
-    if text and (not text.isascii() or not text.isdigit() or len(text) > _MAX_DIGITS):
-        raise bad_parameter(f"{name} is invalid")
-    return int(text) if text else None
 
 
 def _time(request: Request, name: str) -> float | None:

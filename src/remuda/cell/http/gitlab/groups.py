@@ -7,13 +7,13 @@ Everybody may create a group at the top level; maintainers of a group may create
 import msgspec
 from starlette.requests import Request
 
-from remuda.cell.errors import ConflictError, InvalidError
+from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER, in_group
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
 from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import bad_field, not_found
-from remuda.cell.http.edge.lookup import number_in_path, number_or_text, text_in_path
+from remuda.cell.http.edge.errors import not_found, refused_field
+from remuda.cell.http.edge.lookup import existing_group, number_in_path, number_or_text, text_in_path
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_of
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.projects import LISTED, check_texts, page_of_projects, remove_project
@@ -116,16 +116,14 @@ async def create(edge: Edge, caller: Caller, params: NewGroup) -> GroupShape:
     check_texts(name=params.name, description=params.description, visibility=params.visibility)
     user, parent = caller.user, None
     if params.parent_id is not None:
-        parent = await edge.store.people.load_namespace(params.parent_id)
-        if parent is None or not parent.is_group:
-            raise not_found("Group")
+        parent = await existing_group(edge, params.parent_id)
         check_level(caller.level_in_group(parent), Level.MAINTAINER, "Group")
     organization_id = user.organization_id if params.organization_id is None else params.organization_id
     if organization_id != user.organization_id and not user.is_admin:
         raise not_found("Organization")
     if await edge.store.people.load_organization(organization_id) is None:
         raise not_found("Organization")
-    try:
+    with refused_field("path", taken="has already been taken"):
         group = await edge.projects.namespaces.create(
             params.path,
             name=params.name,
@@ -135,10 +133,6 @@ async def create(edge: Edge, caller: Caller, params: NewGroup) -> GroupShape:
             visibility=params.visibility or "private",
             owner_id=user.id,
         )
-    except ConflictError:
-        raise bad_field("path", "has already been taken") from None
-    except InvalidError as error:
-        raise bad_field("path", str(error)) from None
     return group_view(group, edge.settings.url)
 
 
@@ -240,7 +234,7 @@ async def namespace_exists(edge: Edge, request: Request, caller: Caller) -> Exis
 async def create_organization(edge: Edge, params: NewOrganization) -> OrganizationShape:
     """Create an organization."""
     check_texts(name=params.name, description=params.description, visibility=None)
-    try:
+    with refused_field("path", taken="has already been taken"):
         if "/" in params.path:
             raise InvalidError("path has no '/'")
         path = check_path(params.path, least_parts=1)
@@ -248,10 +242,6 @@ async def create_organization(edge: Edge, params: NewOrganization) -> Organizati
             id=0, path=path, name=params.name, description=params.description, created_at=edge.clock.now()
         )
         added = await edge.store.people.add_organization(new)
-    except ConflictError:
-        raise bad_field("path", "has already been taken") from None
-    except InvalidError as error:
-        raise bad_field("path", str(error)) from None
     return _organization_view(added, edge.settings.url)
 
 

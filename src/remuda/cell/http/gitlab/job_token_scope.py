@@ -17,7 +17,7 @@ from remuda.cell.http.edge.admission import Caller, require_visible
 from remuda.cell.http.edge.auditing import add_audit_details
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import ApiError, not_found
-from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.edge.lookup import existing_group, existing_project, number_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.groups import GroupShape, group_view
 from remuda.cell.http.gitlab.projects import describe_project
@@ -85,8 +85,8 @@ async def list_projects(edge: Edge, project: Project) -> list[ProjectShape]:
 @routes.post(_PROJECTS, _ACCESS)
 async def add_project(edge: Edge, caller: Caller, project: Project, params: NewProjectEntry) -> ProjectEntryShape:
     """Add a project to the allow list."""
-    target = await edge.store.projects.load_project(ProjectId(params.target_project_id))
-    if target is None or target.removed_at is not None or target.organization_id != project.organization_id:
+    target = await existing_project(edge, params.target_project_id, "Target project")
+    if target.organization_id != project.organization_id:
         raise not_found("Target project")
     require_visible(caller.level_in(target), "Target project")
     if target.id == project.id:
@@ -114,8 +114,8 @@ async def list_groups(edge: Edge, project: Project) -> list[GroupShape]:
 @routes.post(_GROUPS, _ACCESS)
 async def add_group(edge: Edge, caller: Caller, project: Project, params: NewGroupEntry) -> GroupEntryShape:
     """Add a group with all its projects to the allow list."""
-    group = await edge.store.people.load_namespace(params.target_group_id)
-    if group is None or not group.is_group or group.organization_id != project.organization_id:
+    group = await existing_group(edge, params.target_group_id, "Target group")
+    if group.organization_id != project.organization_id:
         raise not_found("Target group")
     require_visible(caller.level_in_group(group), "Target group")
     await _change(edge, project, "job_token_groups", lambda entries: _add_entry(entries, group.id, "Target group"))

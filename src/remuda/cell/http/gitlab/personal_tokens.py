@@ -19,6 +19,7 @@ from remuda.cell.core.access.tokens import RANDOM_BYTES
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER
 from remuda.cell.http.edge.admission import Caller, caller_of
+from remuda.cell.http.edge.bodies import choice_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import (
     bad_field,
@@ -100,9 +101,7 @@ async def list_all(edge: Edge, request: Request, caller: Caller) -> list[Persona
     if owner != user.id and not user.is_admin:
         raise forbidden()
     views = [token_view(token, edge.clock.wall()) for token in await edge.store.people.list_user_tokens_of(owner)]
-    if state := query.get("state"):
-        if state not in ("active", "inactive"):
-            raise bad_parameter("state does not have a valid value")
+    if state := choice_in_query(request, "state", ("active", "inactive")):
         views = [view for view in views if view.active is (state == "active")]
     return views
 

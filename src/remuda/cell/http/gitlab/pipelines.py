@@ -10,6 +10,7 @@ from starlette.requests import Request
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, check_acts_on
+from remuda.cell.http.edge.bodies import choice_in_query
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id, page_of
@@ -63,15 +64,8 @@ class Metadata(msgspec.Struct, kw_only=True):
 def filter_of(request: Request) -> PipelineFilter:
     """The filter in the query; 400 names a parameter without a valid value."""
     query = request.query_params
-
-    def choice(name: str, *valid: str) -> str:
-        value = query.get(name, "")
-        if value and value not in valid:
-            raise bad_parameter(f"{name} does not have a valid value")
-        return value
-
-    pipeline_filter = _SCOPES.get(choice("scope", *_SCOPES), PipelineFilter())
-    if status := choice("status", *STATUSES):
+    pipeline_filter = _SCOPES.get(choice_in_query(request, "scope", _SCOPES), PipelineFilter())
+    if status := choice_in_query(request, "status", STATUSES):
         pipeline_filter = replace(
             pipeline_filter,
             statuses=(status,) if pipeline_filter.statuses is None or status in pipeline_filter.statuses else (),
@@ -80,11 +74,11 @@ def filter_of(request: Request) -> PipelineFilter:
         pipeline_filter,
         ref=query.get("ref", ""),
         sha=query.get("sha", ""),
-        source=choice("source", *SOURCES),
+        source=choice_in_query(request, "source", SOURCES),
         name=query.get("name", ""),
-        has_mistakes={"true": True, "false": False}.get(choice("yaml_errors", "true", "false")),
-        order_by=choice("order_by", *ORDERS) or "id",
-        ascending=choice("sort", "asc", "desc") == "asc",
+        has_mistakes={"true": True, "false": False}.get(choice_in_query(request, "yaml_errors", ("true", "false"))),
+        order_by=choice_in_query(request, "order_by", ORDERS, "id"),
+        ascending=choice_in_query(request, "sort", ("asc", "desc")) == "asc",
         **{name: _time(name, query[name]) for name in _TIMES if query.get(name)},
     )
 

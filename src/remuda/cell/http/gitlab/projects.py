@@ -10,13 +10,13 @@ from typing import Literal
 import msgspec
 from starlette.requests import Request
 
-from remuda.cell.errors import ConflictError, InvalidError
+from remuda.cell.errors import InvalidError
 from remuda.cell.git.commits import is_branch_name
 from remuda.cell.http.edge.access import USER, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
 from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found
+from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found, refused_field
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view
@@ -70,7 +70,7 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
     check_texts(name=name, description=params.description, visibility=params.visibility)
     if params.namespace_id is not None and "/" in path:
         raise bad_field("path", "contains a namespace, and namespace_id is given too; give one of them")
-    try:
+    with refused_field("path"):
         project = await edge.projects.create(
             await _full_path(edge, caller, path, params.namespace_id),
             name=name,
@@ -80,8 +80,6 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
             organization_id=caller.user.organization_id,
             creator_id=caller.user.id,
         )
-    except (ConflictError, InvalidError) as error:
-        raise bad_field("path", str(error)) from None
     return describe_project(edge, project, is_empty=True)
 
 
@@ -174,10 +172,8 @@ async def update(edge: Edge, caller: Caller, project: Project, params: ProjectCh
             raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if params.default_branch is not None:
         await _put_default_branch(edge, project, params.default_branch)
-    try:
+    with refused_field("path"):
         changed = await edge.store.projects.change_project(project.id, lambda row: _apply_change(row, params))
-    except (ConflictError, InvalidError) as error:
-        raise bad_field("path", str(error)) from None
     return describe_project(edge, changed or project)
 
 

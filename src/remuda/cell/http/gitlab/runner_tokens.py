@@ -21,6 +21,7 @@ from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, RUNNER, 
 from remuda.cell.http.edge.admission import Caller, check_level
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, not_found
+from remuda.cell.http.edge.lookup import existing_group, existing_project
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.runner.job_state import check_runner, credentials, is_protected
 from remuda.cell.pipelines.releases import parse_time
@@ -206,9 +207,7 @@ async def _reach(edge: Edge, caller: Caller, params: CreateRunner) -> Reach:
         case RunnerType.GROUP:
             if params.group_id is None:
                 raise bad_parameter("group_id is missing")
-            group = await edge.store.people.load_namespace(params.group_id)
-            if group is None or not group.is_group:
-                raise not_found("Group")
+            group = await existing_group(edge, params.group_id)
             check_level(caller.level_in_group(group), Level.OWNER, "Group")
             return Reach(
                 type=RunnerType.GROUP, organization_id=group.organization_id, group_id=group.id, user_id=user_id
@@ -216,9 +215,7 @@ async def _reach(edge: Edge, caller: Caller, params: CreateRunner) -> Reach:
         case RunnerType.PROJECT:
             if params.project_id is None:
                 raise bad_parameter("project_id is missing")
-            project = await edge.store.projects.load_project(ProjectId(params.project_id))
-            if project is None or project.removed_at is not None:
-                raise not_found("Project")
+            project = await existing_project(edge, params.project_id)
             check_level(caller.level_in(project), Level.MAINTAINER, "Project")
             return _of_project(project, user_id)
 

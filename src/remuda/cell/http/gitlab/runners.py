@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, SEES_RUNNER, USER, in_group, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, runner_level
-from remuda.cell.http.edge.bodies import with_given
+from remuda.cell.http.edge.bodies import choice_in_query, with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.paging import Paged, page_of
@@ -175,9 +175,8 @@ def _load(manager: RunnerManager) -> dict[str, Any] | None:
 def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
     """The filter in the query, with GitLab's old and new parameters."""
     query = request.query_params
-    kind, status, paused = query.get("type", ""), query.get("status", ""), query.get("paused", "").lower()
-    if kind not in ("", *RunnerType):
-        raise bad_parameter("type does not have a valid value")
+    kind, status = choice_in_query(request, "type", tuple(RunnerType)), query.get("status", "")
+    paused = query.get("paused", "").lower()
     if paused not in ("", "true", "false", "1", "0"):
         raise bad_parameter("paused is invalid")
     is_paused = None if not paused else paused in ("true", "1")
@@ -277,9 +276,7 @@ async def managers(edge: Edge, runner: Runner) -> list[ManagerShape]:
 @routes.get(f"{_ONE}/jobs", MANAGES_RUNNER, query={"status": str})
 async def list_jobs(edge: Edge, request: Request, runner: Runner, caller: Caller, page: Page) -> Paged[JobShape]:
     """List the jobs of a runner, of projects that the caller may read."""
-    status = request.query_params.get("status", "")
-    if status not in ("", *JobState):
-        raise bad_parameter("status does not have a valid value")
+    status = choice_in_query(request, "status", tuple(JobState))
     states = [status, JobState.LEASED.value] if status == JobState.RUNNING else [status] if status else []
     selection = JobFilter(runner_id=runner.id, states=states, with_retried=True)
     jobs, total = await edge.store.jobs.list_jobs(page, selection)

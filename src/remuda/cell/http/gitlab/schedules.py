@@ -15,7 +15,7 @@ from starlette.requests import Request
 from remuda.cell.core.pipelines.schedules import CronError, TimezoneError, with_next_time
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_protected
-from remuda.cell.http.edge.bodies import with_given
+from remuda.cell.http.edge.bodies import choice_in_query, with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
@@ -204,9 +204,7 @@ async def create(edge: Edge, caller: Caller, project: Project, params: Given) ->
 @routes.get(_ROOT, in_project(Level.DEVELOPER), query={"scope": Literal["active", "inactive"]})
 async def list_all(edge: Edge, request: Request, project: Project) -> list[ScheduleShape]:
     """List the schedules of a project."""
-    scope = request.query_params.get("scope", "")
-    if scope not in ("", "active", "inactive"):
-        raise bad_parameter("scope does not have a valid value")
+    scope = choice_in_query(request, "scope", ("active", "inactive"))
     schedules = await edge.store.schedules.list_schedules(project.id)
     return [
         await _view(edge, schedule) for schedule in schedules if not scope or schedule.active == (scope == "active")

@@ -20,6 +20,7 @@ from remuda.cell.events import MOST_WATCHERS, Watcher
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import USER
 from remuda.cell.http.edge.admission import Caller, check_level, person, runner_level
+from remuda.cell.http.edge.bodies import is_number
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, ClientGoneError, bad_parameter, not_found, unavailable
 from remuda.cell.http.edge.routes import Routes
@@ -35,7 +36,6 @@ SEND_SECONDS = 30.0
 """A client that reads nothing for this long is disconnected."""
 RETRY_MILLISECONDS = 1000
 _AT_ONCE = 200
-_MAX_DIGITS = 18
 
 
 class _Sight:
@@ -171,7 +171,7 @@ async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> 
     kinds = frozenset(map(EventKind, names)) or frozenset(EventKind)
     project_id = pipeline_id = job_id = None
     if text := query.get("project", ""):
-        by_number = edge.store.projects.load_project(ProjectId(int(text))) if _is_number(text) else None
+        by_number = edge.store.projects.load_project(ProjectId(int(text))) if is_number(text) else None
         project = await (by_number or edge.store.projects.find_project(text))
         _check(caller, project, "Project")
         project_id = project.id if project else None
@@ -192,11 +192,7 @@ def _check(caller: Caller, project: Project | None, what: str) -> None:
     check_level(caller.level_in(project), Level.REPORTER, what)
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
-
-
 def _number(query: Mapping[str, str], name: str) -> int:
-    if not _is_number(query[name]):
+    if not is_number(query[name]):
         raise bad_parameter(f"{name} is invalid")
     return int(query[name])

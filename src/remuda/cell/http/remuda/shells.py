@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from remuda.cell.http.edge.access import of_job
 from remuda.cell.http.edge.admission import Caller, caller_of
-from remuda.cell.http.edge.bodies import Body
+from remuda.cell.http.edge.bodies import Body, number_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import ApiError, JsonBytes, bad_parameter, bad_request
 from remuda.cell.http.edge.lookup import text_in_path
@@ -119,10 +119,7 @@ async def append_frames(edge: Edge, request: Request, about: About, stream: str)
 
 async def read_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
     """The bytes of a stream from `offset` on, in one response."""
-    text = request.query_params.get("offset", "0")
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise bad_parameter("offset is invalid")
-    frames = await edge.shells.read(about, stream, int(text))
+    frames = await edge.shells.read(about, stream, number_in_query(request, "offset") or 0)
     headers = {"X-Remuda-Shell-State": frames.state, "Cache-Control": "no-store"}
     return Response(frames.data, media_type="application/octet-stream", headers=headers)
 

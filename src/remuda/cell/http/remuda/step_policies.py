@@ -9,9 +9,8 @@ from remuda.cell.core.payload.step_policies import SCOPES, StepPolicy, change_po
 from remuda.cell.http.edge.access import ADMINISTRATOR
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_parameter, not_found
-from remuda.cell.http.edge.lookup import number_in_path
+from remuda.cell.http.edge.lookup import existing_group, existing_project, number_in_path
 from remuda.cell.http.edge.routes import Routes
-from remuda.model.job import ProjectId
 from remuda.model.runner import Pool
 from remuda.steps.errors import PolicyError
 
@@ -37,17 +36,14 @@ async def _scope(edge: Edge, request: Request) -> Pool:
     kind, number = request.path_params["scope"], number_in_path(request, "id")
     match kind:
         case "organization":
-            exists = await edge.store.people.load_organization(number) is not None
+            if await edge.store.people.load_organization(number) is None:
+                raise not_found("Organization")
         case "group":
-            namespace = await edge.store.people.load_namespace(number)
-            exists = namespace is not None and namespace.is_group
+            await existing_group(edge, number)
         case "project":
-            project = await edge.store.projects.load_project(ProjectId(number))
-            exists = project is not None and project.removed_at is None
+            await existing_project(edge, number)
         case _:
             raise bad_parameter(f"scope does not have a valid value; one of {', '.join(SCOPES)}")
-    if not exists:
-        raise not_found(kind.capitalize())
     return kind, number
 
 

@@ -26,7 +26,7 @@ from remuda.cell.core.jobs.dotenv import explain_limit, read_dotenv
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, in_project, of_job
-from remuda.cell.http.edge.bodies import Body, convert
+from remuda.cell.http.edge.bodies import Body, choice_in_query, convert
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
 from remuda.cell.http.edge.lookup import any_job_in_path, number_in_path, project_in_path, text_in_path
@@ -103,12 +103,9 @@ async def upload(edge: Edge, request: Request) -> Response:
     """Upload artifacts of a job."""
     token, job_id = auth.job_token_in(request), number_in_path(request, "job_id")
     job = await auth.job_of(edge, token, job_id)
-    kind = request.query_params.get("artifact_type") or "archive"
-    if kind not in ZIP | GZIP | RAW:
-        raise bad_parameter("artifact_type does not have a valid value")
-    form = request.query_params.get("artifact_format") or ("zip" if kind in ZIP else "gzip" if kind in GZIP else "raw")
-    if form not in _MEDIA:
-        raise bad_parameter("artifact_format does not have a valid value")
+    kind = choice_in_query(request, "artifact_type", ZIP | GZIP | RAW, "archive")
+    usual = "zip" if kind in ZIP else "gzip" if kind in GZIP else "raw"
+    form = choice_in_query(request, "artifact_format", _MEDIA, usual)
     limit = _upload_limit(edge.settings, kind)
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length[:18]) > limit + OVERHEAD_BYTES:

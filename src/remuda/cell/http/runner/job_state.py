@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.dispatch.runner_calls import Updated
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import RUNNER
-from remuda.cell.http.edge.bodies import Body, decode_fast, first_headers
+from remuda.cell.http.edge.bodies import MAX_DIGITS, Body, decode_fast, first_headers
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import (
     ApiError,
@@ -23,7 +23,6 @@ from remuda.cell.http.edge.errors import (
     bad_parameter,
     not_found,
 )
-from remuda.cell.http.edge.lookup import MAX_DIGITS
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.runner.trace import job_headers
 from remuda.cell.pipelines.coverage import measure_coverage

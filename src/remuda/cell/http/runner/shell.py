@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import RUNNER
+from remuda.cell.http.edge.bodies import MAX_DIGITS
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.lookup import MAX_DIGITS, text_in_path
+from remuda.cell.http.edge.lookup import text_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.remuda.shells import STREAM, append_frames, read_frames
 from remuda.cell.shells.port import INPUT, OUTPUT, About
