@@ -40,7 +40,7 @@ async def test_a_manager_runs_jobs_with_it(plugin: Path, tmp_path: Path) -> None
         place = JobPlace(key="1-abc", runner="abc", slot=0, project="group/project", before_job="echo $REMUDA_JOB")
         machine = await environment.acquire(place)
         prepared = await environment.prepare(place, machine)
-        assert await environment.before(place, machine) == "1\n"
+        assert await environment.run_hook("before_job", place, machine) == "1\n"
         async with await environment.connect(machine) as client:
             await client.start(JobStart(id=place.key, work_dir=prepared.work_dir, steps=STEPS))
             seen = await follow(client, place.key)

@@ -22,7 +22,7 @@ from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
 from remuda.lib.safe_paths import make_below, remove_below
-from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
+from remuda.manager.environments.port import Hook, JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.plugins.job_hooks import describe_failure
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, unix_channel
@@ -314,18 +314,12 @@ class FakeEnvironment:
         caches = self._folder / (place.cache_dir or "cache")
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
 
-    async def before(self, place: JobPlace, machine: str) -> str:
-        return self._hook("before_job", place.before_job, place)
-
-    async def after(self, place: JobPlace, machine: str) -> str:
-        return self._hook("after_job", place.after_job, place)
-
-    def _hook(self, name: str, command: str, place: JobPlace) -> str:
-        if not command:
+    async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
+        if not (command := place.command_of(hook)):
             return ""
         self.hooks.append((command, place.key))
         if self.failing_hook:
-            raise EnvironmentLostError(describe_failure(name, "ended with 1", self.failing_hook))
+            raise EnvironmentLostError(describe_failure(hook, "ended with 1", self.failing_hook))
         return f"{command} ran"
 
     async def connect(self, machine: str) -> AgentClient:

@@ -295,9 +295,9 @@ async def test_hooks_run_and_their_output_is_there(subject: Subject) -> None:
     place = replace(a_place(), before_job="echo before $REMUDA_JOB", after_job="echo after")
     machine = await subject.environment.acquire(place)
     await subject.prepare(place)
-    assert "before" in await subject.environment.before(place, machine)
-    assert "after" in await subject.environment.after(place, machine)
-    assert await subject.environment.before(a_place(), machine) == ""
+    assert "before" in await subject.environment.run_hook("before_job", place, machine)
+    assert "after" in await subject.environment.run_hook("after_job", place, machine)
+    assert await subject.environment.run_hook("before_job", a_place(), machine) == ""
 
 
 async def test_nothing_can_be_recovered_where_nothing_was(subject: Subject) -> None:

@@ -133,17 +133,19 @@ async def test_an_old_plugin_has_neither_hooks_nor_usage(tmp_path: Path) -> None
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=OLD)) as environment:
         assert (await environment.usage()).disk_free_bytes > 1 << 60
         machine = await environment.acquire(a_place())
-        assert await environment.before(a_place(), machine) == ""
+        assert await environment.run_hook("before_job", a_place(), machine) == ""
         with pytest.raises(EnvironmentLostError, match="before_job cannot run: the plugin speaks protocol version 1"):
-            await environment.before(a_place(before_job="true"), machine)
+            await environment.run_hook("before_job", a_place(before_job="true"), machine)
 
 
 async def test_hooks_of_a_new_one_run(tmp_path: Path) -> None:
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
         machine = await environment.acquire(a_place())
-        assert "it is 1" in await environment.before(a_place(before_job="echo it is $REMUDA_JOB"), machine)
+        assert "it is 1" in await environment.run_hook(
+            "before_job", a_place(before_job="echo it is $REMUDA_JOB"), machine
+        )
         with pytest.raises(EnvironmentLostError, match="after_job ended with 3: no"):
-            await environment.after(a_place(after_job="echo no; exit 3"), machine)
+            await environment.run_hook("after_job", a_place(after_job="echo no; exit 3"), machine)
 
 
 async def test_a_machine_that_is_gone_is_lost(tmp_path: Path) -> None:

@@ -206,5 +206,5 @@ async def test_a_hook_that_fails_says_where_and_how(lab: Machines, environment: 
     subject = environment(lab.machines[0])
     place = replace(a_place(5), before_job="echo $REMUDA_JOB in $REMUDA_WORK_DIR; exit 3", after_job="id -un >&2")
     with pytest.raises(EnvironmentLostError, match="before_job ended with 3 on m1: 5 in /var/lib/remuda-machine"):
-        await subject.before(place, "m1")
-    assert await subject.after(place, "m1") == "root\n"
+        await subject.run_hook("before_job", place, "m1")
+    assert await subject.run_hook("after_job", place, "m1") == "root\n"

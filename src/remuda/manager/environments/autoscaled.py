@@ -20,7 +20,7 @@ from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.cell_demand import CellDemand
 from remuda.manager.environments.fleet_record import remove_record, write_record
 from remuda.manager.environments.instances import Instances
-from remuda.manager.environments.port import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
+from remuda.manager.environments.port import UNKNOWN_BYTES, Hook, JobPlace, PreparedPlace, Usage
 from remuda.manager.environments.remote_machine import RemoteMachine
 from remuda.manager.environments.ssh import SshError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
@@ -215,13 +215,9 @@ class AutoscaledEnvironment:
             prepared = await (await self._machine(machine)).prepare(place)
         return msgspec.structs.replace(prepared, notes=self._notes(machine), slot=self._scaler.slot_number(place.key))
 
-    async def before(self, place: JobPlace, machine: str) -> str:
+    async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
         with self._errors(machine):
-            return await (await self._machine(machine)).hook("before_job", place.before_job, place)
-
-    async def after(self, place: JobPlace, machine: str) -> str:
-        with self._errors(machine):
-            return await (await self._machine(machine)).hook("after_job", place.after_job, place)
+            return await (await self._machine(machine)).run_hook(hook, place)
 
     async def connect(self, machine: str) -> AgentClient:
         with self._errors(machine):

@@ -17,7 +17,7 @@ from remuda.lib.clock import Clock
 from remuda.lib.safe_paths import close_after, make_below, remove_below
 from remuda.manager.environments.agent_greeting import NO_ANSWER, greet
 from remuda.manager.environments.agent_process import agent_data, agent_log, spawn_agent
-from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
+from remuda.manager.environments.port import Hook, JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.plugins.job_hooks import run_hook
 from remuda.steps.errors import AgentError
@@ -115,11 +115,10 @@ class LocalEnvironment:
         """A configured folder, whose path may contain links, and the rest, which must not."""
         return (self._data / configured, folder) if configured else (self._data, f"{usual}/{folder}")
 
-    async def before(self, place: JobPlace, machine: str) -> str:
-        return await self._hook("before_job", place.before_job, place)
-
-    async def after(self, place: JobPlace, machine: str) -> str:
-        return await self._hook("after_job", place.after_job, place)
+    async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
+        _, work = self._folders(place)
+        command = place.command_of(hook)
+        return await run_hook(hook, command, place, work_dir=str(work), error_type=EnvironmentLostError)
 
     async def connect(self, machine: str) -> AgentClient:
         has_started = False
@@ -151,10 +150,6 @@ class LocalEnvironment:
 
     async def close(self) -> None:
         pass
-
-    async def _hook(self, name: str, command: str, place: JobPlace) -> str:
-        _, work = self._folders(place)
-        return await run_hook(name, command, place, work_dir=str(work), error_type=EnvironmentLostError)
 
     def _folders(self, place: JobPlace) -> tuple[Path, Path]:
         builds = self._data / (place.builds_dir or "builds")

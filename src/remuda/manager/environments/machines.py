@@ -19,7 +19,7 @@ from remuda.lib.tasks import TaskOwner
 from remuda.manager.config.ssh import MachineEntry
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.machine_choice import MachineState, capacity, choose
-from remuda.manager.environments.port import JobPlace, PreparedPlace, Usage
+from remuda.manager.environments.port import Hook, JobPlace, PreparedPlace, Usage
 from remuda.manager.environments.remote_machine import RemoteMachine, UsedUpError
 from remuda.manager.environments.ssh import Address, SshError
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
@@ -87,13 +87,9 @@ class MachinesEnvironment:
         with self._use(machine) as remote:
             return await remote.prepare(place)
 
-    async def before(self, place: JobPlace, machine: str) -> str:
+    async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
         with self._use(machine) as remote:
-            return await remote.hook("before_job", place.before_job, place)
-
-    async def after(self, place: JobPlace, machine: str) -> str:
-        with self._use(machine) as remote:
-            return await remote.hook("after_job", place.after_job, place)
+            return await remote.run_hook(hook, place)
 
     async def connect(self, machine: str) -> AgentClient:
         with self._use(machine) as remote:

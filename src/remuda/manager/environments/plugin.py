@@ -24,7 +24,7 @@ from remuda.lib.tasks import TaskOwner, finish_despite_cancel
 from remuda.lib.waiting import wait_for_event
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.agent_greeting import NO_ANSWER, OtherProtocolError, greet
-from remuda.manager.environments.port import UNKNOWN_BYTES, JobPlace, PreparedPlace, Usage
+from remuda.manager.environments.port import UNKNOWN_BYTES, Hook, JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
@@ -99,21 +99,18 @@ class PluginEnvironment:
             )
         return PreparedPlace(work_dir=prepared.work_dir, builds_dir=prepared.builds_dir, cache_dir=prepared.cache_dir)
 
-    async def before(self, place: JobPlace, machine: str) -> str:
-        if not place.before_job:
+    async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
+        if not place.command_of(hook):
             return ""
         client = await self._plugin(place, machine)
-        self._need_hooks("before_job")
+        if self._version < HOOKS_AND_USAGE:
+            raise EnvironmentLostError(
+                f"the runner's {hook} cannot run: the plugin speaks protocol version {self._version}, hooks came with "
+                f"{HOOKS_AND_USAGE}; use a newer plugin, or remove {hook}"
+            )
+        call = client.before if hook == "before_job" else client.after
         with self._errors():
-            return await client.before(_plugin_place(place), machine)
-
-    async def after(self, place: JobPlace, machine: str) -> str:
-        if not place.after_job:
-            return ""
-        client = await self._plugin(place, machine)
-        self._need_hooks("after_job")
-        with self._errors():
-            return await client.after(_plugin_place(place), machine)
+            return await call(_plugin_place(place), machine)
 
     async def connect(self, machine: str) -> AgentClient:
         plugin = await self._plugin()
@@ -157,13 +154,6 @@ class PluginEnvironment:
                 await client.clean_up(place, "")
 
         self._releases.start(release(), name=f"job {place.key}: release")
-
-    def _need_hooks(self, key: str) -> None:
-        if self._version < HOOKS_AND_USAGE:
-            raise EnvironmentLostError(
-                f"the runner's {key} cannot run: the plugin speaks protocol version {self._version}, hooks came with "
-                f"{HOOKS_AND_USAGE}; use a newer plugin, or remove {key}"
-            )
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -2,10 +2,10 @@
 
 An environment belongs to one runner, or to several with equal configuration. It names its *machines*; names stay the
 same over restarts. Each machine has one agent, which serves all jobs there. The call order for a job is `acquire`,
-`prepare`, `before`, then work through the agent of `connect`, then `after` and `clean_up`. Every call may be repeated,
-also by a new process, which calls `adopt` for each job that has a machine. Calls for different jobs may overlap; the
-environment isolates their working directories. A call may be cancelled at any time: a cancelled `acquire` leaves
-nothing, any other call leaves only what `clean_up` removes.
+`prepare`, `run_hook`, then work through the agent of `connect`, then `run_hook` again and `clean_up`. Every call may be
+repeated, also by a new process, which calls `adopt` for each job that has a machine. Calls for different jobs may
+overlap; the environment isolates their working directories. A call may be cancelled at any time: a cancelled `acquire`
+leaves nothing, any other call leaves only what `clean_up` removes.
 
 EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can never run here; from `connect`: the
 machine is gone for good, and all its jobs end with that cause.
@@ -13,12 +13,13 @@ machine is gone for good, and all its jobs end with that cause.
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
 from remuda.wire.agent_client import AgentClient
 
+Hook = Literal["before_job", "after_job"]
 UNKNOWN_BYTES = (1 << 63) - 1
 """Free disk space that is not known: jobs are taken, and no number is shown."""
 _LIKE_TEMPORARY = re.compile(r"\.(tmp)(?=/|\Z)", re.IGNORECASE)
@@ -44,9 +45,9 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     run_as: str = ""
     """The user of its steps, who owns its folders and has separate caches; empty: the agent's user."""
     before_job: str = ""
-    """The operator's command for `before`; empty: none."""
+    """The operator's command before the job; empty: none."""
     after_job: str = ""
-    """The operator's command for `after`; empty: none."""
+    """The operator's command after the job; empty: none."""
     manager: str = ""
     """Mark that separates the folders of managers with the same runner; empty: there is only one."""
     clone_path: str = ""
@@ -56,6 +57,10 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     working directory would run with protected variables."""
     may_have_begun: bool = False
     """For `prepare`: the agent may have the job already, so its temporary folder is not emptied."""
+
+    def command_of(self, hook: Hook) -> str:
+        """The operator's command for a hook; empty: none."""
+        return self.before_job if hook == "before_job" else self.after_job
 
     @property
     def own_folder(self) -> str:
@@ -120,11 +125,8 @@ class Environment(Protocol):
         unless the job may have begun.
         """
 
-    async def before(self, place: JobPlace, machine: str) -> str:
-        """Run the operator's command before a job, on the machine and outside the job; returns its output."""
-
-    async def after(self, place: JobPlace, machine: str) -> str:
-        """Run the operator's command after a job, before `clean_up`; returns its output."""
+    async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
+        """Run the operator's command before or after a job, on the machine and outside the job; returns its output."""
 
     async def connect(self, machine: str) -> AgentClient:
         """A new connection to the machine's agent, which has answered; starts the agent if none runs."""

@@ -19,7 +19,7 @@ from grpclib.client import Channel
 
 from remuda.lib.dataclass import dataclass
 from remuda.manager.environments.agent_greeting import NO_ANSWER, OtherProtocolError, greet
-from remuda.manager.environments.port import JobPlace, PreparedPlace
+from remuda.manager.environments.port import Hook, JobPlace, PreparedPlace
 from remuda.manager.environments.ssh import (
     COMMANDS_AT_ONCE,
     Address,
@@ -341,9 +341,9 @@ class RemoteMachine:
             _script(_REMOVE, *_below(installed.base, place.builds_dir, "builds", place.temporary_folder))
         )
 
-    async def hook(self, name: str, command: str, place: JobPlace) -> str:
+    async def run_hook(self, hook: Hook, place: JobPlace) -> str:
         """Run an operator's hook for a job and return its output."""
-        if not command:
+        if not (command := place.command_of(hook)):
             return ""
         installed = await self._install()
         variables = hook_variables(place, work_dir=_folders(installed.base, place).work_dir)
@@ -352,10 +352,10 @@ class RemoteMachine:
             done = await self._ssh.run(shlex.join(words), seconds=HOOK_SECONDS)
         except SshTimeoutError:
             how = f"took more than {HOOK_SECONDS:.0f} s on {self.name}"
-            raise EnvironmentLostError(describe_failure(name, how, "")) from None
+            raise EnvironmentLostError(describe_failure(hook, how, "")) from None
         output = done.out[-OUTPUT_BYTES:].decode(errors="replace")
         if done.code:
-            raise EnvironmentLostError(describe_failure(name, f"ended with {done.code} on {self.name}", output))
+            raise EnvironmentLostError(describe_failure(hook, f"ended with {done.code} on {self.name}", output))
         return output
 
     async def disk_free_bytes(self) -> int:

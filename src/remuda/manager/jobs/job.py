@@ -310,7 +310,7 @@ class ManagedJob:
         place = await self._with_keep_alive(environment.prepare(place_request, machine))
         if place is None or not self._place.before_job or self._is_ready:
             return place
-        output = await self._with_keep_alive(environment.before(self._place, machine))
+        output = await self._with_keep_alive(environment.run_hook("before_job", self._place, machine))
         if output is None:
             return None
         self._is_ready = True

@@ -58,7 +58,7 @@ async def release_place(environment: Environment, place: JobPlace, machine: str,
     """Run after_job and clean up. Permanent failures are only logged, so that the job can end."""
     try:
         if place.after_job:
-            log.info("after_job finished", output=await environment.after(place, machine))
+            log.info("after_job finished", output=await environment.run_hook("after_job", place, machine))
     except EnvironmentLostError as error:
         log.error("after_job failed", cause=str(error))
     try:
