@@ -41,32 +41,6 @@ KIND_OF_EXECUTOR = {
 }
 
 
-def _ssh(runner: RunnerConfig, _: Path, clock: Clock) -> Environment:
-    from remuda.manager.environments.machines import ssh_environment
-
-    return ssh_environment(runner, clock)
-
-
-def _machines(runner: RunnerConfig, _: Path, clock: Clock) -> Environment:
-    from remuda.manager.environments.machines import machines_environment
-
-    return machines_environment(runner, clock)
-
-
-def _plugin(runner: RunnerConfig, jobs: Path, clock: Clock) -> Environment:
-    from remuda.manager.environments.plugin import PluginEnvironment
-
-    return PluginEnvironment(runner, jobs, clock=clock)
-
-
-KINDS: dict[str, Callable[[RunnerConfig, Path, Clock], Environment]] = {
-    "ssh": _ssh,
-    "machines": _machines,
-    "plugin": _plugin,
-}
-"""All kinds but `local` and `autoscaled`, which need more arguments."""
-
-
 class EnvironmentContext(msgspec.Struct, frozen=True, kw_only=True):
     """Shared settings of environments with scalers."""
 
@@ -124,14 +98,25 @@ def make_environment(
     agent_idle_exit_seconds: float = IDLE_EXIT_SECONDS,
 ) -> Environment:
     """Create a runner's environment; `jobs` is its folder on this machine."""
-    kind = kind_of(runner)
-    if kind == AUTOSCALED:
-        return _make_autoscaled(runner, clock, context)
-    if kind != LOCAL:
-        return KINDS[kind](runner, jobs, clock)
-    from remuda.manager.environments.local import LocalEnvironment
+    match kind_of(runner):
+        case "autoscaled":
+            return _make_autoscaled(runner, clock, context)
+        case "ssh":
+            from remuda.manager.environments.machines import ssh_environment
 
-    return LocalEnvironment(jobs, clock=clock, idle_exit_seconds=agent_idle_exit_seconds)
+            return ssh_environment(runner, clock)
+        case "machines":
+            from remuda.manager.environments.machines import machines_environment
+
+            return machines_environment(runner, clock)
+        case "plugin":
+            from remuda.manager.environments.plugin import PluginEnvironment
+
+            return PluginEnvironment(runner, jobs, clock=clock)
+        case _:
+            from remuda.manager.environments.local import LocalEnvironment
+
+            return LocalEnvironment(jobs, clock=clock, idle_exit_seconds=agent_idle_exit_seconds)
 
 
 def fleet_identity(fleet: str) -> str:
