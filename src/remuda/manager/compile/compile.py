@@ -16,7 +16,6 @@ from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.manager.compile.containers import (
     Containers,
     container_remarks,
-    has_containers,
     hooks_in_container,
     image_of,
     wrap_in_container,
@@ -82,7 +81,7 @@ def compile_job(payload: JobPayload, setting: Setting) -> JobStart:
 
 def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeout: int) -> list[Entry]:
     runner = setting.runner
-    job = _containers(payload, setting, variables, timeout) if has_containers(runner) else None
+    job = _containers(payload, setting, variables, timeout) if runner.has_containers else None
     sources = get_sources(payload, runner, variables, cache_dir=setting.cache_dir)
     if job is not None:
         sources = hooks_in_container(sources, job)
@@ -145,7 +144,7 @@ def _defaults(setting: Setting, timeout: int) -> dict[str, str]:
     }
     if setting.cgroup:
         defaults |= {"GITLAB_RUNNER_SLOT_CGROUP": setting.cgroup}
-    if has_containers(setting.runner):
+    if setting.runner.has_containers:
         return defaults | {"CI_DISPOSABLE_ENVIRONMENT": "true"}
     return defaults | {"CI_SHARED_ENVIRONMENT": "true"}
 
@@ -159,7 +158,7 @@ def _runner_constants() -> dict[str, str]:
 
 
 def _image(payload: JobPayload, setting: Setting) -> str:
-    has_image = has_containers(setting.runner) or is_custom(setting.runner)
+    has_image = setting.runner.has_containers or is_custom(setting.runner)
     return image_of(payload, setting.runner) if has_image else ""
 
 

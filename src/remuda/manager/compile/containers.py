@@ -28,11 +28,6 @@ _DOCKER_KEYS = ("platform", "user")
 _HOOKS = ("pre_get_sources_script", "post_get_sources_script")
 
 
-def has_containers(runner: RunnerConfig) -> bool:
-    """True if jobs of this runner run in containers."""
-    return runner.has_containers
-
-
 def image_of(payload: JobPayload, runner: RunnerConfig) -> str:
     """The image of a job: its own, or the runner's. Variables in it are not expanded."""
     return own_image(payload) or runner.docker.image
@@ -104,7 +99,7 @@ def _choose_engine(job: Containers) -> Entry:
 
 def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str]:
     """Warnings about container settings of the job without effect."""
-    if not has_containers(runner):
+    if not runner.has_containers:
         if payload.image and payload.image.get("name"):
             yield "image: is ignored; this runner runs jobs on its own machine"
         if payload.services:

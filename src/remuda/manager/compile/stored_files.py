@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from remuda.manager.compile.containers import has_containers
 from remuda.manager.compile.object_urls import bucket_of, object_name, sign_url
 from remuda.manager.compile.step_entries import (
     CONDITIONS,
@@ -149,7 +148,7 @@ def _sign_inputs(payload: JobPayload, runner: RunnerConfig) -> dict[str, Any]:
 
 def runs_apart(runner: RunnerConfig) -> bool:
     """True if a job's own steps cannot read files of the agent's user."""
-    return bool(runner.remuda.run_as or runner.remuda.first_uid or has_containers(runner))
+    return bool(runner.remuda.run_as or runner.remuda.first_uid or runner.has_containers)
 
 
 def _caches(payload: JobPayload) -> Iterator[_Cache]:

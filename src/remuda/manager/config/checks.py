@@ -47,10 +47,10 @@ def check_runner(runner: RunnerConfig, where: str) -> None:
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*=", entry):
             raise ConfigError(f"{where}.environment: {entry!r} is not of the form NAME=value")
     for key in ("prepare_timeout", "get_sources_timeout"):
-        _check_duration(getattr(runner, key), f"{where}.{key}")
-    _check_duration(runner.artifact.upload_timeout, f"{where}.artifact.upload_timeout")
+        check_duration(getattr(runner, key), f"{where}.{key}")
+    check_duration(runner.artifact.upload_timeout, f"{where}.artifact.upload_timeout")
     for number, duration in enumerate(runner.monitoring.job_queuing_durations):
-        _check_duration(duration.threshold, f"{where}.monitoring.job_queuing_durations[{number}].threshold")
+        check_duration(duration.threshold, f"{where}.monitoring.job_queuing_durations[{number}].threshold")
     _check_own(runner, where)
     if runner.has_slot_cgroups and runner.slot_cgroup_template and "${slot}" not in runner.slot_cgroup_template:
         raise ConfigError(f"{where}.slot_cgroup_template: has no ${{slot}} in it, so all slots would share one")
@@ -67,7 +67,7 @@ def check_whole(config: ManagerConfig) -> None:
     for key in ("check_interval", "shutdown_timeout"):
         if getattr(config, key) < 0:
             raise ConfigError(f"{key}: {getattr(config, key)} is below 0")
-    _check_duration(config.remuda.drain_timeout, "remuda.drain_timeout")
+    check_duration(config.remuda.drain_timeout, "remuda.drain_timeout")
     if config.log_level not in LOG_LEVELS:
         raise ConfigError(f"log_level: {config.log_level!r} is none of {', '.join(LOG_LEVELS)}")
     if config.log_format not in LOG_FORMATS:
@@ -125,7 +125,7 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
     if own.signing_key and not own.signing_key.startswith("/"):
         raise ConfigError(f"{where}.remuda.signing_key: {own.signing_key!r}: give the whole path, from / on")
     for key in ("hold_failed", "hold_by_job", "agent_patience"):
-        _check_duration(getattr(own, key), f"{where}.remuda.{key}")
+        check_duration(getattr(own, key), f"{where}.remuda.{key}")
     try:
         for key in ("git_mirrors", "log_waiting_limit", "least_disk", "slot_memory"):
             parse_size(getattr(own, key), f"{where}.remuda.{key}")
@@ -149,7 +149,8 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
             raise ConfigError(f"{where}.remuda.policy: {error}") from None
 
 
-def _check_duration(value: str | float, where: str) -> None:
+def check_duration(value: str | float, where: str) -> None:
+    """Raise ConfigError for a text that is no duration."""
     try:
         parse_duration(value)
     except ValueError as error:

@@ -16,6 +16,7 @@ from remuda.manager.config.lines import find_lines, line_of
 from remuda.manager.config.load import inspect
 from remuda.manager.config.plugin_checks import Look, Use, find_uses
 from remuda.manager.config.plugin_schema import find_mismatches
+from remuda.manager.config.ssh import table_of
 from remuda.manager.config.values import WITH_MACHINES, ManagerConfig, Remark
 
 
@@ -129,7 +130,7 @@ def _advice(document: Mapping[str, Any], config: ManagerConfig | None) -> Iterat
             "jobs run as the user that starts the manager; gitlab-runner's packages use the user gitlab-runner. Start "
             "Remuda as that user, or as root with run_as in [runners.remuda]"
         )
-    if any(_table(runner, "cache") == {} or not _table(runner, "cache").get("Type") for runner in runners):
+    if any(table_of(runner, "cache") == {} or not table_of(runner, "cache").get("Type") for runner in runners):
         yield "caches in folders are not taken over: the first jobs fill them again; caches in a bucket are"
     if executors & WITH_MACHINES and (config is None or not all(runner.remuda.machines for runner in config.runners)):
         yield (
@@ -150,8 +151,3 @@ def _advice(document: Mapping[str, Any], config: ManagerConfig | None) -> Iterat
         yield "a runner's token ends: the manager must be able to write the file to put in the new one"
     if document.get("listen_address"):
         yield "metrics keep gitlab-runner's names and labels, so dashboards go on working"
-
-
-def _table(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    table = owner.get(key)
-    return table if isinstance(table, Mapping) else {}

@@ -20,6 +20,7 @@ from remuda.fleeting.port import Capability
 from remuda.fleeting.program_info import CAPABILITIES_KEY, ask_schema, ask_version
 from remuda.manager.config.lines import find_lines, line_of_message
 from remuda.manager.config.plugin_schema import find_mismatches
+from remuda.manager.config.ssh import table_of
 from remuda.manager.config.values import WITH_MACHINES, Remark
 
 DOCKER_MACHINE = "docker-machine"
@@ -84,24 +85,23 @@ def find_uses(document: Mapping[str, Any]) -> list[Use]:
     for index, runner in enumerate(runners if isinstance(runners, list) else []):
         if not isinstance(runner, Mapping) or runner.get("executor") not in WITH_MACHINES:
             continue
-        where, own = f"runners[{index}]", _table(runner.get("remuda"))
+        where, own = f"runners[{index}]", table_of(runner, "remuda")
         if own.get("machines"):
             continue
         if runner["executor"] == "docker+machine":
             uses.append(Use(where=f"{where}.machine", plugin=DOCKER_MACHINE, settings=None))
             continue
         scales = f"{where}.remuda.plugin_scales" if own.get("plugin_scales") is True else ""
-        sections = [(f"{where}.autoscaler", _table(runner.get("autoscaler")))]
+        sections = [(f"{where}.autoscaler", table_of(runner, "autoscaler"))]
         fallback = own.get("fallback")
         sections += [
-            (f"{where}.remuda.fallback[{number}]", _table(group))
+            (f"{where}.remuda.fallback[{number}]", group)
             for number, group in enumerate(fallback if isinstance(fallback, list) else [])
+            if isinstance(group, Mapping)
         ]
         for name, section in sections:
             if isinstance(plugin := section.get("plugin"), str) and plugin:
-                uses.append(
-                    Use(where=name, plugin=plugin, settings=_table(section.get("plugin_config")), scales=scales)
-                )
+                uses.append(Use(where=name, plugin=plugin, settings=table_of(section, "plugin_config"), scales=scales))
                 scales = ""
     return uses
 
@@ -158,7 +158,3 @@ def _variables(value: Any, where: str = "") -> Iterator[str]:
             yield from _variables(item, f"{where}[{number}]")
     elif isinstance(value, str) and _VARIABLE.fullmatch(value):
         yield where
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

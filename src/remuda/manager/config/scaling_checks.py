@@ -8,8 +8,8 @@ that depend on this host. Only login key files are opened.
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from remuda.lib.durations import parse_duration
 from remuda.manager.config.autoscaler import ConnectorConfig
+from remuda.manager.config.checks import check_duration
 from remuda.manager.config.docker import DockerConfig
 from remuda.manager.config.fleet_setup import DOCKER_MACHINE, autoscaler_of, limits_of, read_key, rules_of
 from remuda.manager.config.values import RunnerConfig
@@ -39,13 +39,13 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
             "Machines that exist already are listed in [[runners.remuda.machines]] with host, user and identity_file"
         )
     for key in _SPANS:
-        _check_duration(getattr(scaling, key), f"{section}.{key}")
+        check_duration(getattr(scaling, key), f"{section}.{key}")
     for key in _NUMBERS:
         if getattr(scaling, key) < 0:
             raise ConfigError(f"{section}.{key}: {getattr(scaling, key)} is below 0")
     _check_login(scaling.connector_config, f"{section}.connector_config")
     for index, policy in enumerate(scaling.policy):
-        _check_duration(policy.idle_time, policy_key(runner, where, index, "idle_time"))
+        check_duration(policy.idle_time, policy_key(runner, where, index, "idle_time"))
         if policy.idle_count < 0:
             raise ConfigError(f"{policy_key(runner, where, index, 'idle_count')}: {policy.idle_count} is below 0")
     for mistake in mistakes(rules_of(runner), has_demand=True):
@@ -165,7 +165,7 @@ def _check_login(login: ConnectorConfig, where: str) -> None:
     if not 0 <= login.protocol_port < 65536:
         raise ConfigError(f"{where}.protocol_port: {login.protocol_port} is no port")
     for key in ("keepalive", "timeout"):
-        _check_duration(getattr(login, key), f"{where}.{key}")
+        check_duration(getattr(login, key), f"{where}.{key}")
     if login.use_static_credentials and not login.username:
         raise ConfigError(f"{where}.username: is missing; use_static_credentials needs to know who logs in")
     try:
@@ -179,10 +179,3 @@ def _check_login(login: ConnectorConfig, where: str) -> None:
 
 def _section(runner: RunnerConfig, where: str) -> str:
     return f"{where}.machine" if runner.executor == DOCKER_MACHINE else f"{where}.autoscaler"
-
-
-def _check_duration(value: str | float, where: str) -> None:
-    try:
-        parse_duration(value)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None

@@ -57,9 +57,9 @@ class MachineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_defaults(machine: Mapping[str, Any], runner: Mapping[str, Any]) -> dict[str, Any]:
     """A machine of the list, with defaults from the runner's autoscaler section."""
-    autoscaler = _table(runner, "autoscaler")
-    connector = _table(autoscaler, "connector_config")
-    legacy = _table(runner, "machine")
+    autoscaler = table_of(runner, "autoscaler")
+    connector = table_of(autoscaler, "connector_config")
+    legacy = table_of(runner, "machine")
     defaults = {
         "capacity": autoscaler.get("capacity_per_instance"),
         "use_count": autoscaler.get("max_use_count") or legacy.get("MaxBuilds"),
@@ -101,6 +101,7 @@ def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
             raise ConfigError(f"{where}: {name!r} is there twice; give each machine a name of its own")
 
 
-def _table(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def table_of(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A section of a document; empty if it is missing or no table."""
     table = owner.get(key)
     return table if isinstance(table, Mapping) else {}
