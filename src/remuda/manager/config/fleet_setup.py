@@ -44,6 +44,16 @@ def autoscaler_of(runner: RunnerConfig) -> AutoscalerConfig:
     return runner.autoscaler
 
 
+def sections_of(runner: RunnerConfig) -> list[AutoscalerConfig | FallbackConfig]:
+    """The sections of its groups, in the order of their use."""
+    return [autoscaler_of(runner), *runner.remuda.fallback]
+
+
+def login_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) -> ConnectorConfig:
+    """The login of a group's machines. A fallback group without one has that of the first group."""
+    return section.connector_config or autoscaler_of(runner).connector_config
+
+
 def runner_key(runner: RunnerConfig) -> str:
     """The name of a runner in files and tags: from its id or name, so that a new token does not change it.
 
@@ -96,7 +106,7 @@ def group_names(runner: RunnerConfig) -> tuple[str, ...]:
 
 def plugins_of(runner: RunnerConfig) -> dict[str, str]:
     """The configured plugin of each group."""
-    plugins = [autoscaler_of(runner).plugin, *(fallback.plugin for fallback in runner.remuda.fallback)]
+    plugins = [section.plugin for section in sections_of(runner)]
     return dict(zip(group_names(runner), plugins, strict=True))
 
 
@@ -108,7 +118,7 @@ def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
     return FleetSetup(
         name=runner_key(runner),
         owner=owner_of(runner, system_id),
-        groups=_groups(runner, scaling, owner_of(runner, system_id)),
+        groups=_groups(runner, owner_of(runner, system_id)),
         rules=rules_of(runner),
         acquire_seconds=parse_duration(scaling.instance_acquire_timeout) or ACQUIRE_SECONDS,
         update_seconds=parse_duration(scaling.update_interval) or UPDATE_SECONDS,
@@ -120,49 +130,39 @@ def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
     )
 
 
-def _groups(runner: RunnerConfig, scaling: AutoscalerConfig, owner: str) -> "tuple[GroupSetup, ...]":
+def _groups(runner: RunnerConfig, owner: str) -> "tuple[GroupSetup, ...]":
     from remuda.fleeting.port import Settings
     from remuda.taskscaler.fleet.setup import GroupSetup
 
-    first, *others = group_names(runner)
-    groups = [
-        GroupSetup(
-            name=first,
-            config=scaling.plugin_config,
-            settings=Settings(connector=as_connector(scaling.connector_config), owner=owner),
-            limits=limits_of(runner),
-            use_external_addr=scaling.connector_config.use_external_addr,
-        )
-    ]
-    for name, fallback in zip(others, runner.remuda.fallback, strict=True):
-        login = fallback.connector_config or scaling.connector_config
+    groups = []
+    for name, section in zip(group_names(runner), sections_of(runner), strict=True):
+        login = login_of(runner, section)
         groups.append(
             GroupSetup(
                 name=name,
-                config=fallback.plugin_config,
+                config=section.plugin_config,
                 settings=Settings(connector=as_connector(login), owner=owner),
-                limits=limits_of(runner, fallback),
+                limits=limits_of(runner, section),
                 use_external_addr=login.use_external_addr,
             )
         )
     return tuple(groups)
 
 
-def limits_of(runner: RunnerConfig, fallback: FallbackConfig | None = None) -> "Limits":
-    """The limits of its first group, or of a fallback group."""
+def limits_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) -> "Limits":
+    """The limits of one of its groups."""
     from remuda.taskscaler.core.values import Limits
 
     scaling = autoscaler_of(runner)
-    own = fallback or scaling
-    is_machine = runner.executor == DOCKER_MACHINE
+    is_machine = runner.executor == DOCKER_MACHINE and isinstance(section, AutoscalerConfig)
     return Limits(
-        max_instances=own.max_instances,
-        capacity_per_instance=own.capacity_per_instance or scaling.capacity_per_instance or 1,
-        max_use_count=own.max_use_count or scaling.max_use_count,
-        max_creating=runner.machine.max_growth_rate if is_machine and fallback is None else 0,
-        throttle_limit=own.scale_throttle.limit,
-        throttle_burst=own.scale_throttle.burst,
-        failure_threshold=own.failure_threshold or scaling.failure_threshold or FAILURE_THRESHOLD,
+        max_instances=section.max_instances,
+        capacity_per_instance=section.capacity_per_instance or scaling.capacity_per_instance or 1,
+        max_use_count=section.max_use_count or scaling.max_use_count,
+        max_creating=runner.machine.max_growth_rate if is_machine else 0,
+        throttle_limit=section.scale_throttle.limit,
+        throttle_burst=section.scale_throttle.burst,
+        failure_threshold=section.failure_threshold or scaling.failure_threshold or FAILURE_THRESHOLD,
         deletion_retry_seconds=parse_duration(scaling.deletion_retry_interval) or DELETION_RETRY_SECONDS,
     )
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from remuda.manager.config.autoscaler import ConnectorConfig
 from remuda.manager.config.checks import check_duration
 from remuda.manager.config.docker import DockerConfig
-from remuda.manager.config.fleet_setup import DOCKER_MACHINE, autoscaler_of, limits_of, read_key, rules_of
+from remuda.manager.config.fleet_setup import DOCKER_MACHINE, autoscaler_of, limits_of, read_key, rules_of, sections_of
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import ConfigError
 from remuda.taskscaler.core.periods import period
@@ -110,7 +110,7 @@ def _policy_doubts(runner: RunnerConfig, where: str) -> Iterator[str]:
 
 def most_jobs(runner: RunnerConfig) -> int | None:
     """Most jobs on all its machines at the same time; None: not limited by the configuration."""
-    limits = [limits_of(runner), *(limits_of(runner, fallback) for fallback in runner.remuda.fallback)]
+    limits = [limits_of(runner, section) for section in sections_of(runner)]
     if runner.remuda.plugin_scales or not all(group.max_instances for group in limits):
         return None
     return sum(group.max_instances * group.fresh for group in limits)

@@ -14,7 +14,7 @@ import msgspec
 
 from remuda.lib.files import write_whole
 from remuda.manager.config.autoscaler import ConnectorConfig
-from remuda.manager.config.fleet_setup import autoscaler_of, group_names, plugins_of
+from remuda.manager.config.fleet_setup import group_names, login_of, sections_of
 from remuda.manager.config.values import RunnerConfig
 from remuda.taskscaler.fleet.requests import Phase
 from remuda.taskscaler.fleet.setup import FleetSetup, instance_name
@@ -130,9 +130,6 @@ def _read_unattended(state: Path) -> dict[str, tuple[str, ...]] | None:
 
 
 def _describe_groups(runner: RunnerConfig, setup: FleetSetup) -> Iterable[tuple[str, GroupRecord]]:
-    scaling, plugins = autoscaler_of(runner), plugins_of(runner)
-    logins = [scaling.connector_config]
-    logins += [fallback.connector_config or scaling.connector_config for fallback in runner.remuda.fallback]
     configs = {group.name: msgspec.to_builtins(group.config) for group in setup.groups}
-    for group, login in zip(group_names(runner), logins, strict=True):
-        yield group, GroupRecord(plugin=plugins[group], config=configs[group], login=login)
+    for group, section in zip(group_names(runner), sections_of(runner), strict=True):
+        yield group, GroupRecord(plugin=section.plugin, config=configs[group], login=login_of(runner, section))
