@@ -59,12 +59,10 @@ _SINCE_3 = (
 )
 """SQLite writes the whole row at each change, so the large payload has its own table."""
 _SINCE_4 = ("alter table jobs add column manager text not null default ''",)
-_COLUMNS = (
-    "key, job_id, url, runner, runner_name, slot, sends_results, received_at, api_version, payload, settings, "
-    "manager, phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine"
-)
-_PAYLOAD = 9
-"""Its index among these columns."""
+_FIELDS = (*JobRow.__struct_fields__, *Record.__struct_fields__)
+"""Fields are columns: another name or order of fields needs a newer schema."""
+_COLUMNS = ", ".join(_FIELDS)
+_PAYLOAD = _FIELDS.index("payload")
 _ALL = (
     f"select {_COLUMNS.replace('payload', 'payloads.payload')} from jobs join payloads on payloads.job = jobs.rowid"
     " order by received_at, key"
@@ -327,30 +325,11 @@ def _record_values(record: Record) -> tuple[Any, ...]:
 
 
 def _from_row(row: Sequence[Any]) -> tuple[JobRow, Record]:
-    key, job_id, url, runner, name, slot, sends_results, received_at, api_version, payload, *rest = row
-    settings, manager, phase, log_offset, log_crc, result_seq, cancel_told, outcome, machine = rest
-    return (
-        JobRow(
-            key=key,
-            job_id=job_id,
-            url=url,
-            runner=runner,
-            runner_name=name,
-            slot=slot,
-            sends_results=bool(sends_results),
-            received_at=received_at,
-            api_version=api_version,
-            payload=payload,
-            settings=settings,
-            manager=manager,
-        ),
-        Record(
-            phase=Phase(phase),
-            log_offset=log_offset,
-            log_crc=log_crc,
-            result_seq=result_seq,
-            cancel_told=bool(cancel_told),
-            outcome=msgspec.json.decode(outcome, type=Outcome) if outcome else None,
-            machine=machine,
-        ),
-    )
+    """The columns are the fields of both in their order."""
+    job = dict(zip(JobRow.__struct_fields__, row, strict=False))
+    record = dict(zip(Record.__struct_fields__, row[len(job) :], strict=True))
+    record["phase"] = Phase(record["phase"])
+    record["outcome"] = msgspec.json.decode(record["outcome"], type=Outcome) if record["outcome"] else None
+    for values, flag in ((job, "sends_results"), (record, "cancel_told")):
+        values[flag] = bool(values[flag])
+    return JobRow(**job), Record(**record)

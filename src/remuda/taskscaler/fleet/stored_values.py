@@ -66,43 +66,23 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.instances or self.requests or self.groups)
 
 
+_OF_MEMBERS = tuple(name for name in Member.__struct_fields__ if name in StoredInstance.__struct_fields__)
+
+
 def to_stored_instance(member: Member, instance: Instance, holders: dict[int, str]) -> StoredInstance:
     return StoredInstance(
-        id=member.id,
-        group=member.group,
-        cause=member.cause,
-        created_at=member.created_at,
-        asked_at=member.asked_at,
+        **{name: getattr(member, name) for name in _OF_MEMBERS},
         since=instance.since,
         idle_since=instance.idle_since,
         uses=instance.uses,
         warm=tuple(sorted(instance.warm)),
-        is_prepared=member.is_prepared,
-        is_draining=member.is_draining,
-        removing_at=member.removing_at,
-        removed_at=member.removed_at,
-        reported=member.reported,
-        owner=member.owner,
         holders=holders,
     )
 
 
 def to_member(one: StoredInstance, now: float) -> Member:
     """Its group has not shown it yet. If it was not ready, its time limit starts again."""
-    return Member(
-        id=one.id,
-        group=one.group,
-        cause=one.cause,
-        created_at=one.created_at,
-        begun_at=now,
-        asked_at=one.asked_at,
-        is_prepared=one.is_prepared,
-        is_draining=one.is_draining,
-        removing_at=one.removing_at,
-        removed_at=one.removed_at,
-        reported=one.reported,
-        owner=one.owner,
-    )
+    return Member(begun_at=now, **{name: getattr(one, name) for name in _OF_MEMBERS})
 
 
 def to_instance(one: StoredInstance, name: str, state: InstanceState) -> Instance:
