@@ -27,10 +27,6 @@ class SshConfig(msgspec.Struct, frozen=True, kw_only=True):
     known_hosts_file: str = ""
     """Default: `~/.ssh/known_hosts` of the manager's user."""
 
-    @property
-    def port_number(self) -> int:
-        return int(self.port)
-
 
 class MachineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One `[[runners.remuda.machines]]`: a machine of a fixed list."""

@@ -9,14 +9,14 @@ itself, so that neither a restart nor another manager forgets them.
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.tasks import TaskOwner
-from remuda.manager.config.ssh import MachineEntry
+from remuda.manager.config.ssh import MachineEntry, SshConfig
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.machine_choice import MachineState, capacity, choose
 from remuda.manager.environments.port import Hook, JobPlace, PreparedPlace, Usage
@@ -290,15 +290,7 @@ class MachinesEnvironment:
 def ssh_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironment:
     """For `executor = "ssh"`: the machine of `[runners.ssh]`, for any number of jobs."""
     ssh = runner.ssh
-    address = Address(
-        host=ssh.host,
-        port=ssh.port_number,
-        user=ssh.user,
-        identity_file=ssh.identity_file,
-        password=ssh.password,
-        known_hosts_file=ssh.known_hosts_file,
-        checks_host_key=ssh.disable_strict_host_key_checking is not True,
-    )
+    address = replace(_address(ssh), checks_host_key=ssh.disable_strict_host_key_checking is not True)
     machine = RemoteMachine(ssh.host, address, frozen=_frozen_agent(runner))
     return MachinesEnvironment([(machine, None)], clock=clock, least_disk_bytes=runner.remuda.least_disk_bytes)
 
@@ -311,16 +303,19 @@ def machines_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironm
 
 
 def _machine(entry: MachineEntry, frozen: Path | None) -> RemoteMachine:
-    address = Address(
-        host=entry.host,
-        port=entry.port,
-        user=entry.user,
-        identity_file=entry.identity_file,
-        password=entry.password,
-        known_hosts_file=entry.known_hosts_file,
-        host_key=entry.host_key,
-    )
+    address = replace(_address(entry), host_key=entry.host_key)
     return RemoteMachine(entry.name, address, frozen=frozen, use_count=entry.use_count)
+
+
+def _address(login: SshConfig | MachineEntry) -> Address:
+    return Address(
+        host=login.host,
+        port=int(login.port),
+        user=login.user,
+        identity_file=login.identity_file,
+        password=login.password,
+        known_hosts_file=login.known_hosts_file,
+    )
 
 
 def _frozen_agent(runner: RunnerConfig) -> Path | None:

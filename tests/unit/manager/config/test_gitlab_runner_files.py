@@ -66,7 +66,7 @@ def test_what_the_sections_say_is_there() -> None:
     assert (custom.run_exec, custom.config_args, custom.config_seconds) == ("/opt/driver/run.sh", ("--zone", "a"), 60)
     assert (custom.graceful_seconds, custom.force_seconds) == (30, 20)
     ssh = loaded("ssh.toml").runners[0].ssh
-    assert (ssh.host, ssh.port_number, ssh.user) == ("box.example.net", 2222, "ci")
+    assert (ssh.host, int(ssh.port), ssh.user) == ("box.example.net", 2222, "ci")
     docker = loaded("docker-services.toml").runners[0].docker
     assert docker.job_options()["log_options"] == {"max-size": "10m", "env": "CI_JOB_ID"}
     assert [service.alias for service in docker.services] == ["db", ""]
