@@ -19,9 +19,7 @@ import msgspec
 from remuda.fleeting.errors import TemporaryError
 from remuda.fleeting.port import InstanceGroup, Settings
 from remuda.lib.clock import Clock
-from remuda.manager.config.autoscaler import AutoscalerConfig
-from remuda.manager.config.fleet_setup import fleet_setup, host_key_path, plugins_of
-from remuda.manager.config.values import RunnerConfig
+from remuda.manager.config.fleet_setup import as_connector, host_key_path, plugins_of
 from remuda.manager.environments.fleet_record import (
     FleetRecord,
     GroupRecord,
@@ -231,10 +229,8 @@ def _sweep_request(fleet: OrphanedFleet, group: str) -> AbandonedGroup:
 def _settings(record: GroupRecord, owner: str) -> Settings:
     """The plugin's former settings. A login key that is gone is left out: removing machines needs no login."""
     for login in (record.login, msgspec.structs.replace(record.login, key_path="")):
-        scaling = AutoscalerConfig(plugin=record.plugin, plugin_config=record.config, connector_config=login)
         with suppress(ConfigError):
-            setup = fleet_setup(RunnerConfig(executor="instance", autoscaler=scaling), system_id="")
-            return Settings(connector=setup.groups[0].settings.connector, owner=owner)
+            return Settings(connector=as_connector(login), owner=owner)
     return Settings(owner=owner)
 
 
