@@ -208,17 +208,7 @@ def _tests(report: TestReport) -> dict[str, Any]:
         "errors": report.errors,
         "skipped": report.skipped,
         "problem": report.problem or None,
-        "failures": [
-            {
-                "suite": failure.suite,
-                "name": failure.name,
-                "kind": failure.kind,
-                "message": failure.message,
-                "file": failure.file or None,
-                "line": failure.line,
-            }
-            for failure in report.failures
-        ],
+        "failures": [{**msgspec.structs.asdict(failure), "file": failure.file or None} for failure in report.failures],
     }
 
 

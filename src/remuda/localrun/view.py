@@ -10,7 +10,7 @@ import msgspec
 
 from remuda.localrun.render.step_events import StepView, fold, span
 from remuda.localrun.render.words import duration
-from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
+from remuda.wire.user_api import JobOverview, JobProgress, PipelineProgress
 
 OVER = frozenset({"success", "failed", "canceled", "skipped"})
 """Final statuses of a job or pipeline."""
@@ -25,27 +25,9 @@ NAMED_WAITS = 3
 """How many of the jobs that a job waits for are named."""
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
+class JobView(JobOverview, frozen=True, kw_only=True):
     """The newest attempt of a job."""
 
-    id: int
-    name: str
-    stage: str
-    status: str
-    allow_failure: bool = False
-    tags: tuple[str, ...] = ()
-    created_at: float | None = None
-    started_at: float | None = None
-    finished_at: float | None = None
-    waiting_seconds: float | None = None
-    failure_reason: str | None = None
-    failure_message: str | None = None
-    exit_code: int | None = None
-    waits_for: tuple[str, ...] = ()
-    starts_at: float | None = None
-    resource_group: str = ""
-    files: tuple[FileInfo, ...] = ()
-    """Its artifacts and reports."""
     steps: tuple[StepView, ...] = ()
     downstream: "RunView | None" = None
     """The pipeline that it started."""
@@ -118,23 +100,7 @@ def build(pipeline: PipelineProgress, now: float) -> RunView:
 
 def _job(job: JobProgress, now: float) -> JobView:
     return JobView(
-        id=job.id,
-        name=job.name,
-        stage=job.stage,
-        status=job.status,
-        allow_failure=job.allow_failure,
-        tags=job.tags,
-        created_at=job.created_at,
-        started_at=job.started_at,
-        finished_at=job.finished_at,
-        waiting_seconds=job.waiting_seconds,
-        failure_reason=job.failure_reason,
-        failure_message=job.failure_message,
-        exit_code=job.exit_code,
-        waits_for=job.waits_for,
-        starts_at=job.starts_at,
-        resource_group=job.resource_group,
-        files=job.files,
+        **{name: getattr(job, name) for name in JobOverview.__struct_fields__},
         # A step that never reported its end lasted no longer than its job.
         steps=fold(job.steps, now if job.finished_at is None else job.finished_at),
         downstream=build(job.downstream, now) if job.downstream is not None else None,

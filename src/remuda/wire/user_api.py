@@ -71,13 +71,12 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
     """zip, gzip or raw"""
 
 
-class JobProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job on its way. Times are seconds since the epoch."""
+class JobOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a client shows of a job. Times are seconds since the epoch."""
 
     id: int
     name: str
     stage: str
-    stage_index: int = 0
     status: str
     allow_failure: bool = False
     tags: tuple[str, ...] = ()
@@ -94,9 +93,16 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     starts_at: float | None = None
     """When a delayed job starts."""
     resource_group: str = ""
+    files: tuple[FileInfo, ...] = ()
+    """Its artifacts and reports."""
+
+
+class JobProgress(JobOverview, frozen=True, kw_only=True, omit_defaults=True):
+    """A job of a pipeline in progress, with its steps and the pipeline that it started."""
+
+    stage_index: int = 0
     downstream: "PipelineProgress | None" = None
     """What a trigger job has started."""
-    files: tuple[FileInfo, ...] = ()
     steps: tuple[dict[str, Any], ...] = ()
     """What the agent reported of its steps, in order."""
     steps_note: str = ""

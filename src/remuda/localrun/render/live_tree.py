@@ -3,8 +3,7 @@
 Draws the rows of `tree_rows` and the summary of `report` with rich. `screen` chooses it.
 """
 
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -51,10 +50,8 @@ class LiveScreen:
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._live.__exit__(*error)
 
     def say(self, text: str) -> None:
         self._console.print(Text(text, style="dim"))

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 from remuda.localrun import report
 from remuda.localrun.render.columns import align
@@ -28,9 +27,7 @@ class Screen(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
 
     def say(self, text: str) -> None:
         """Print a message of the run itself."""
@@ -54,9 +51,7 @@ class PlainScreen:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         return
 
     def say(self, text: str) -> None:
@@ -104,11 +99,9 @@ class GuardedScreen:
             self._screen.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         with self._guard():
-            self._screen.__exit__(kind, error, trace)
+            self._screen.__exit__(*error)
 
     def say(self, text: str) -> None:
         with self._guard():
