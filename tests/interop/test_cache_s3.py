@@ -8,17 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from tests.support.manager_values import a_payload, a_runner_config, a_setting
 from tests.support.servers.s3_server import PROGRAM, S3Server
 
 from remuda.lib.clock import SystemClock
-from remuda.manager.compile.step_entries import Setting
 from remuda.manager.compile.stored_files import restore_caches, save_caches
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.cache import CacheConfig, S3Config
-from remuda.manager.config.values import RunnerConfig
-from remuda.wire.runner_api import JobPayload
 
 MEBIBYTE = 1024 * 1024
 
@@ -42,18 +39,9 @@ def inputs(server: S3Server, key: str, *fallback: str, **changes: Any) -> tuple[
         insecure=True,
     )
     cache = CacheConfig(type="s3", path="ci", s3=s3)
-    setting = Setting(
-        runner=RunnerConfig(url="http://cell.test", token="glrt-abcdefghijkl", cache=cache),
-        system_id="s",
-        slot=0,
-        work_dir="/w",
-        builds_dir="/b",
-        cache_dir="/c",
-        now=SystemClock().now() - changes.get("age", 0),
-    )
+    setting = a_setting(a_runner_config(cache=cache), now=SystemClock().now() - changes.get("age", 0))
     entry = {"key": key, "fallback_keys": list(fallback), "paths": ["deps"]}
-    payload = {"id": 5, "token": "t", "job_info": {"project_id": 7}, "runner_info": {"timeout": 60}, "cache": [entry]}
-    job = msgspec.convert(payload, JobPayload)
+    job = a_payload(job_info={"project_id": 7}, runner_info={"timeout": 60}, cache=[entry])
     [restore] = restore_caches(job, setting, Variables([]))
     [save] = save_caches(job, setting, Variables([]))
     return restore["inputs"], save["inputs"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from remuda.cell.values import Family, Job, NewJob, Pipeline, Project, Runner
+from remuda.cell.values import Artifact, Family, Job, NewJob, Pipeline, Project, Runner
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.runner import RunnerType
 from remuda.pipeline import JobSpec, artifact_sources, prerequisites
@@ -74,6 +74,21 @@ def a_job(name: str = "build", **given: Any) -> Job:
         "updated_at": NOW,
     }
     return Job(**(values | given))
+
+
+def an_artifact(job_id: int = 1, kind: str = "archive", **given: Any) -> Artifact:
+    """A zip file of three bytes that a job uploaded at `NOW`."""
+    values: dict[str, Any] = {
+        "job_id": JobId(job_id),
+        "type": kind,
+        "format": "zip",
+        "filename": "artifacts.zip",
+        "size": 3,
+        "sha256": "",
+        "blob": f"artifacts/{job_id}/{kind}",
+        "created_at": NOW,
+    }
+    return Artifact(**(values | given))
 
 
 def a_family(jobs: Sequence[Job], **given: Any) -> Family:

@@ -13,7 +13,6 @@ from remuda.cell.errors import ConflictError, InvalidError, NotFoundError
 from remuda.cell.store import paging
 from remuda.cell.store.ports import Store
 from remuda.cell.values import (
-    Artifact,
     Family,
     Job,
     JobFilter,
@@ -29,7 +28,7 @@ from remuda.cell.values.changes import Changes, PayloadParts, Retry
 from remuda.cell.values.people import ProjectFilter
 from remuda.model.job import ASSIGNED, JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec, Trigger
-from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, an_artifact, new_jobs
 
 
 @pytest.fixture
@@ -543,9 +542,7 @@ class TestResultsAndArtifacts:
 
     async def test_an_artifact_is_stored_once(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
-        archive = Artifact(
-            job_id=job.id, type="archive", format="zip", filename="a.zip", size=3, sha256="x", blob="k", created_at=NOW
-        )
+        archive = an_artifact(job.id)
         assert await store.jobs.put_artifact(archive) == archive
         assert await store.jobs.put_artifact(replace(archive, sha256="y", blob="l")) == archive
         junit = replace(archive, type="junit", blob="m")

@@ -9,23 +9,9 @@ from remuda.cell.store.ports import Store
 from remuda.cell.values import Artifact, Job
 from remuda.cell.values.changes import JobArtifacts
 from remuda.model.job import JobId
-from remuda.testing.builders import a_pipeline, a_project, a_spec, new_jobs
+from remuda.testing.builders import a_pipeline, a_project, a_spec, an_artifact, new_jobs
 
 TYPES = ("archive", "dotenv", "junit")
-
-
-def an_artifact(job_id: int, kind: str, look_at: float | None = None) -> Artifact:
-    return Artifact(
-        job_id=JobId(job_id),
-        type=kind,
-        format="raw",
-        filename=kind,
-        size=1,
-        sha256="x",
-        blob=f"artifacts/{job_id}/{kind}",
-        created_at=1.0,
-        look_at=look_at,
-    )
 
 
 @pytest.fixture

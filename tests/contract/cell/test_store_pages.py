@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from remuda.cell.store.ports import Store
-from remuda.cell.values import Artifact, Family, JobFilter, Page, StepResult
+from remuda.cell.values import Family, JobFilter, Page, StepResult
 from remuda.cell.values.changes import Changes, Retry
 from remuda.cell.values.people import RunnerFilter
 from remuda.model.job import JobId, PipelineId
-from remuda.testing.builders import a_pipeline, a_project, a_runner, a_spec, new_jobs
+from remuda.testing.builders import a_pipeline, a_project, a_runner, a_spec, an_artifact, new_jobs
 
 
 @pytest.fixture
@@ -84,11 +84,7 @@ async def test_a_pipeline_goes_with_all_it_has(store: Store, family: Family) -> 
     )
     new = next(one for one in applied.jobs if one.id != job.id)
     await store.jobs.add_results(job.id, [StepResult(job_id=job.id, seq=1, body=msgspec.Raw(b"{}"))], limit_bytes=1000)
-    await store.jobs.put_artifact(
-        Artifact(
-            job_id=job.id, type="archive", format="zip", filename="a", size=1, sha256="x", blob="b", created_at=1.0
-        )
-    )
+    await store.jobs.put_artifact(an_artifact(job.id))
     others, _ = await store.pipelines.list_pipelines(family.pipeline.project_id, Page())
 
     assert await store.pipelines.remove_pipeline(family.pipeline.id)

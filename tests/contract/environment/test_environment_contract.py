@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tests.support.environment_plugins import a_plugin, plugin_environment
 from tests.support.machines.lab_group import LabGroup
 from tests.support.machines.machines import Machine, Machines
+from tests.support.manager_values import a_place
 
 from remuda.fleeting import InProcess
 from remuda.lib.clock import SystemClock, settle
@@ -154,10 +155,6 @@ async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         await kill("local")
 
 
-def a_place(slot: int = 0, project: str = "group/project", builds_dir: str = "") -> JobPlace:
-    return JobPlace(key=f"{slot + 1}-abc", runner="abcdefghi", slot=slot, project=project, builds_dir=builds_dir)
-
-
 async def test_a_prepared_place_is_a_folder_that_can_be_written(subject: Subject) -> None:
     prepared = await subject.prepare(a_place())
     work = Path(prepared.work_dir)
@@ -170,7 +167,7 @@ async def test_a_prepared_place_is_a_folder_that_can_be_written(subject: Subject
 
 
 async def test_no_two_slots_or_projects_share_a_folder(subject: Subject) -> None:
-    places = [a_place(), a_place(slot=1), a_place(project="group/other"), a_place(project="group/project/deeper")]
+    places = [a_place(), a_place(2), a_place(project="group/other"), a_place(project="group/project/deeper")]
     found = set()
     for place in places:
         found.add((await subject.prepare(place)).work_dir)
@@ -229,7 +226,7 @@ async def test_a_job_keeps_its_machine(subject: Subject) -> None:
     first = await environment.acquire(a_place())
     assert first
     assert await environment.acquire(a_place()) == first
-    second = await environment.acquire(a_place(slot=1))
+    second = await environment.acquire(a_place(2))
     if (environment.capacity() or 0) > 1:
         assert second != first
 
@@ -238,15 +235,15 @@ async def test_a_machine_without_room_is_waited_for(subject: Subject) -> None:
     environment, capacity = subject.environment, subject.environment.capacity()
     if capacity is None:
         return  # there is always room
-    places = [a_place(slot=slot) for slot in range(capacity)]
+    places = [a_place(slot) for slot in range(capacity)]
     held = [await environment.acquire(place) for place in places]
     async with asyncio.TaskGroup() as group:
         for _ in range(2):
-            given_up = group.create_task(environment.acquire(a_place(slot=capacity)))
+            given_up = group.create_task(environment.acquire(a_place(capacity)))
             await settle()
             assert not given_up.done()
             given_up.cancel()
-        waiting = group.create_task(environment.acquire(a_place(slot=capacity)))
+        waiting = group.create_task(environment.acquire(a_place(capacity)))
         await settle()
         assert not waiting.done()
         await environment.clean_up(places[0], held[0])
@@ -257,8 +254,8 @@ async def test_an_adopted_job_has_its_machine(subject: Subject) -> None:
     environment = subject.environment
     machine = await environment.acquire(a_place())
     await environment.clean_up(a_place(), machine)
-    environment.adopt(a_place(slot=1), machine)
-    assert await environment.acquire(a_place(slot=1)) == machine
+    environment.adopt(a_place(2), machine)
+    assert await environment.acquire(a_place(2)) == machine
 
 
 async def test_connections_lead_to_one_agent(subject: Subject) -> None:

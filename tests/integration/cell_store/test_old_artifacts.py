@@ -9,8 +9,7 @@ import msgspec
 from remuda.cell.core.jobs.artifact_expiry import without_expired
 from remuda.cell.store.row_bodies import encode
 from remuda.cell.store.sqlite.store import SqliteStore
-from remuda.cell.values import Artifact
-from remuda.testing.builders import a_job, a_pipeline, a_project, a_spec
+from remuda.testing.builders import a_job, a_pipeline, a_project, a_spec, an_artifact
 
 SCHEMAS = Path(__file__).parent / "schemas"
 PROJECT, PIPELINE, JOB = a_project(), a_pipeline(), a_job()
@@ -18,17 +17,7 @@ PROJECT, PIPELINE, JOB = a_project(), a_pipeline(), a_job()
 
 async def test_they_expire_as_if_they_were_stored_now(tmp_path: Path) -> None:
     path = tmp_path / "cell.sqlite"
-    old = Artifact(
-        job_id=JOB.id,
-        type="archive",
-        format="zip",
-        filename="a.zip",
-        size=1,
-        sha256="x",
-        blob="artifacts/1/archive-1",
-        created_at=1000.0,
-        expire_in="1 week",
-    )
+    old = an_artifact(JOB.id, created_at=1000.0, expire_in="1 week")
     body = {name: value for name, value in msgspec.to_builtins(old).items() if name not in ("expires_at", "look_at")}
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         for number in (1, 2):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.environment_plugins import a_plugin, plugin_environment
+from tests.support.manager_values import a_place
 
 from remuda.environments.host import END_SECONDS, EnvironmentProcess
 from remuda.lib.waiting import wait_for_event
-from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.telemetry.logs import configure
 from remuda.testing.agent_process import follow
@@ -31,17 +31,6 @@ async def main():
     await asyncio.sleep(60)
 asyncio.run(main())
 """
-
-
-def a_place(number: int = 1, *, before_job: str = "", after_job: str = "") -> JobPlace:
-    return JobPlace(
-        key=f"{number}-abc",
-        runner="abc",
-        slot=number,
-        project="group/project",
-        before_job=before_job,
-        after_job=after_job,
-    )
 
 
 def is_gone(pid: int) -> bool:

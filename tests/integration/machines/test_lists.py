@@ -6,19 +6,15 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 from tests.support.machines.machines import Machine, Machines
+from tests.support.manager_values import a_place
 
 from remuda.manager.environments.machines import MachinesEnvironment
-from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.testing.agent_process import follow, steps_text
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart
 
 Make = Callable[..., MachinesEnvironment]
-
-
-def a_place(number: int) -> JobPlace:
-    return JobPlace(key=f"{number}-abc", runner="runner", slot=number, project="group/project")
 
 
 async def test_jobs_are_spread_and_wait_when_all_machines_are_full(lab: Machines, environment: Make) -> None:

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 from tests.support.machines.machines import PASSWORD, USER, Machines
+from tests.support.manager_values import a_place
 
 from remuda.lib.clock import SystemClock
 from remuda.manager.config.ssh import SshConfig
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.machines import MachinesEnvironment, ssh_environment
-from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentTemporaryError
 
 Make = Callable[..., MachinesEnvironment]
-PLACE = JobPlace(key="1-abc", runner="runner", slot=0, project="group/project")
+PLACE = a_place()
 
 
 async def refusal(environment: MachinesEnvironment) -> str:

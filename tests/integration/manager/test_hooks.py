@@ -6,12 +6,12 @@ import signal
 from pathlib import Path
 
 import pytest
+from tests.support.manager_values import a_place
 
-from remuda.manager.environments.port import JobPlace
 from remuda.manager.errors import EnvironmentLostError
 from remuda.plugins import job_hooks
 
-PLACE = JobPlace(key="1-abc", runner="abc", slot=0, project="group/project")
+PLACE = a_place()
 
 
 async def test_a_daemon_of_a_hook_that_keeps_its_output_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

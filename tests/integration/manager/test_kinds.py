@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 from tests.support.machines.machines import Machine, Machines
+from tests.support.manager_values import a_payload, a_setting
 from tests.support.runners.manager_bench import ManagerBench
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 from remuda.manager.compile.compile import compile_job
-from remuda.manager.compile.step_entries import Setting
 from remuda.manager.config.load import load
 from remuda.manager.config.values import RunnerConfig
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator, ServerJob
 from remuda.testing.waiting import until
-from remuda.wire.runner_client import read_payload
 
 KINDS = Path(__file__).parents[3] / "examples" / "manager-kinds"
 SERVER = {"CI_SERVER_URL": "https://gitlab.example.com", "RUNNER_TOKEN": "glrt-example"}
@@ -42,14 +41,9 @@ def test_what_tells_the_kinds_apart() -> None:
 
 
 def test_only_the_named_images_of_a_private_manager_have_all_rights() -> None:
-    setting = Setting(
-        runner=the_runner("private"), system_id="s_0", slot=0, work_dir="/w", builds_dir="/b", cache_dir="/c"
-    )
+    setting = a_setting(the_runner("private"))
     for image, is_privileged in (("docker:28-cli", True), ("alpine:3", False)):
-        body = (
-            b'{"id": 1, "token": "t", "image": {"name": "%s"}, "variables": [], "steps": [], "git_info": {"sha": "%s"}}'
-        )
-        compiled = compile_job(read_payload(body % (image.encode(), b"0" * 40)), setting)
+        compiled = compile_job(a_payload(image={"name": image}), setting)
         assert ('"privileged"' in str(compiled).replace("'", '"')) == is_privileged, image
 
 

@@ -3,45 +3,44 @@ from hypothesis import strategies as st
 
 from remuda.pipeline import Artifacts, JobSpec, Need, artifact_sources, prerequisites, upstream
 from remuda.pipeline.graph import circles
+from remuda.testing.builders import a_spec
 
 
-def a_job(name: str, stage: int, *, needs: list[str | Need] | None = None, artifacts: bool = False) -> JobSpec:
-    return JobSpec(
-        name=name,
+def staged(name: str, stage: int, *, needs: list[str | Need] | None = None, artifacts: bool = False) -> JobSpec:
+    return a_spec(
+        name,
         stage=f"stage {stage}",
         stage_index=stage,
-        script=("true",),
         needs=None if needs is None else tuple(n if isinstance(n, Need) else Need(job=n) for n in needs),
         artifacts=Artifacts(paths=("out",)) if artifacts else None,
-        line=1,
     )
 
 
 def test_stages_wait_for_all_jobs_of_earlier_stages() -> None:
-    jobs = [a_job("a", 1), a_job("b", 1), a_job("c", 4), a_job("d", 2)]
+    jobs = [staged("a", 1), staged("b", 1), staged("c", 4), staged("d", 2)]
     assert prerequisites(jobs) == {"a": (), "b": (), "c": ("a", "b", "d"), "d": ("a", "b")}
 
 
 def test_needs_replace_the_order_of_stages() -> None:
-    jobs = [a_job("a", 1), a_job("b", 1), a_job("c", 2, needs=["b"]), a_job("d", 3, needs=[])]
+    jobs = [staged("a", 1), staged("b", 1), staged("c", 2, needs=["b"]), staged("d", 3, needs=[])]
     assert prerequisites(jobs) == {"a": (), "b": (), "c": ("b",), "d": ()}
 
 
 def test_an_optional_need_that_is_missing_is_not_waited_for() -> None:
-    jobs = [a_job("a", 1), a_job("b", 2, needs=["a", Need(job="gone", optional=True)])]
+    jobs = [staged("a", 1), staged("b", 2, needs=["a", Need(job="gone", optional=True)])]
     assert prerequisites(jobs)["b"] == ("a",)
 
 
 def test_artifacts_come_from_earlier_stages_that_make_some() -> None:
-    jobs = [a_job("a", 1, artifacts=True), a_job("b", 1), a_job("c", 2, artifacts=True), a_job("d", 3)]
+    jobs = [staged("a", 1, artifacts=True), staged("b", 1), staged("c", 2, artifacts=True), staged("d", 3)]
     assert artifact_sources(jobs) == {"a": (), "b": (), "c": ("a",), "d": ("a", "c")}
 
 
 def test_artifacts_come_from_needs_that_ask_for_them() -> None:
     jobs = [
-        a_job("a", 1, artifacts=True),
-        a_job("b", 1, artifacts=True),
-        a_job("c", 2, needs=["a", Need(job="b", artifacts=False)]),
+        staged("a", 1, artifacts=True),
+        staged("b", 1, artifacts=True),
+        staged("c", 2, needs=["a", Need(job="b", artifacts=False)]),
     ]
     assert artifact_sources(jobs)["c"] == ("a",)
 
@@ -49,7 +48,7 @@ def test_artifacts_come_from_needs_that_ask_for_them() -> None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.lists(st.integers(0, 19), max_size=4)), max_size=20))
 def test_upstream_of_one_job_agrees_with_all(shape: list[tuple[int, list[int] | None]]) -> None:
     jobs = [
-        a_job(f"j{i}", stage, needs=None if needs is None else [f"j{n}" for n in needs])
+        staged(f"j{i}", stage, needs=None if needs is None else [f"j{n}" for n in needs])
         for i, (stage, needs) in enumerate(shape)
     ]
     assert prerequisites(jobs) == {job.name: upstream(job, jobs) for job in jobs}

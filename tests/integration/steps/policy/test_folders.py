@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.support.manager_values import a_place
 
 from remuda.lib.clock import SystemClock
 from remuda.lib.safe_paths import remove_tree
@@ -15,25 +16,16 @@ from remuda.manager.errors import EnvironmentLostError
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
-def a_place(builds: Path) -> JobPlace:
-    builds_dir, cache_dir = str(builds / "builds"), str(builds / "cache")
-    return JobPlace(
-        key="1-a",
-        runner="abcdefghi",
-        slot=3,
-        project="g/p",
-        run_as="200003",
-        builds_dir=builds_dir,
-        cache_dir=cache_dir,
-    )
+def other_users_place(builds: Path) -> JobPlace:
+    return a_place(3, run_as="200003", builds_dir=str(builds / "builds"), cache_dir=str(builds / "cache"))
 
 
 async def test_user_of_a_slot_owns_its_folders(place: Path, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
-    prepared = await environment.prepare(a_place(place), "local")
+    prepared = await environment.prepare(other_users_place(place), "local")
     work = Path(prepared.work_dir)
     (work / "file").touch()
-    again = await environment.prepare(a_place(place), "local")
+    again = await environment.prepare(other_users_place(place), "local")
     assert again == prepared
     owners = {folder: os.stat(folder).st_uid for folder in (work, f"{work}.tmp", prepared.cache_dir)}
     assert set(owners.values()) == {200003}
@@ -44,19 +36,21 @@ async def test_folders_out_of_reach_are_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
     with pytest.raises(EnvironmentLostError, match=r"steps run as user 200003, who cannot reach .* builds_dir"):
-        await environment.prepare(a_place(tmp_path), "local")
+        await environment.prepare(other_users_place(tmp_path), "local")
 
 
 async def test_a_folder_of_a_job_is_not_gone_through(place: Path, tmp_path: Path) -> None:
     """Where a project's path is that of another one with more behind it, the other's user could replace its folder."""
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
-    work = Path((await environment.prepare(a_place(place), "local")).work_dir)
+    work = Path((await environment.prepare(other_users_place(place), "local")).work_dir)
     precious = place / "precious"
     precious.mkdir()
     (precious / "file").touch()
     (work / "deeper").symlink_to(precious)
     os.lchown(work / "deeper", 200003, 200003)
-    inner = Path((await environment.prepare(replace(a_place(place), project="g/p/deeper"), "local")).work_dir)
+    inner = Path(
+        (await environment.prepare(replace(other_users_place(place), project="group/project/deeper"), "local")).work_dir
+    )
     assert inner == work / "deeper"
     assert not inner.is_symlink()
     assert inner.stat().st_uid == 200003
@@ -66,14 +60,14 @@ async def test_a_folder_of_a_job_is_not_gone_through(place: Path, tmp_path: Path
 
 async def test_a_deep_tree_gets_its_new_owner(place: Path, tmp_path: Path) -> None:
     environment = LocalEnvironment(tmp_path / "data", clock=SystemClock())
-    work = Path((await environment.prepare(a_place(place), "local")).work_dir)
+    work = Path((await environment.prepare(other_users_place(place), "local")).work_dir)
     here = os.open(work, os.O_RDONLY)
     for _ in range(1200):
         os.mkdir("folder", dir_fd=here)
         inner = os.open("folder", os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = inner
-    await environment.prepare(replace(a_place(place), run_as="200004"), "local")
+    await environment.prepare(replace(other_users_place(place), run_as="200004"), "local")
     assert os.fstat(here).st_uid == os.stat(work).st_uid == 200004
     os.close(here)
     remove_tree(work / "folder")

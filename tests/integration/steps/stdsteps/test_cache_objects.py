@@ -8,15 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.manager_values import a_payload, a_setting
 from tests.support.servers.object_server import ObjectServer
 
-from remuda.manager.compile.step_entries import Setting
 from remuda.manager.compile.stored_files import restore_caches, save_caches
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.cache import CacheConfig
 from remuda.manager.config.values import RunnerConfig
 from remuda.testing.agent_process import Seen
-from remuda.wire.runner_api import JobPayload
 
 RunStep = Callable[..., Awaitable[Seen]]
 NOW = 1_700_000_000.0
@@ -29,9 +28,9 @@ def addressed(
     s3 = msgspec.structs.replace(storage.config, secret_key=secret)
     cache = CacheConfig(type="s3", s3=s3, largest_bytes=limit)
     runner = RunnerConfig(url="http://cell.test", token="glrt-abcdefghijkl", cache=cache)
-    setting = Setting(runner=runner, system_id="s", slot=0, work_dir="/w", builds_dir="/b", cache_dir="/c", now=NOW)
+    setting = a_setting(runner, now=NOW)
     entry = {"key": key, "fallback_keys": list(fallback), "paths": ["deps"]}
-    payload = msgspec.convert({"id": 5, "token": "t", "job_info": {"project_id": 7}, "cache": [entry]}, JobPayload)
+    payload = a_payload(job_info={"project_id": 7}, cache=[entry])
     [restore] = restore_caches(payload, setting, Variables([]))
     [save] = save_caches(payload, setting, Variables([]))
     return restore["inputs"], save["inputs"]

@@ -6,19 +6,17 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from tests.support.manager_values import a_payload, a_setting
 from tests.support.servers.step_server import TOKEN, StepServer
 
 from remuda.cli.main import call
-from remuda.manager.compile.step_entries import Setting
 from remuda.manager.compile.stored_files import upload_artifacts
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.stdsteps.signatures.statements import NAME, SUFFIX, read_statement
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.wire.agent_client import JobStart, JobVariable
-from remuda.wire.runner_api import JobPayload
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -27,14 +25,9 @@ def entries(server: StepServer, key: Path, **own: Any) -> list[dict[str, Any]]:
     """Signature and upload of `out`, as the manager compiles them."""
     remuda = RemudaConfig(signing_key=str(key), **own)
     runner = RunnerConfig(url=server.url, name="r", token="glrt-x", remuda=remuda)
-    setting = Setting(runner=runner, system_id="s", slot=0, work_dir="/w", builds_dir="/b", cache_dir="/c")
-    payload = {
-        "id": 7,
-        "token": TOKEN,
-        "git_info": {"sha": "a" * 40},
-        "artifacts": [{"paths": ["out"], "exclude": ["*.json"]}],
-    }
-    return upload_artifacts(msgspec.convert(payload, JobPayload), setting, Variables([]))
+    artifacts = [{"paths": ["out"], "exclude": ["*.json"]}]
+    payload = a_payload(id=7, token=TOKEN, git_info={"sha": "a" * 40}, artifacts=artifacts)
+    return upload_artifacts(payload, a_setting(runner), Variables([]))
 
 
 async def run(agent: AgentProcess, place: Path, *steps: dict[str, Any], **values: Any) -> Seen:

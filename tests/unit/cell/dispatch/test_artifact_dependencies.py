@@ -6,19 +6,18 @@ import pytest
 
 from remuda.cell.dispatch.artifact_dependencies import dotenv_variables
 from remuda.cell.dispatch.handout import Assignment, NoJob
-from remuda.cell.values import Artifact, Family, Job
+from remuda.cell.values import Family, Job
 from remuda.cell.values.people import Member, Namespace, User
 from remuda.model.job import JobState
 from remuda.pipeline import Artifacts, JobSpec, Need, OutsideNeed
-from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
+from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, an_artifact, new_jobs
 from remuda.testing.memory_cell import MemoryCell
 
 MAKES = Artifacts(paths=("dist/",), reports={"dotenv": ("build.env",)})
 
 
 async def leave(cell: MemoryCell, job: Job, kind: str = "archive", **given: Any) -> None:
-    values: dict[str, Any] = {"format": "zip", "filename": kind, "size": 3, "sha256": "", "blob": f"{kind}{job.id}"}
-    await cell.store.jobs.put_artifact(Artifact(job_id=job.id, type=kind, created_at=NOW, **(values | given)))
+    await cell.store.jobs.put_artifact(an_artifact(job.id, kind, **({"filename": kind} | given)))
 
 
 async def push(cell: MemoryCell, *specs: JobSpec, **pipeline: Any) -> Family:

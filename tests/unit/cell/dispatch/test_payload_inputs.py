@@ -2,24 +2,11 @@ import pytest
 
 from remuda.cell.dispatch.handout import Assignment, NoJob
 from remuda.cell.secrets.key_ring import KeyRing
-from remuda.cell.values import Artifact, ProjectVariable
+from remuda.cell.values import ProjectVariable
 from remuda.model.job import JobId, JobState
 from remuda.pipeline import Artifacts
-from remuda.testing.builders import NOW, a_spec
+from remuda.testing.builders import a_spec, an_artifact
 from remuda.testing.memory_cell import MemoryCell
-
-
-def an_artifact(job_id: JobId, type_: str = "archive") -> Artifact:
-    return Artifact(
-        job_id=job_id,
-        type=type_,
-        format="zip",
-        filename="artifacts.zip",
-        size=3,
-        sha256="",
-        blob=f"b{job_id}",
-        created_at=NOW,
-    )
 
 
 async def test_a_job_gets_the_archives_of_the_newest_tries(cell: MemoryCell) -> None:

@@ -19,7 +19,7 @@ from remuda.cell.values import Artifact, Job, Page, Project
 from remuda.cell.values.audit_events import AuditEvent
 from remuda.lib.clock import settle
 from remuda.model.job import JobId
-from remuda.testing.builders import a_spec
+from remuda.testing.builders import a_spec, an_artifact
 from remuda.testing.memory_cell import MemoryCell
 
 DAY = 86_400.0
@@ -49,16 +49,8 @@ class Kept:
 
     async def leave(self, job: Job, kind: str = "archive", *, is_known: bool = True) -> Artifact:
         """An artifact of a job, in the store and among the blobs."""
-        artifact = Artifact(
-            job_id=job.id,
-            type=kind,
-            format="zip",
-            filename=kind,
-            size=1,
-            sha256="x",
-            blob=f"artifacts/{job.id}/{kind}-1",
-            created_at=self.cell.clock.now(),
-        )
+        blob, now = f"artifacts/{job.id}/{kind}-1", self.cell.clock.now()
+        artifact = an_artifact(job.id, kind, size=1, blob=blob, created_at=now)
         await self.blobs.put(artifact.blob, one_piece(), limit_bytes=1)
         return await self.cell.store.jobs.put_artifact(with_expiry(artifact, "1 day")) if is_known else artifact
 

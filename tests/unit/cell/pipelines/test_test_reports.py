@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 from remuda.cell.blobs.upload_parsers import Parsers
 from remuda.cell.pipelines import test_reports
-from remuda.cell.values import Artifact, Job
-from remuda.testing.builders import a_spec
+from remuda.cell.values import Job
+from remuda.testing.builders import a_spec, an_artifact
 from remuda.testing.memory_cell import MemoryCell
 from remuda.wire.junit import JunitLimits
 
@@ -22,16 +22,7 @@ async def with_report(cell: MemoryCell, count: int, output: bytes) -> Job:
     job, _ = await cell.start()
     size, sha256 = await cell.blobs.put("report", report(count, output), limit_bytes=10**9)
     await cell.store.jobs.put_artifact(
-        Artifact(
-            job_id=job.id,
-            type="junit",
-            format="raw",
-            filename="junit.xml",
-            size=size,
-            sha256=sha256,
-            blob="report",
-            created_at=1.0,
-        )
+        an_artifact(job.id, "junit", format="raw", filename="junit.xml", size=size, sha256=sha256, blob="report")
     )
     return job
 

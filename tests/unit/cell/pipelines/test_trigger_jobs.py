@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from remuda.cell.values import USER_ID, Artifact, Family, Job
+from remuda.cell.values import USER_ID, Family, Job
 from remuda.cell.values.people import Member
 from remuda.lib.clock import settle
 from remuda.model.job import JobState
-from remuda.testing.builders import a_project
+from remuda.testing.builders import a_project, an_artifact
 from remuda.testing.memory_cell import MemoryCell
 
 CHILD = "child-job: {script: make}"
@@ -75,7 +75,7 @@ class TestAChild:
         async with cell.run_timeouts():
             family = await cell.push_file(text, {"GIVEN": "x", "A": "given"})
             maker = await cell.newest(family, "make")
-            await cell.store.jobs.put_artifact(an_artifact(maker, type="dotenv", variables={"C": "left"}))
+            await cell.store.jobs.put_artifact(an_artifact(maker.id, "dotenv", variables={"C": "left"}))
             await cell.run_next()
         assert (await cell.child(family)).pipeline.variables == expected
 
@@ -147,21 +147,7 @@ async def leave(cell: MemoryCell, job: Job, files: dict[str, bytes]) -> None:
         yield packed.getvalue()
 
     await cell.blobs.put(f"job-{job.id}", pieces(), limit_bytes=10_000_000)
-    await cell.store.jobs.put_artifact(an_artifact(job, blob=f"job-{job.id}"))
-
-
-def an_artifact(job: Job, **given: object) -> Artifact:
-    values: dict[str, object] = {
-        "job_id": job.id,
-        "type": "archive",
-        "format": "zip",
-        "filename": "artifacts.zip",
-        "size": 1,
-        "sha256": "",
-        "blob": "",
-        "created_at": 0.0,
-    }
-    return Artifact(**(values | given))  # type: ignore[arg-type]
+    await cell.store.jobs.put_artifact(an_artifact(job.id, blob=f"job-{job.id}"))
 
 
 class TestAGeneratedChild:

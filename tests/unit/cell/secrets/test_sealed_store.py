@@ -7,11 +7,11 @@ from remuda.cell.secrets.sealed_store import FIELDS, SealedStore, Secrets
 from remuda.cell.secrets.sealing import EncryptionKeys, Seals
 from remuda.cell.store.memory.store import MemoryStore
 from remuda.cell.store.row_bodies import encode
-from remuda.cell.values import Artifact, Family, NewJob, Project, ProjectVariable, Schedule
+from remuda.cell.values import Family, NewJob, Project, ProjectVariable, Schedule
 from remuda.cell.values.changes import Changes
 from remuda.model.job import JobId, ProjectId
 from remuda.pipeline import Environment, JobSpec, Need, Trigger
-from remuda.testing.builders import NOW, a_family, a_job, a_pipeline
+from remuda.testing.builders import NOW, a_family, a_job, a_pipeline, an_artifact
 
 SECRET = "tr0ub4dor&3"
 SEALS = Seals(EncryptionKeys([bytes(32)]))
@@ -35,9 +35,7 @@ SPEC = JobSpec(
 SCHEDULE = Schedule(
     id=1, project_id=ProjectId(1), description="d", ref="main", cron="* * * * *", created_at=NOW, updated_at=NOW
 )
-ARTIFACT = Artifact(
-    job_id=JobId(1), type="dotenv", format="gzip", filename="f", size=1, sha256="", blob="b", created_at=NOW
-)
+ARTIFACT = an_artifact(kind="dotenv", format="gzip")
 
 
 def test_every_secret_of_every_value_is_sealed_and_opens_again() -> None:

@@ -15,28 +15,15 @@ from remuda.cell.shells.port import INPUT, OUTPUT, About
 from remuda.cell.shells.shells import Shells
 from remuda.cell.values import Job
 from remuda.lib.clock import VirtualClock, settle
-from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.model.job import JobId, JobState, RunnerId
+from remuda.testing.builders import a_job
 from remuda.wire.shell import HeldJob, LookRequest, WantedShell, WantedStop
 
 SYSTEM = "s_1"
 
 
-def a_job(number: int = 7, state: JobState = JobState.RUNNING, runner: int | None = 3) -> Job:
-    return Job(
-        id=JobId(number),
-        pipeline_id=PipelineId(1),
-        project_id=ProjectId(1),
-        name="build",
-        stage="test",
-        stage_index=0,
-        ref="main",
-        tag=False,
-        state=state,
-        created_at=0,
-        updated_at=0,
-        runner_id=None if runner is None else RunnerId(runner),
-        system_id=SYSTEM,
-    )
+def a_running_job(number: int = 7, state: JobState = JobState.RUNNING) -> Job:
+    return a_job(id=JobId(number), state=state, runner_id=RunnerId(3), system_id=SYSTEM)
 
 
 @pytest.fixture
@@ -55,7 +42,7 @@ def shells(tmp_path: Path, clock: VirtualClock, settings: CellSettings) -> Shell
 
 
 def opened(shells: Shells, job: Job | None = None, user: int = 1) -> About:
-    return shells.open(job or a_job(), user_id=user, wish=WantedShell(id="", job_id=7, command=("ls",)))
+    return shells.open(job or a_running_job(), user_id=user, wish=WantedShell(id="", job_id=7, command=("ls",)))
 
 
 async def ask(
@@ -100,10 +87,10 @@ def test_shell_is_its_openers_alone_and_of_its_job(shells: Shells) -> None:
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.LEASED, JobState.FAILED, JobState.SUCCESS])
 async def test_only_jobs_that_run_or_are_held_have_one(shells: Shells, state: JobState) -> None:
     with pytest.raises(ConflictError):
-        opened(shells, a_job(state=state))
+        opened(shells, a_running_job(state=state))
     if state is JobState.FAILED:
         await ask(shells, held=(7,))
-        assert opened(shells, a_job(state=state)).job_id == 7
+        assert opened(shells, a_running_job(state=state)).job_id == 7
 
 
 async def test_bytes_go_both_ways_at_their_places(shells: Shells, tmp_path: Path, clock: VirtualClock) -> None:
@@ -184,13 +171,13 @@ async def test_shell_that_nobody_attends_to_ends(
 
 async def test_shell_for_which_no_manager_comes_ends(shells: Shells, clock: VirtualClock) -> None:
     about = opened(shells)
-    assert not shells.is_connected(a_job())
+    assert not shells.is_connected(a_running_job())
     clock.jump(module.GONE_SECONDS + 1)
     shells._store.note_reader(about.id, OUTPUT, 0, clock.now())
     shells.sweep()
     assert shells.state(about) == ("over", "no runner manager came for it")
     await ask(shells)
-    assert shells.is_connected(a_job())
+    assert shells.is_connected(a_running_job())
 
 
 def test_a_flood_of_shells_is_bounded(shells: Shells) -> None:
@@ -199,9 +186,9 @@ def test_a_flood_of_shells_is_bounded(shells: Shells) -> None:
     with pytest.raises(StoreError):
         opened(shells)
     for number in range(module.MOST_SHELLS - module.MOST_OF_A_JOB):
-        opened(shells, a_job(number + 100))
+        opened(shells, a_running_job(number + 100))
     with pytest.raises(StoreError):
-        opened(shells, a_job(99))
+        opened(shells, a_running_job(99))
 
 
 async def test_held_jobs_are_what_their_manager_says(shells: Shells, clock: VirtualClock) -> None:
@@ -236,7 +223,7 @@ async def test_released_job_is_named_until_its_manager_knows(shells: Shells) -> 
 async def test_manager_is_told_at_once_which_of_its_jobs_to_stop(tmp_path: Path, clock: VirtualClock) -> None:
     stops = StopRequests(clock)
     shells = Shells(ShellFiles(tmp_path / "looking"), clock, CellSettings(data=tmp_path), stops)
-    job = msgspec.structs.replace(a_job(), system_id=SYSTEM, leased_at=1.0)
+    job = msgspec.structs.replace(a_running_job(), system_id=SYSTEM, leased_at=1.0)
     canceling = WantedStop(job_id=7, status="canceling")
     async with asyncio.timeout(30):
         waiting = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM, stops=()), theirs=()))

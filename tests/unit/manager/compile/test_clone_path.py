@@ -4,25 +4,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.manager_values import a_payload, a_row
 
 from remuda.manager.compile.clone_path import clone_path
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.config.values import CustomBuildDirConfig, RemudaConfig, RunnerConfig
-from remuda.manager.core.record import JobRow
 from remuda.manager.environments.port import JobPlace
 from remuda.manager.jobs.placement import place_of
 from remuda.wire.runner_api import JobPayload
 
 
-def a_payload(path: str, project: str = "group/project", protected: bool | None = None) -> JobPayload:
+def choosing(path: str, project: str = "group/project", protected: bool | None = None) -> JobPayload:
     repo = {"repo_url": f"https://cell.example/{project}.git", "sha": "0" * 40, "ref": "main"}
-    values = {
-        "id": 5,
-        "token": "glcbt-job-token",
-        "git_info": repo | {"protected": protected},
-        "variables": [{"key": "CI_PROJECT_NAME", "value": "project"}, {"key": "GIT_CLONE_PATH", "value": path}],
-    }
-    return msgspec.convert(values, JobPayload)
+    variables = [{"key": "CI_PROJECT_NAME", "value": "project"}, {"key": "GIT_CLONE_PATH", "value": path}]
+    return a_payload(git_info=repo | {"protected": protected}, variables=variables)
 
 
 def a_runner(enabled: bool | None = True, **values: Any) -> RunnerConfig:
@@ -31,7 +26,7 @@ def a_runner(enabled: bool | None = True, **values: Any) -> RunnerConfig:
 
 
 def chosen(path: str, enabled: bool | None = True, **runner: Any) -> str:
-    return clone_path(a_payload(path), a_runner(enabled, **runner), slot=3)
+    return clone_path(choosing(path), a_runner(enabled, **runner), slot=3)
 
 
 @pytest.mark.parametrize(
@@ -71,25 +66,13 @@ def test_a_runner_may_not_allow_it() -> None:
 
 
 def test_a_runners_environment_may_choose_too() -> None:
-    payload = msgspec.structs.replace(a_payload(""), variables=[])
+    payload = msgspec.structs.replace(choosing(""), variables=[])
     assert clone_path(payload, a_runner(environment=("GIT_CLONE_PATH=$CI_BUILDS_DIR/x",)), slot=0) == "x"
 
 
 def placed(path: str, runner: RunnerConfig, *, has_own_folder: bool = False, **payload: Any) -> JobPlace:
-    row = JobRow(
-        key="5-abc",
-        job_id=5,
-        url="https://cell.example",
-        runner="abcdefghi",
-        runner_name="one",
-        slot=3,
-        sends_results=True,
-        received_at=0.0,
-        api_version=1,
-        payload=b"",
-        manager="1a2b",
-    )
-    return place_of(row, a_payload(path, **payload), runner, has_own_folder=has_own_folder)
+    row = a_row("5-abc", job_id=5, manager="1a2b")
+    return place_of(row, choosing(path, **payload), runner, has_own_folder=has_own_folder)
 
 
 def test_a_place_has_the_chosen_folder() -> None:

@@ -5,41 +5,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.manager_values import SHA, a_payload, a_runner_config, a_setting
 
 from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.step_entries import CompileError, Setting, project_path
 from remuda.manager.config.cache import CacheConfig
-from remuda.manager.config.values import RunnerConfig
 from remuda.wire.agent_client import JobStart
-from remuda.wire.runner_api import JobPayload
 
-SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
-
-
-def a_setting(**runner: Any) -> Setting:
-    values = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk", "executor": "shell"}
-    return Setting(
-        runner=RunnerConfig(**values | runner),
-        system_id="s_0123456789ab",
-        slot=2,
-        work_dir="/b/p",
-        builds_dir="/b",
-        cache_dir="/c",
-    )
-
-
-def a_payload(**changes: Any) -> JobPayload:
-    values: dict[str, Any] = {
-        "id": 5,
-        "token": "glcbt-job-token",
-        "git_info": {"repo_url": "https://u:p@cell.example/g/p.git", "sha": SHA, "ref": "main", "depth": 20},
-        "steps": [{"name": "script", "script": ["make", "make test"]}],
-    }
-    return msgspec.convert(values | changes, JobPayload)
+STEPS = [{"name": "script", "script": ["make", "make test"]}]
 
 
 def compiled(setting: Setting | None = None, **changes: Any) -> JobStart:
-    return compile_job(a_payload(**changes), setting or a_setting())
+    return compile_job(a_payload(**{"steps": STEPS} | changes), setting or a_setting())
 
 
 def steps_of(job: JobStart) -> list[dict[str, Any]]:
@@ -160,7 +137,7 @@ def test_a_whole_job_in_order() -> None:
 
 def test_variables_and_their_precedence() -> None:
     job = compiled(
-        a_setting(environment=("FROM_RUNNER=1", "BOTH=runner")),
+        a_setting(a_runner_config(environment=("FROM_RUNNER=1", "BOTH=runner"))),
         variables=[
             {"key": "BOTH", "value": "job"},
             {"key": "CI_RUNNER_VERSION", "value": "forged"},
@@ -200,7 +177,7 @@ def test_every_secret_is_masked() -> None:
 
 
 def test_limits_and_banner() -> None:
-    job = compiled(a_setting(output_limit=10), runner_info={"timeout": 0})
+    job = compiled(a_setting(a_runner_config(output_limit=10)), runner_info={"timeout": 0})
     assert (job.timeout_seconds, job.log_limit_bytes) == (7200, 10240)
     assert job.banner[0].startswith("Running with remuda ")
     assert job.banner[1] == "  on one abcdefghi, system ID: s_0123456789ab"
@@ -209,7 +186,7 @@ def test_limits_and_banner() -> None:
 
 def test_what_is_ignored_is_said_in_the_log() -> None:
     job = compiled(
-        a_setting(cache=CacheConfig(type="s3")),
+        a_setting(a_runner_config(cache=CacheConfig(type="s3"))),
         image={"name": "alpine"},
         services=[{"name": "postgres"}],
         cache=[{"key": "x", "paths": ["y"]}],

@@ -5,42 +5,28 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.manager_values import a_payload, a_runner_config, a_setting
 
 from remuda.manager.compile.compile import compile_job
 from remuda.manager.compile.custom import ORDER
 from remuda.manager.compile.custom_scripts import plain
-from remuda.manager.compile.step_entries import CompileError, Setting, entry
+from remuda.manager.compile.step_entries import CompileError, entry
 from remuda.manager.config.cache import CacheConfig
 from remuda.manager.config.custom import CustomConfig
-from remuda.manager.config.values import RemudaConfig, RunnerConfig
+from remuda.manager.config.values import RemudaConfig
 from remuda.steps.job_tree.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.wire.agent_client import JobStart
-from remuda.wire.runner_api import JobPayload
-
-SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
 
 
 def compiled(*, runner: dict[str, Any] | None = None, **changes: Any) -> JobStart:
-    values: dict[str, Any] = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk"}
-    values |= {"executor": "custom", "custom": CustomConfig(run_exec="/run"), "builds_dir": "/builds"}
-    setting = Setting(
-        runner=RunnerConfig(**values | (runner or {})),
-        system_id="s_0123456789ab",
-        slot=2,
-        work_dir="/b/p",
-        builds_dir="/b",
-        cache_dir="/c",
-        host_environment={"HOME": "/root"},
-    )
+    values = {"executor": "custom", "custom": CustomConfig(run_exec="/run"), "builds_dir": "/builds"}
+    config = a_runner_config(**values | (runner or {}))
     payload: dict[str, Any] = {
-        "id": 5,
-        "token": "glcbt-job-token",
-        "git_info": {"repo_url": "https://u:p@cell.example/g/p.git", "sha": SHA, "ref": "main"},
         "steps": [{"name": "script", "script": ["make ${{ x }}"]}, {"name": "after_script", "script": ["bye"]}],
         "runner_info": {"timeout": 600},
     }
-    return compile_job(msgspec.convert(payload | changes, JobPayload), setting)
+    return compile_job(a_payload(**payload | changes), a_setting(config, host_environment={"HOME": "/root"}))
 
 
 def steps_of(job: JobStart) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.manager_values import a_payload
 
 from remuda.manager.compile.secrets import resolve_secrets
 from remuda.manager.compile.step_entries import CompileError
@@ -24,8 +25,7 @@ VARIABLES = Variables(variable_list({"VAULT_ADDR": "https://vault.test", "TOKEN"
 
 
 def resolved(secrets: dict[str, Any], variables: Variables = VARIABLES) -> dict[str, Any]:
-    payload = msgspec.convert({"id": 1, "token": "t", "secrets": secrets}, JobPayload)
-    [step] = resolve_secrets(payload, variables)
+    [step] = resolve_secrets(a_payload(secrets=secrets), variables)
     inputs: dict[str, Any] = step["inputs"]
     return inputs
 

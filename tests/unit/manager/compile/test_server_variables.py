@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import msgspec
+from tests.support.manager_values import a_payload, a_setting
 
 from remuda.manager.compile.server_variables import collect_trusted_variables
-from remuda.manager.compile.step_entries import Setting, path_of_project
+from remuda.manager.compile.step_entries import path_of_project
 from remuda.manager.config.values import RunnerConfig
 from remuda.wire.runner_api import JobPayload
 
@@ -19,20 +19,19 @@ FORGED = ("CI_COMMIT_SHA", "CI_PROJECT_PATH", "CI_SERVER_URL", "CI_JOB_TOKEN", "
 RUNNER = RunnerConfig(url="https://gitlab.example/git/")
 
 
-def a_payload(sent: dict[str, str], **changes: Any) -> JobPayload:
+def sending(sent: dict[str, str], **changes: Any) -> JobPayload:
     variables = [{"key": key, "value": value, "public": True} for key, value in sent.items()]
     job = {"id": 5, "name": "Build it", "stage": "test", "project_id": 3, "project_name": "P"}
-    values = {"id": 5, "token": "secret", "git_info": GIT, "job_info": job, "variables": variables}
-    return msgspec.convert(values | changes, JobPayload)
+    return a_payload(**{"token": "secret", "git_info": GIT, "job_info": job, "variables": variables} | changes)
 
 
 def trusted(payload: JobPayload, **own: str) -> dict[str, str]:
-    setting = Setting(runner=RUNNER, system_id="s", slot=0, work_dir="/builds/p", builds_dir="/builds", cache_dir="/c")
+    setting = a_setting(RUNNER, work_dir="/builds/p", builds_dir="/builds")
     return collect_trusted_variables(payload, setting, own)
 
 
 def test_another_servers_variables_count_for_nothing() -> None:
-    found = trusted(a_payload(dict.fromkeys(FORGED, "forged")), CI_PROJECT_DIR="/builds/p")
+    found = trusted(sending(dict.fromkeys(FORGED, "forged")), CI_PROJECT_DIR="/builds/p")
     assert "forged" not in found.values()
     assert not {"CI_PIPELINE_SOURCE", "MAKEFILES", "CI_PIPELINE_ID", "CI_COMMIT_REF_PROTECTED"} & found.keys()
     expected = {
@@ -54,10 +53,10 @@ def test_another_servers_variables_count_for_nothing() -> None:
 
 
 def test_a_tag_and_a_merge_request_of_another_server() -> None:
-    tag = trusted(a_payload({}, git_info=GIT | {"ref": "v1", "ref_type": "tag", "protected": True}))
+    tag = trusted(sending({}, git_info=GIT | {"ref": "v1", "ref_type": "tag", "protected": True}))
     assert (tag["CI_COMMIT_TAG"], tag["CI_COMMIT_REF_PROTECTED"]) == ("v1", "true")
     assert "CI_COMMIT_BRANCH" not in tag
-    request = trusted(a_payload({}, git_info=GIT | {"ref": "refs/merge-requests/1/head"}))
+    request = trusted(sending({}, git_info=GIT | {"ref": "refs/merge-requests/1/head"}))
     assert not {"CI_COMMIT_BRANCH", "CI_COMMIT_TAG", "CI_COMMIT_REF_NAME"} & request.keys()
 
 
@@ -69,7 +68,7 @@ def test_a_cell_says_what_people_have_set() -> None:
     }
     own: dict[str, str | None] = {"CI_COMMIT_SHA": "abc", "CI_SERVER_URL": "https://$x", "CI_PROJECT_DIR": None}
     own |= {"CI_PROJECT_PATH": "g/p", "CI_JOB_TOKEN": "secret", "CI_PIPELINE_SOURCE": "push"}
-    found = trusted(a_payload(sent, remuda={"predefined": own}), CI_PROJECT_DIR="/builds/p")
+    found = trusted(sending(sent, remuda={"predefined": own}), CI_PROJECT_DIR="/builds/p")
     assert found == {
         "CI_COMMIT_SHA": "abc",
         "CI_COMMIT_TITLE": "a 5",
@@ -84,6 +83,6 @@ def test_a_cell_says_what_people_have_set() -> None:
 
 def test_the_path_of_the_project_is_the_servers_word() -> None:
     named = {"project_full_path": "other/name"}
-    assert path_of_project(a_payload({"CI_PROJECT_PATH": "forged"}), RUNNER) == "g/sub/p"
-    assert path_of_project(a_payload({}, job_info=named), RUNNER) == "other/name"
-    assert path_of_project(a_payload({}), RunnerConfig(url="https://gitlab.example")) == "git/g/sub/p"
+    assert path_of_project(sending({"CI_PROJECT_PATH": "forged"}), RUNNER) == "g/sub/p"
+    assert path_of_project(sending({}, job_info=named), RUNNER) == "other/name"
+    assert path_of_project(sending({}), RunnerConfig(url="https://gitlab.example")) == "git/g/sub/p"

@@ -2,20 +2,17 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from tests.support.manager_values import GIT, a_payload
 
 from remuda.manager.compile.sources import get_sources, source_remarks
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.compile.variables import Variables, variable_list
 from remuda.manager.config.values import RemudaConfig, RunnerConfig
-from remuda.wire.runner_api import JobPayload
 
 
 def sources(runner: RunnerConfig | None = None, variables: dict[str, str] | None = None, **changes: Any) -> Any:
-    git = {"repo_url": "https://u:p@cell.example/g/p.git", "sha": "4f9d2c7a8b0e", "ref": "main", "depth": 20}
-    payload = msgspec.convert({"id": 5, "token": "glcbt-job-token", "git_info": git} | changes, JobPayload)
-    return get_sources(payload, runner or RunnerConfig(), Variables(variable_list(variables or {})))
+    return get_sources(a_payload(**changes), runner or RunnerConfig(), Variables(variable_list(variables or {})))
 
 
 @pytest.mark.parametrize(
@@ -28,9 +25,7 @@ def sources(runner: RunnerConfig | None = None, variables: dict[str, str] | None
 )
 def test_a_sandboxed_project_has_mirrors_of_its_own(sandbox: bool, protected: bool, expected: str) -> None:
     runner = RunnerConfig(remuda=RemudaConfig(git_mirrors="1g", sandbox=sandbox))
-    git = {"repo_url": "https://u:p@cell.example/g/p.git", "sha": "4f9d2c7a8b0e", "ref": "main"}
-    about = {"id": 5, "token": "glcbt-job-token", "git_info": git | {"protected": protected}}
-    payload = msgspec.convert(about, JobPayload)
+    payload = a_payload(git_info=GIT | {"protected": protected})
     [entry] = get_sources(payload, runner, Variables(()), cache_dir="/cache")
     assert entry["inputs"]["mirrors"] == expected
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.manager_values import a_payload, a_setting
 
-from remuda.manager.compile.step_entries import CompileError, Setting
+from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.compile.step_policy import has_own_user, policy_text, run_as
 from remuda.manager.config.load import parse
 from remuda.manager.config.ssh import MachineEntry
@@ -23,20 +24,13 @@ def read(*own: str, concurrent: int = 1) -> Loaded:
     return parse(f"concurrent = {concurrent}\n" + "".join(runners), file="config.toml", environment={})
 
 
-def a_payload(**changes: Any) -> JobPayload:
-    git = {"repo_url": "https://cell.example/g/p.git", "sha": "a" * 40, "ref": "main", "depth": 20}
-    return msgspec.convert({"id": 5, "token": "t", "git_info": git, "steps": []} | changes, JobPayload)
-
-
 def sent(**documents: dict[str, Any]) -> dict[str, Any]:
     layers = [{"scope": scope, "id": 5, "version": 3, "document": document} for scope, document in documents.items()]
     return {"step_policy": {"version": 1, "layers": layers}}
 
 
 def read_policy(payload: JobPayload, runner: RunnerConfig | None = None) -> str:
-    runner = runner or RunnerConfig()
-    setting = Setting(runner=runner, system_id="s", slot=0, work_dir="/builds/p", builds_dir="/builds", cache_dir="/c")
-    return policy_text(payload, setting, dict)
+    return policy_text(payload, a_setting(runner or RunnerConfig()), dict)
 
 
 def test_nobody_says_anything() -> None:
@@ -55,7 +49,7 @@ def test_variables_go_with_a_policy_that_inserts_something() -> None:
     insert = {"insert": [{"name": "scan", "script": "true", "after": "job"}]}
     assert "variables" not in json.loads(read_policy(a_payload(remuda=sent(project={}))))
     policy = parse_policy(read_policy(a_payload(remuda=sent(project=insert))))
-    assert (policy.variables["CI_JOB_ID"], policy.variables["CI_JOB_TOKEN"]) == ("5", "t")
+    assert (policy.variables["CI_JOB_ID"], policy.variables["CI_JOB_TOKEN"]) == ("5", "glcbt-job-token")
     assert "CI_COMMIT_TAG" not in policy.variables
 
 

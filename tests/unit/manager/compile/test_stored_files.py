@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.manager_values import a_payload, a_setting
 
 from remuda.manager.compile.step_entries import CompileError, Setting
 from remuda.manager.compile.stored_files import STATEMENT, restore_caches, save_caches, upload_artifacts
@@ -11,26 +12,14 @@ from remuda.manager.compile.variables import Variables, variable_list
 from remuda.manager.config.cache import CacheConfig, S3Config
 from remuda.manager.config.values import ArtifactConfig, RemudaConfig, RunnerConfig
 from remuda.stdsteps.signatures.statements import NAME
-from remuda.wire.runner_api import JobPayload
 
-SETTING = Setting(
-    runner=RunnerConfig(url="https://cell.example"),
-    system_id="s_0123456789ab",
-    slot=0,
-    work_dir="/b/p",
-    builds_dir="/b",
-    cache_dir="/c",
-)
-
-
-def a_payload(**changes: Any) -> JobPayload:
-    git = {"repo_url": "https://cell.example/../../g/p.git"}
-    return msgspec.convert({"id": 5, "token": "glcbt-job-token", "git_info": git} | changes, JobPayload)
+SETTING = a_setting(RunnerConfig(url="https://cell.example"))
 
 
 def caches(*entries: dict[str, Any], **variables: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     known = Variables(variable_list(variables))
-    payload = a_payload(cache=[{"key": "k", "paths": ["deps"]} | entry for entry in entries])
+    git = {"repo_url": "https://cell.example/../../g/p.git"}
+    payload = a_payload(git_info=git, cache=[{"key": "k", "paths": ["deps"]} | entry for entry in entries])
     return restore_caches(payload, SETTING, known), save_caches(payload, SETTING, known)
 
 

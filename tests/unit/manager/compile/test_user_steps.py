@@ -3,20 +3,19 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
+from tests.support.manager_values import a_payload
 
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.compile.user_steps import user_steps
 from remuda.manager.compile.variables import Variables, variable_list
 from remuda.manager.config.values import RunnerConfig
-from remuda.wire.runner_api import JobPayload
 
 RUNNER = RunnerConfig(pre_build_script="echo begin", post_build_script="echo end")
 
 
 def steps(runner: RunnerConfig | None = None, variables: dict[str, str] | None = None, **changes: Any) -> list[Any]:
-    payload = msgspec.convert({"id": 5, "token": "t"} | changes, JobPayload)
+    payload = a_payload(**changes)
     return user_steps(payload, runner or RunnerConfig(), Variables(variable_list(variables or {})), {"get_sources"})
 
 

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.support.manager_values import a_place
 
 from remuda.fleeting import InProcess
 from remuda.lib.clock import VirtualClock, settle
@@ -28,15 +29,11 @@ def an_environment(folder: Path, cloud: Cloud) -> AutoscaledEnvironment:
     )
 
 
-def a_place(key: str) -> JobPlace:
-    return JobPlace(key=key, runner="runner", slot=0, project="group/project")
-
-
 async def test_nothing_is_cleaned_up_on_a_machine_that_was_removed_since(tmp_path: Path) -> None:
     """As after a first try that failed, when the machine had nothing more to do."""
     clock = VirtualClock()
     environment = an_environment(tmp_path, Cloud(clock))
-    place = a_place("1-abc")
+    place = a_place(key="1-abc")
     with pytest.raises(EnvironmentLostError, match="there is no instance cloud/i-1 any more"):
         await environment.clean_up(place, "cloud/i-1")
     await environment.close()
@@ -70,17 +67,17 @@ async def test_a_job_on_a_machine_that_came_back_does_not_end_for_what_was_befor
             await settle(50)
             await asyncio.sleep(0.001)  # the state is written in a thread
 
-    machine = await acquired(a_place("old"))
+    machine = await acquired(a_place(key="old"))
     kept = cloud.machines.pop("i-1")
     environment.refresh()
     await passed(15)
     with pytest.raises(EnvironmentLostError, match="nobody here had it removed"):
-        await environment.prepare(a_place("old"), machine)
+        await environment.prepare(a_place(key="old"), machine)
     cloud.machines["i-1"] = kept
     environment.refresh()
-    assert await acquired(a_place("new")) == machine
+    assert await acquired(a_place(key="new")) == machine
     with pytest.raises(EnvironmentTemporaryError, match="nobody answers"):
-        await environment.prepare(a_place("new"), machine)
+        await environment.prepare(a_place(key="new"), machine)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await environment.close()

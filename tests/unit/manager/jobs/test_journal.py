@@ -5,13 +5,13 @@ import os
 import shutil
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.manager_values import a_row
 
-from remuda.manager.core.record import JobRow, Outcome, Phase, Record
+from remuda.manager.core.record import Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, JournalDamagedError
 from remuda.manager.jobs.journal import (
     _SCHEMA,
@@ -22,22 +22,6 @@ from remuda.manager.jobs.journal import (
     lock_folder,
     settings_name,
 )
-
-
-def a_row(key: str = "1-abc", **changes: Any) -> JobRow:
-    values: dict[str, Any] = {
-        "key": key,
-        "job_id": 1,
-        "url": "http://cell",
-        "runner": "abcdefghi",
-        "runner_name": "one",
-        "slot": 3,
-        "sends_results": True,
-        "received_at": 12.5,
-        "api_version": 1,
-        "payload": b"{}",
-    }
-    return JobRow(**values | changes)
 
 
 async def test_another_process_finds_everything(tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.manager_values import a_row
 
 from remuda.lib.clock import VirtualClock
-from remuda.manager.core.record import JobRow
 from remuda.manager.jobs.links import LINGER_SECONDS, Links
 from remuda.manager.jobs.recovery import Note, Searches, is_ours, owner_note, read_note
 from remuda.testing.environment import FakeEnvironment, FakeJob
@@ -19,40 +18,26 @@ from remuda.wire.proto import agent_pb2 as pb
 PAYLOAD = b'{"id": 7, "token": "glcbt-x",\n "job_info": {"name": "build"}}'
 
 
-def a_row(**changes: object) -> JobRow:
-    row = JobRow(
-        key="7-abc",
-        job_id=7,
-        url="http://cell",
-        runner="abcdefghi",
-        runner_name="one",
-        slot=3,
-        sends_results=True,
-        received_at=12.5,
-        api_version=1,
-        payload=PAYLOAD,
-        settings="0123456789abcdef",
-    )
-    return msgspec.structs.replace(row, **changes)
+ROW = a_row("7-abc", job_id=7, payload=PAYLOAD, settings="0123456789abcdef")
 
 
 def test_a_note_is_read_as_it_was_written() -> None:
-    note = read_note(owner_note(a_row(), "s_0123456789ab"))
-    assert note == Note(system_id="s_0123456789ab", row=a_row())
+    note = read_note(owner_note(ROW, "s_0123456789ab"))
+    assert note == Note(system_id="s_0123456789ab", row=ROW)
 
 
-@given(st.binary() | st.builds(lambda end: owner_note(a_row(), "s")[:end], st.integers(0, 400)))
+@given(st.binary() | st.builds(lambda end: owner_note(ROW, "s")[:end], st.integers(0, 400)))
 def test_what_is_no_note_is_nobodys(data: bytes) -> None:
     note = read_note(data)
     assert note is None or note.row.payload == PAYLOAD
 
 
 def test_a_note_of_a_later_kind_is_left_alone() -> None:
-    assert read_note(owner_note(a_row(), "s").replace(b'"version":1', b'"version":2')) is None
+    assert read_note(owner_note(ROW, "s").replace(b'"version":1', b'"version":2')) is None
 
 
 def test_a_job_is_ours_by_the_managers_id_or_by_its_runner() -> None:
-    note = Note(system_id="s_mine", row=a_row())
+    note = Note(system_id="s_mine", row=ROW)
     assert is_ours(note, system_id="s_mine", runners=set())
     assert is_ours(note, system_id="s_other", runners={("abcdefghi", "http://cell")})
     assert not is_ours(note, system_id="s_other", runners={("abcdefghi", "http://elsewhere")})

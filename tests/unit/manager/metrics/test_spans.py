@@ -4,24 +4,18 @@ import json
 from typing import Any
 
 import pytest
+from tests.support.manager_values import a_row
 
 from remuda.lib.clock import VirtualClock, stamp
-from remuda.manager.core.record import JobRow, Outcome
+from remuda.manager.core.record import Outcome
 from remuda.manager.metrics.spans import JobSpans, find_exporter
 from remuda.telemetry.spans import SERVER, Span
 from remuda.wire.agent_client import JobVariable
 from remuda.wire.runner_api import GitInfo, JobInfo, JobPayload, Variable
 
 NOW = 1_750_000_000.0
+ROW: dict[str, Any] = {"job_id": 7, "url": "https://ci.example", "runner_name": "bench", "received_at": NOW}
 AROUND = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-def a_row(**more: Any) -> JobRow:
-    values: dict[str, Any] = {
-        "key": "7-abc", "job_id": 7, "url": "https://ci.example", "runner": "abcdefghi", "runner_name": "bench",
-        "slot": 0, "sends_results": True, "received_at": NOW, "api_version": 1, "payload": b"",
-    }  # fmt: skip
-    return JobRow(**values | more)
 
 
 def a_payload(stage: str = "test", pipeline: int = 3, **variables: str) -> JobPayload:
@@ -39,7 +33,11 @@ class Bench:
 
     def __init__(self, payload: JobPayload | None = None, **row: Any) -> None:
         self.spans: list[Span] = []
-        self.job = JobSpans(a_row(**row), payload or a_payload(), offer=self.spans.append)
+        self.job = JobSpans(
+            a_row(**ROW | row),
+            payload or a_payload(),
+            offer=self.spans.append,
+        )
 
     def hear(self, *events: dict[str, Any]) -> None:
         for event in events:

@@ -4,25 +4,14 @@ import pytest
 
 from remuda.cell.core.jobs import artifact_expiry
 from remuda.cell.values import Artifact
-from remuda.model.job import JobId, JobState
-from remuda.testing.builders import a_job, a_pipeline
+from remuda.model.job import JobState
+from remuda.testing.builders import a_job, a_pipeline, an_artifact
 
 DAY = 86_400.0
 
 
-def an_artifact(kind: str = "archive", *, expire_in: str | None = None, default: str = "30 days") -> Artifact:
-    bare = Artifact(
-        job_id=JobId(1),
-        type=kind,
-        format="raw",
-        filename=kind,
-        size=1,
-        sha256="x",
-        blob=kind,
-        created_at=1000.0,
-        expire_in=expire_in,
-    )
-    return artifact_expiry.with_expiry(bare, default)
+def expiring(kind: str = "archive", *, expire_in: str | None = None, default: str = "30 days") -> Artifact:
+    return artifact_expiry.with_expiry(an_artifact(kind=kind, created_at=1000.0, expire_in=expire_in), default)
 
 
 @pytest.mark.parametrize(
@@ -43,13 +32,13 @@ def an_artifact(kind: str = "archive", *, expire_in: str | None = None, default:
 def test_an_artifact_expires_by_its_own_words_else_by_the_cells(
     expire_in: str | None, default: str, days: int | None
 ) -> None:
-    artifact = an_artifact(expire_in=expire_in, default=default)
+    artifact = expiring(expire_in=expire_in, default=default)
     expected = None if days is None else 1000.0 + days * DAY
     assert (artifact.expires_at, artifact.look_at) == (expected, expected)
 
 
 def test_what_has_expired_goes_and_the_job_knows() -> None:
-    job, short, forever = a_job(), an_artifact(expire_in="1 day"), an_artifact("junit", expire_in="never")
+    job, short, forever = a_job(), expiring(expire_in="1 day"), expiring("junit", expire_in="never")
     artifacts = [short, forever]
     for now, is_kept in ((1000.0, False), (1000.0 + DAY - 1, False)):
         assert artifact_expiry.without_expired(job, artifacts, now=now, default="never", is_kept=is_kept) is None
@@ -60,7 +49,7 @@ def test_what_has_expired_goes_and_the_job_knows() -> None:
 
 
 def test_a_report_that_goes_is_missed_by_nobody() -> None:
-    report = an_artifact("junit", expire_in="1 day")
+    report = expiring("junit", expire_in="1 day")
     leaves = artifact_expiry.without_expired(a_job(), [report], now=1000.0 + DAY, default="never", is_kept=False)
     assert leaves is not None
     assert (leaves.artifacts, leaves.job.artifacts_gone) == ((), False)
@@ -91,7 +80,7 @@ def test_which_pipeline_keeps_what_has_expired(
 
 
 def test_what_is_kept_is_looked_at_again_and_still_says_when_it_expired() -> None:
-    artifact, now = an_artifact(expire_in="1 day"), 1000.0 + 2 * DAY
+    artifact, now = expiring(expire_in="1 day"), 1000.0 + 2 * DAY
     leaves = artifact_expiry.without_expired(a_job(), [artifact], now=now, default="never", is_kept=True)
     assert leaves is not None
     (kept,) = leaves.artifacts
@@ -100,17 +89,7 @@ def test_what_is_kept_is_looked_at_again_and_still_says_when_it_expired() -> Non
 
 
 def test_one_from_before_there_was_a_time_gets_one() -> None:
-    old = Artifact(
-        job_id=JobId(1),
-        type="archive",
-        format="zip",
-        filename="a.zip",
-        size=1,
-        sha256="x",
-        blob="b",
-        created_at=1000.0,
-        look_at=1000.0,
-    )
+    old = an_artifact(created_at=1000.0, look_at=1000.0)
     leaves = artifact_expiry.without_expired(a_job(), [old], now=2000.0, default="30 days", is_kept=False)
     assert leaves is not None
     assert [(one.expires_at, one.look_at) for one in leaves.artifacts] == [(1000.0 + 30 * DAY, 1000.0 + 30 * DAY)]
@@ -120,7 +99,7 @@ def test_one_from_before_there_was_a_time_gets_one() -> None:
 
 
 def test_what_people_want() -> None:
-    job, artifacts = a_job(state=JobState.SUCCESS, started_at=1.0), [an_artifact(), an_artifact("dotenv")]
+    job, artifacts = a_job(state=JobState.SUCCESS, started_at=1.0), [expiring(), expiring("dotenv")]
     kept = artifact_expiry.keep_for_ever(job, artifacts)
     assert {(one.expires_at, one.look_at) for one in kept.artifacts} == {(None, None)}
     deleted = artifact_expiry.delete_all(job, artifacts)

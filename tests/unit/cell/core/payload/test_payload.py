@@ -6,11 +6,11 @@ import pytest
 
 from remuda.cell.core.payload.payload import Source, build_payload, ref_of, without_ref
 from remuda.cell.core.payload.variables import JobContext
-from remuda.cell.values import Artifact, ProjectVariable
+from remuda.cell.values import ProjectVariable
 from remuda.model.job import FailureReason, JobId, JobState, ProjectId
 from remuda.model.progress import When
 from remuda.pipeline import Artifacts
-from remuda.testing.builders import NOW, SHA, a_job, a_pipeline, a_project, a_runner, a_spec
+from remuda.testing.builders import NOW, SHA, a_job, a_pipeline, a_project, a_runner, a_spec, an_artifact
 from remuda.wire.runner_api import JobPayload, Variable
 
 TOKEN = "glcbt-secret"
@@ -359,10 +359,7 @@ def test_a_release_is_no_step() -> None:
 
 
 def test_dependencies_carry_the_running_jobs_token() -> None:
-    archive = Artifact(
-        job_id=JobId(8), type="archive", format="zip", filename="a.zip", size=3, sha256="", blob="", created_at=NOW
-    )
-    message = payload(dependencies=[Source(a_job("maker", id=JobId(8)), archive)])
+    message = payload(dependencies=[Source(a_job("maker", id=JobId(8)), an_artifact(8, filename="a.zip"))])
     assert msgspec.to_builtins(message.dependencies) == [
         {"id": 8, "name": "maker", "token": TOKEN, "artifacts_file": {"filename": "a.zip", "size": 3}}
     ]
