@@ -23,7 +23,7 @@ class _Settings:
 
 
 def tell_of(part: str, tell: Callable[[str], None]) -> None:
-    """From now on `tell` gets the level of every warning and error of a part, whether it is to be seen or not."""
+    """Call `tell` with the level of every warning and error of a part, even if the line itself is not shown."""
     _Settings.told[part] = tell
 
 
@@ -42,12 +42,12 @@ def set_level(level: str) -> None:
 
 
 def logger(part: str) -> "Logger":
-    """The logger of a part: cell, manager, run ... It follows `configure`, whichever of the two comes first."""
+    """The logger of a part, such as cell, manager or run. It may be created before or after `configure` is called."""
     return Logger({"part": part})
 
 
 class Logger:
-    """Events of a part, with values that go with each of them."""
+    """Logs events of a part. The bound values are added to every event."""
 
     __slots__ = ("_bound",)
 
@@ -55,7 +55,7 @@ class Logger:
         self._bound = bound
 
     def bind(self, **values: Any) -> "Logger":
-        """The same with more values."""
+        """A logger with more bound values."""
         return Logger(self._bound | values)
 
     def debug(self, event: str, **values: Any) -> None:

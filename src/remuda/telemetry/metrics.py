@@ -1,7 +1,7 @@
-"""Metrics of one service: plain numbers in a registry of its own, because one process may host several services.
+"""Metrics of one service, in a separate registry, because one process may run several services.
 
-What each service counts stands in its own `metrics.py`. The library that knows Prometheus's text form is imported when
-somebody looks: it brings an HTTP server, and takes longer to import than a short job takes to run.
+Each service defines its metrics in its own `metrics` module. The Prometheus library is imported at the first scrape,
+because it brings an HTTP server and takes longer to import than a short job takes to run.
 """
 
 from bisect import bisect_left
@@ -22,11 +22,11 @@ class Registry:
     def __init__(self) -> None:
         self.families: list[Callable[[], Metric]] = []
         self.refreshers: list[Callable[[], None]] = []
-        """Called before somebody looks, for numbers that nobody counts as they change."""
+        """Functions that are called before each scrape, to update gauges that are not updated on every change."""
 
 
 class Number:
-    """A count, or what something is now."""
+    """The value of a counter or a gauge."""
 
     __slots__ = ("value",)
 
@@ -41,7 +41,7 @@ class Number:
 
 
 class Spread:
-    """How many values were how large."""
+    """The bucket counts and the sum of a histogram."""
 
     __slots__ = ("_bounds", "counts", "sum")
 
@@ -56,7 +56,7 @@ class Spread:
 
 
 class _Labelled(Generic[T]):
-    """One of them for each set of labels; without labels there is one."""
+    """A metric with one child for each set of label values. Without labels it has one child."""
 
     def __init__(self, labels: Sequence[str], new: Callable[[], T]) -> None:
         self._new = new
@@ -64,7 +64,7 @@ class _Labelled(Generic[T]):
         self.parts: dict[tuple[str, ...], T] = {} if labels else {(): new()}
 
     def labels(self, *values: str) -> T:
-        """The one with these values, which are as many as there are names."""
+        """The child with these label values, one for each label name."""
         found = self.parts.get(values)
         if found is None:
             if len(values) != len(self.names):
@@ -93,7 +93,7 @@ class Counter(_Labelled[Number]):
 
 
 class Gauge(_Labelled[Number]):
-    """What goes up and down."""
+    """A Prometheus gauge: its value can rise and fall."""
 
     def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, registry: Registry) -> None:
         super().__init__(labels, Number)
@@ -112,7 +112,7 @@ class Gauge(_Labelled[Number]):
 
 
 class Histogram(_Labelled[Spread]):
-    """How values are spread; `buckets` are upper ends, each included."""
+    """A Prometheus histogram. `buckets` are the inclusive upper bounds."""
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str] = (), *, buckets: Iterable[float], registry: Registry
@@ -134,7 +134,7 @@ class Histogram(_Labelled[Spread]):
 
 
 def render(registry: Registry) -> bytes:
-    """The registry as Prometheus reads it."""
+    """The metrics of a registry in the Prometheus text format."""
     from prometheus_client import generate_latest
     from prometheus_client.registry import Collector
 

@@ -1,10 +1,9 @@
-"""Sends spans to an OpenTelemetry receiver, in the background: OTLP over HTTP, as JSON.
+"""Sends spans to an OpenTelemetry collector in the background: OTLP over HTTP, as JSON.
 
-Who offers a span never waits and never fails. Spans that come faster than they can be sent, or while the receiver is
-away for long, are dropped and counted. A receiver that is busy or away is tried again with growing waits; what it
-refuses is not sent twice. At the end what waits is sent within a few seconds or not at all.
-
-The OpenTelemetry SDK is not used, for reasons in docs/decisions/0014-spans.md.
+Adding a span never blocks and never fails. Spans that arrive faster than they can be sent, or during a long outage of
+the collector, are dropped and counted. If the collector is busy or unreachable, the exporter retries with growing
+waits; spans that it refuses are not sent again. At shutdown the remaining spans are sent within a few seconds or
+dropped. docs/decisions/0014-spans.md says why the OpenTelemetry SDK is not used.
 """
 
 import asyncio
@@ -27,31 +26,29 @@ from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_server import environment_proxy, tls_context
 
 MOST_WAITING = 10_000
-"""Spans; some kilobytes each at most."""
+"""Maximum number of unsent spans in memory. A span has at most some kilobytes."""
 BATCH = 200
 GATHERING_SECONDS = 1.0
-"""Spans wait so long for others."""
+"""How long a span waits for others, so that they are sent together."""
 LAST_SECONDS = 3.0
-"""How long the end may take."""
+"""How long sending may take at shutdown."""
 _AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 _LATER = frozenset({429, 502, 503, 504})
 _MOST_ANSWER_BYTES = 64 * 1024
 
 Counted = Callable[[str, int], None]
-"""Told of spans that were `sent`, `dropped` here or `refused` there, and how many."""
+"""Called with an outcome (`sent`, `dropped` here, or `refused` by the collector) and a number of spans."""
 
 
 class _Answer(msgspec.Struct):
-    """What a receiver may say about spans that it did not take."""
+    """The answer of a collector, with the number of refused spans."""
 
     partial: dict[str, int | str] = msgspec.field(name="partialSuccess", default_factory=dict)
 
 
 class SpanExporter:
-    """The spans on their way. Somebody has to `run` it; when it is left, it sends the last ones.
-
-    OtlpError says why there can be none.
-    """
+    """The queue of unsent spans, and the task that sends them (`run`). Leaving the context sends the rest. Raises
+    OtlpError if the settings are invalid."""
 
     def __init__(self, settings: OtlpSettings, clock: Clock, counted: Counted) -> None:
         self._settings = settings
@@ -85,7 +82,7 @@ class SpanExporter:
             await self._session.__aexit__(kind, error, trace)
 
     def offer(self, span: Span) -> None:
-        """Take a span along if there is room."""
+        """Queue a span, or drop it if the queue is full."""
         if len(self._waiting) >= MOST_WAITING:
             self._counted("dropped", 1)
             return
@@ -102,7 +99,7 @@ class SpanExporter:
             await self._send_batch()
 
     async def _finish(self) -> None:
-        """One more try for what is left; a receiver that was away may be back."""
+        """Try once more to send the queued spans; the collector may be reachable again."""
         self._failures = 0
         while self._waiting and not self._failures:
             await self._send_batch()
@@ -131,7 +128,7 @@ class SpanExporter:
             self._filled.clear()
 
     async def _send(self, batch: Sequence[Span]) -> str:
-        """Why these are to be sent again; empty when they need not be."""
+        """Send a batch. Returns the problem if it must be sent again, else an empty text."""
         settings = self._settings
         body = encode(batch, resource=settings.resource, version=__version__)
         headers = {"Content-Type": "application/json", **settings.headers}

@@ -1,7 +1,6 @@
-"""Where spans are sent, as OpenTelemetry's environment variables say. Pure.
+"""Settings of the span exporter, read from OpenTelemetry's environment variables. Pure.
 
-Decided here: which of them count. A variable for traces wins over the one for all signals. `remuda.telemetry.otlp`
-sends to what came out.
+A variable for traces takes precedence over the one for all signals. `remuda.telemetry.otlp` uses the result.
 """
 
 from collections.abc import Mapping
@@ -15,11 +14,11 @@ _PROTOCOLS = ("", "http/json", "http/protobuf")
 
 
 class OtlpError(ValueError):
-    """The variables ask for something that cannot be done; the text says what to do."""
+    """The variables have an unsupported value; the text says what to do."""
 
 
 class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A receiver, and how to call it."""
+    """Address, headers and timeout of a collector."""
 
     url: str
     headers: Mapping[str, str] = {}
@@ -27,11 +26,11 @@ class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     ca_file: str = ""
     resource: Mapping[str, str] = {}
-    """Who sends: service.name and what else was said."""
+    """Resource attributes: `service.name` and those of OTEL_RESOURCE_ATTRIBUTES."""
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether spans are to be sent at all."""
+    """True if the variables enable the export of spans."""
     is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = environment.get("OTEL_TRACES_EXPORTER", "").split(",")
     is_named = bool(environment.get(f"{_TRACES}ENDPOINT") or environment.get(f"{_ALL}ENDPOINT"))
@@ -39,7 +38,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettings:
-    """What the variables say; `service` is the service's name unless they give it another."""
+    """Read the settings. `service` is the name of the service unless a variable sets another."""
 
     def read_variable(name: str) -> str:
         return (environment.get(_TRACES + name) or environment.get(_ALL + name) or "").strip()
@@ -71,13 +70,13 @@ def otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettin
 
 
 def hide_password(url: str) -> str:
-    """The address without what may be secret in it."""
+    """The address without user name, password and query, which may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """`name=value,name=value`, percent-encoded; what has no name or no sign is left out."""
+    """Parse `name=value,name=value` with percent-encoding. Entries without a name or without `=` are ignored."""
     found = (part.partition("=") for part in text.split(","))
     return {unquote(name.strip()): unquote(value.strip()) for name, sign, value in found if sign and name.strip()}
 

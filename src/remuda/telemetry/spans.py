@@ -1,7 +1,7 @@
-"""Spans as values, and their form on the wire: OTLP's JSON. Pure.
+"""Spans as values, and their encoding as OTLP JSON. Pure.
 
-A span is made when it is over. Its ids are worked out of what it is about, not drawn: who makes the same span again,
-after a restart, makes the same one. `remuda.telemetry.otlp` sends them; what a span says is decided by who makes it.
+A span is created when its operation has ended. Its ids are derived from the operation, not random, so that a span that
+is created again after a restart has the same ids. `remuda.telemetry.otlp` sends spans.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 INTERNAL, SERVER = 1, 2
-"""Kinds of spans, by OTLP's numbers."""
+"""Kinds of spans, with OTLP's numbers."""
 _ERROR = 2
 _SAMPLED = 1
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
@@ -21,7 +21,7 @@ Value = str | bool | int | float | Sequence[str]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in a trace: whoever begins something there is below this span."""
+    """A span context: trace id and span id of the parent of new spans."""
 
     trace_id: str
     span_id: str
@@ -29,7 +29,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def traceparent(self) -> str:
-        """The way one process tells another."""
+        """The context as a `traceparent` value for other processes."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.is_sampled else '00'}"
 
 
@@ -45,16 +45,16 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float
     attributes: Mapping[str, Value]
     error: str | None = None
-    """Why it failed, for a person; None where it did not."""
+    """Why the operation failed, as text for people; None if it succeeded."""
 
 
 def trace_id_of(*words: object) -> str:
-    """The id of the trace about this."""
+    """Derive a trace id from the names of an operation."""
     return _digest(words, 16)
 
 
 def span_id_of(*words: object) -> str:
-    """The id of the span about this."""
+    """Derive a span id from the names of an operation."""
     return _digest(words, 8)
 
 
@@ -63,7 +63,7 @@ def _digest(words: Sequence[object], size: int) -> str:
 
 
 def parse_traceparent(text: str) -> Context | None:
-    """What TRACEPARENT says; None where that is nothing."""
+    """Parse the value of TRACEPARENT; None if it is invalid or empty."""
     match = _TRACEPARENT.fullmatch(text.strip())
     if match is None or not match[1].strip("0") or not match[2].strip("0"):
         return None
@@ -71,7 +71,7 @@ def parse_traceparent(text: str) -> Context | None:
 
 
 def encode(spans: Sequence[Span], *, resource: Mapping[str, Value], version: str) -> bytes:
-    """One request with these spans; `resource` says who sends them."""
+    """Encode spans as one OTLP request. `resource` has the attributes of the sender."""
     scope = {"scope": {"name": "remuda", "version": version}, "spans": [_encode_span(span) for span in spans]}
     return msgspec.json.encode(
         {"resourceSpans": [{"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}]}
@@ -94,7 +94,7 @@ def _encode_span(span: Span) -> dict[str, Any]:
 
 
 def _nanoseconds(seconds: float) -> str:
-    """Long numbers are texts in OTLP's JSON. What is measured has microseconds."""
+    """Nanoseconds as text, which OTLP's JSON requires for 64-bit numbers. Times have a resolution of microseconds."""
     return str(round(seconds * 1e6) * 1000)
 
 

@@ -1,1 +1,2 @@
-"""What crosses a process: Runner API messages, tokens, protos, clients. Codecs turn wire forms into model values."""
+"""Messages between processes: Runner API messages, tokens, protos, and their clients. Codecs convert them to model
+values."""

@@ -1,10 +1,11 @@
-"""The manager's side of the agent's own service: plain values in and out, protobuf stays in here.
+"""Client of the agent's gRPC service `remuda.agent.v1.Agent`. Callers see plain values; protobuf messages stay in this
+module.
 
-`AgentClient` works over any grpclib channel: `channel_of` gives the one for a data folder, a connector's byte stream is
-another, with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream. Every error is one of two kinds:
-`AgentUnavailableError` (try again, or find the agent again), `AgentRefusedError` (the same request will never work).
+`AgentClient` works with any grpclib channel. `channel_of` returns the channel for a data folder. A connector that has a
+byte stream makes its own channel with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream.
 
-Nothing is retried here, and every call may be repeated.
+Every error is one of two kinds: `AgentUnavailableError` (try again, or reconnect) or `AgentRefusedError` (the same
+request will never work). The client retries nothing, and every call may be repeated.
 """
 
 import asyncio
@@ -26,7 +27,8 @@ from remuda.wire.proto.agent_grpc import AgentStub
 
 REQUEST_VERSION = 1
 CHANNEL_CONFIG = Configuration(http2_stream_window_size=1024 * 1024, http2_connection_window_size=8 * 1024 * 1024)
-"""The connection takes more than a stream, so that a watch nobody reads just now does not hold up other calls."""
+"""The window of the connection is larger than that of a stream, so that a watch stream that is not read does not block
+other calls."""
 _PERMANENT = frozenset(
     {Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.FAILED_PRECONDITION}
     | {Status.PERMISSION_DENIED, Status.UNAUTHENTICATED}
@@ -34,15 +36,15 @@ _PERMANENT = frozenset(
 
 
 class AgentUnavailableError(Exception):
-    """The agent cannot be reached or cannot answer now; its jobs go on without it."""
+    """The agent cannot be reached or cannot answer now. Its jobs keep running."""
 
 
 class AgentRefusedError(Exception):
-    """The agent refuses the request as it is."""
+    """The agent refuses the request. The same request will never work."""
 
 
 class AgentHello(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answers on the socket."""
+    """The identity of an agent: its protocol, version, jobs and process id."""
 
     protocol: int
     version: str
@@ -51,16 +53,16 @@ class AgentHello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentAbility(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of limit on steps, and whether the agent's machine lets it be enforced."""
+    """A kind of limit on steps, and whether the agent can enforce it on its machine."""
 
     name: str
     enforced: bool
     detail: str
-    """By what it is enforced, or why it cannot be."""
+    """How the limit is enforced, or why it cannot be."""
 
 
 class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is, and what it can enforce."""
+    """Program, transport, machine and user of an agent, and the limits that it can enforce."""
 
     protocol: int
     version: str
@@ -75,7 +77,7 @@ class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent's machine has, and how much of it is free."""
+    """CPUs, memory and disk of the agent's machine, and how much of them is free."""
 
     cpus: int
     load_1m: float
@@ -86,7 +88,7 @@ class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job's processes use just now."""
+    """Current resource usage of a job's processes."""
 
     processes: int
     cpu_seconds: float
@@ -95,7 +97,7 @@ class JobUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent and the jobs that run use just now."""
+    """Current resource usage of an agent, of its machine and of its running jobs."""
 
     cpu_seconds: float
     memory_bytes: int
@@ -115,7 +117,7 @@ class JobVariable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job has used; None is unknown."""
+    """Resource usage of a finished job; None means unknown."""
 
     cpu_user_seconds: float | None = None
     cpu_system_seconds: float | None = None
@@ -123,15 +125,15 @@ class JobUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     disk_read_bytes: int | None = None
     disk_written_bytes: int | None = None
     work_dir_bytes: int | None = None
-    """What the working directory had on its disk at the end."""
+    """Disk space of the working directory at the end of the job."""
     network_received_bytes: int | None = None
     network_sent_bytes: int | None = None
     source: str = ""
-    """cgroup or rusage: where processor time and memory were read."""
+    """Where CPU time and memory were read: `cgroup` or `rusage`."""
 
 
 class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a whole job may use; 0 is no limit."""
+    """Resource limits of a whole job; 0 means no limit."""
 
     memory_bytes: int = 0
     cpus: float = 0
@@ -153,31 +155,33 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
     log_limit_bytes: int = 0
     banner: Sequence[str] = ()
     policy: str = ""
-    """What steps may do: a JSON object, see docs/reference/step-policy.md."""
+    """The step policy as a JSON object, see docs/reference/step-policy.md."""
     run_as: str = ""
-    """Whom steps run as, where the agent is root: a user's name, UID or UID:GID."""
+    """User that runs the steps: a name, UID or UID:GID. The agent must be root."""
     log_waiting_limit_bytes: int = 0
-    """How much of the log may wait at the agent before steps that print wait; 0: the agent's own, below 0: no limit."""
+    """Limit for unconfirmed log bytes at the agent; at the limit, steps that print are blocked. 0: the agent's default;
+    negative: no limit."""
     sandbox: bool = False
-    """Whether steps can only change their own of the machine's files."""
+    """True if steps run in a sandbox, where they can change only files of the job."""
     cgroup: str = ""
     """Control group for the job's processes."""
     cgroup_limits: GroupLimits = GroupLimits()
-    """Of all in that group together; a job that cannot be held to them is refused."""
+    """Limits for all processes in that group together. The agent refuses a job whose limits it cannot enforce."""
     own_user: bool = False
-    """Whether nobody else there is the user of `run_as`: what that user leaves goes with the job's end."""
+    """True if no other job on the machine uses the user of `run_as`. Its processes and files are then removed when the
+    job ends."""
     writable: Sequence[str] = ()
-    """Folders besides work_dir that steps in a sandbox may write to."""
+    """Folders that steps in a sandbox may write to, in addition to work_dir."""
     hidden: Sequence[str] = ()
-    """With `sandbox`: folders that steps do not see, while everything else stays as it is."""
+    """With `sandbox`: folders that steps cannot see. If set, the sandbox changes nothing else."""
     owner: bytes = b""
-    """For the client alone: `jobs` gives it back."""
+    """Data of the client that the agent stores; `AgentClient.jobs` returns it."""
     patience_seconds: int = 0
-    """The agent gives the job up when no client has had to do with it for so long; 0: never."""
+    """The agent cancels and removes the job if no client watches it for this long; 0: never."""
     hold_failed_seconds: int = 0
-    """How long a failed job keeps its environments."""
+    """How long the environments of a failed job are kept."""
     hold_note: str = ""
-    """What its log says then."""
+    """Last line of the log of a failed job whose environments are kept."""
 
 
 class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +191,7 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
     owner: bytes
     ended: bool
     attended: bool
-    """Whether some client has to do with it just now."""
+    """True if a client watches the job now."""
 
 
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +201,7 @@ class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     data: bytes
     is_first: bool = False
-    """What came before was confirmed, and the agent does not keep it any more."""
+    """All earlier bytes were confirmed and deleted at the agent."""
 
 
 class StepResultEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,24 +219,24 @@ class JobEnded(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     reason: str
     exit_code: int
-    """-1 where no process gave one."""
+    """-1 if no process has ended with an exit code."""
     message: str
     log_bytes: int
     results: int
     log_checksum: str
     used: JobUse = JobUse()
     held_seconds: int = 0
-    """How long its environments stay from now on."""
+    """How much longer the job's environments are kept; 0: they are removed."""
 
 
 class UnknownJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent does not keep this job, or not any more."""
+    """The agent does not know the job, or has removed it."""
 
     job_id: str
 
 
 class _Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent listens that has no unix socket."""
+    """TCP address and token of an agent that does not listen on a unix socket."""
 
     host: str
     port: int
@@ -243,19 +247,22 @@ WatchedEvent = LogChunk | StepResultEvent | JobEnded | UnknownJob
 
 
 class Watch:
-    """One stream for all jobs of an agent. Iterate over it in one task, subscribe from any."""
+    """One stream with the events of all subscribed jobs of an agent. Iterate over it in one task; any task may
+    subscribe."""
 
     def __init__(self, stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
         self._stream = stream
         self._sending = asyncio.Lock()
 
     async def subscribe(self, job_id: str, *, log_offset: int = 0, result_seq: int = 1) -> None:
-        """Events of a job from the first byte and result wanted; again: from the new place."""
+        """Subscribe to a job, from a log offset and a result number on. A second call for the same job starts from the
+        new positions."""
         subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq, batches=True)
         await self._send(pb.WatchRequest(subscribe=subscribe))
 
     async def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
-        """Everything before this byte and this result is safe here."""
+        """Confirm that all log bytes and results before these positions are stored here, so that the agent may delete
+        them."""
         confirm = pb.Confirm(id=job_id, log_offset=log_offset, result_seq=result_seq)
         await self._send(pb.WatchRequest(confirm=confirm))
 
@@ -320,12 +327,12 @@ class AgentClient:
         )
 
     async def start(self, job: JobStart) -> None:
-        """The job is stored and runs when this returns; a known id is success and changes nothing."""
+        """Store and start a job. For an id that the agent already has, this succeeds and changes nothing."""
         with translate_errors():
             await self.stub.Start(_start_request(job))
 
     async def jobs(self, ids: Sequence[str]) -> AsyncIterator[KeptJob]:
-        """What was said of these jobs when they were started; unknown ones are left out. No ids: all."""
+        """Yield these jobs with the `owner` data of their start. Unknown ids are left out; no ids means all jobs."""
         with translate_errors():
             async with self.stub.Jobs.open() as stream:
                 await stream.send_message(pb.JobsRequest(ids=ids), end=True)
@@ -333,18 +340,18 @@ class AgentClient:
                     yield KeptJob(id=kept.id, owner=kept.owner, ended=kept.ended, attended=kept.attended)
 
     async def cancel(self, job_id: str) -> None:
-        """End the running step; what always runs still does. Repeatable."""
+        """End the running step of a job; steps that always run are still executed. May be repeated."""
         with translate_errors():
             await self.stub.Cancel(pb.CancelRequest(id=job_id))
 
     async def close_job(self, job_id: str) -> None:
-        """Kill what runs and forget the job, its log and results."""
+        """Kill the processes of a job and delete the job with its log and results."""
         with translate_errors():
             await self.stub.Close(pb.CloseRequest(id=job_id))
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[Watch]:
-        """The stream of events, open as long as this lasts."""
+        """Open the stream of events for the duration of the `async with` block."""
         call = self.stub.Watch.open()
         async with AsyncExitStack() as stack:
             with translate_errors():
@@ -356,7 +363,7 @@ class AgentClient:
             yield Watch(stream)
 
     def close(self) -> None:
-        """Close the connection; jobs go on."""
+        """Close the connection. Jobs keep running."""
         self._channel.close()
 
     async def __aenter__(self) -> "AgentClient":
@@ -367,12 +374,12 @@ class AgentClient:
 
 
 def unix_channel(socket: Path) -> Channel:
-    """A connection to a socket path, made at the first call."""
+    """A channel to a unix socket. It connects at the first call."""
     return LiveChannel(path=str(socket), config=CHANNEL_CONFIG)
 
 
 def tcp_channel(host: str, port: int, token: str) -> Channel:
-    """The same to an agent that listens on the loopback address, whose calls carry a token."""
+    """A channel to an agent that listens on a loopback TCP port. It sends the agent's token with every call."""
     channel = LiveChannel(host, port, config=CHANNEL_CONFIG)
 
     async def add_token(event: SendRequest) -> None:
@@ -383,7 +390,8 @@ def tcp_channel(host: str, port: int, token: str) -> Channel:
 
 
 def channel_of(data: Path) -> Channel | None:
-    """A connection to the agent of a data folder, however it listens; None when none has ever been ready there."""
+    """A channel to the agent of a data folder, over a unix socket or TCP. None if no agent has ever been ready
+    there."""
     try:
         endpoint = msgspec.json.decode((data / "endpoint").read_bytes(), type=_Endpoint)
     except FileNotFoundError:
@@ -393,7 +401,7 @@ def channel_of(data: Path) -> Channel | None:
 
 
 def socket_of(data: Path) -> Path | None:
-    """Where the agent of a data folder listens; None when none has ever been ready there."""
+    """Path of the unix socket of the agent with this data folder. None if no agent has ever been ready there."""
     try:
         return Path((data / "socket").read_text().rstrip("\n"))
     except FileNotFoundError:
@@ -401,7 +409,7 @@ def socket_of(data: Path) -> Path | None:
 
 
 async def _leave(stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
-    """Tell the agent that nobody reads any more; where the connection is gone, there is nobody to tell."""
+    """Reset a stream that is not read any more. Errors are ignored, because the connection may be closed already."""
     with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
         await stream.cancel()
     with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
@@ -410,7 +418,7 @@ async def _leave(stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Every error of a call as one of two kinds."""
+    """Translate errors of a call to AgentUnavailableError or AgentRefusedError."""
     try:
         yield
     except GRPCError as error:

@@ -7,42 +7,43 @@ import msgspec
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that are created, and not ready yet."""
+    """Created jobs that are not ready for a runner yet."""
 
     next: int = 0
-    """Everything they wait for is under way."""
+    """Jobs that wait only for jobs that already run or are ready."""
     later: int = 0
-    """Something they wait for has not had its turn either."""
+    """Jobs that wait for at least one job that is not ready either."""
     held: int = 0
-    """Nobody knows when: they wait for a person, a time or a resource group, or for a job that does."""
+    """Jobs that wait, directly or through other jobs, for a person, a time or a resource group."""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a demand is one manager's."""
+    """The part of a demand that is assigned to one runner manager."""
 
     runner_id: int
     system_id: str
     running: int
-    """Jobs that it has."""
+    """Jobs that the manager runs."""
     ready: int
     created: Ahead
 
 
 class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that the same runners can take."""
+    """The demand of jobs with one capability key: the same runners can take them."""
 
     tags: tuple[str, ...]
     protected: bool
     pools: tuple[tuple[str, int], ...]
-    """Whose jobs they are: an organization's, and of a group or a project that has runners of its own."""
+    """Owners whose runners may take the jobs: the organization, and the group or project if it has runners of its
+    own."""
     running: int
     ready: int
-    """They wait for a runner."""
+    """Jobs that wait for a runner."""
     created: Ahead
     unserved: int
-    """Ready ones for which no manager is there."""
+    """Ready jobs for which no manager is available."""
     shares: tuple[Share, ...]
-    """They sum to the whole, but for what is unserved."""
+    """Shares of the managers. Together with `unserved` they add up to the totals."""
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import msgspec
 
 
 class _Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of an answer."""
+    """Base class of the parts of an explanation."""
 
 
 class JobRef(_Told, frozen=True, kw_only=True):
@@ -30,15 +30,15 @@ class WaitInfo(_Told, frozen=True, kw_only=True):
     job: JobRef | None = None
     stage: str = ""
     count: int = 0
-    """Jobs of a stage that are not over."""
+    """Number of unfinished jobs, for a stage."""
     until: float | None = None
     resource_group: str = ""
     pipeline_id: int = 0
     project: str = ""
     status: str = ""
-    """Of a pipeline."""
+    """Status of the pipeline that the job waits for."""
     how: str = ""
-    """For a person: what to call."""
+    """For kind `person`: the command or API call that starts the job."""
 
 
 class ReasonCount(_Told, frozen=True, kw_only=True):
@@ -49,36 +49,37 @@ class ReasonCount(_Told, frozen=True, kw_only=True):
 
 
 class RunnerCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The runners, seen from one job."""
+    """Numbers of runners that match a job, and of those that do not."""
 
     known: int
     matching: int
     free: int = 0
-    """Of the matching ones: there, and without a job."""
+    """Matching runners that are online and have no job."""
     busy: int = 0
-    """There, and with jobs; they may have room for more."""
+    """Matching runners that are online and have jobs; they may have capacity for more."""
     silent: int = 0
-    """Not heard of for some minutes, though without a job."""
+    """Matching runners without a job that have not called for some minutes."""
     offline: int = 0
     never_seen: int = 0
     paused: int = 0
     last_seen_at: float | None = None
-    """When the last of the matching ones was heard of."""
+    """When a matching runner last called."""
     others: tuple[ReasonCount, ...] = ()
-    """Those that do not match."""
+    """Runners that do not match, by reason."""
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job stands among those that the same runners could take."""
+    """Position of a job in the queue of jobs that the same runners could take."""
 
     ahead: int
     competing: int
-    """Itself included."""
+    """Number of jobs in the queue, including this one."""
     priority: int
     priority_now: int
-    """With what it gained by waiting."""
+    """Priority including the increase for the time that the job has waited."""
     project_running: int
-    """Jobs of its project with runners: of equal priority, the project with fewer goes first."""
+    """Running jobs of the same project. Among jobs of equal priority, the project with fewer running jobs goes
+    first."""
 
 
 class EstimateInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,28 +87,30 @@ class EstimateInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: float
     pick_ups: int
-    """What it is based on: so many pick-ups by runners that fit ..."""
+    """Number of jobs that matching runners have taken, on which the estimate is based."""
     within_seconds: float
-    """... in the last so many seconds."""
+    """Period in which these jobs were taken."""
     text: str
 
 
 class FailureInfo(_Told, frozen=True, kw_only=True):
-    """Why a job failed, and whose fault it is."""
+    """Why a job failed, and who has to act."""
 
     reason: str
     fault: str
-    """Whose failure it is: user, runner or platform."""
+    """Who has to act: `user`, `runner` or `platform`."""
     message: str = ""
     exit_code: int | None = None
     allowed: bool = False
 
 
 class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time of a job went: the parts sum to the whole, from its turn to its end or now."""
+    """How long each part of a job took. The parts add up to the time from when the job became ready until its end, or
+    until now."""
 
     source: str
-    """What tells: `steps` that the agent reported, `sections` of the log, or only the job's own `times`."""
+    """Where the times come from: `steps` (reported by the agent), `sections` of the log, or only the `times` of the
+    job."""
     total_seconds: float
     parts: dict[str, float]
     """waiting, machine, image, clone, cache, artifacts, script, upload, other; from `times`: waiting, running."""
@@ -125,16 +128,16 @@ class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
     """GitLab's word for the state."""
     state: str
     since: float | None = None
-    """When it came into this state, as far as that is known."""
+    """When the job entered this state, if known."""
     summary: str
     waits_for: tuple[WaitInfo, ...] = ()
     not_named: int = 0
-    """How many more jobs it waits for than are named."""
+    """Number of further jobs that it waits for and that are not listed."""
     runners: RunnerCounts | None = None
     queue: QueueInfo | None = None
     estimate: EstimateInfo | None = None
     because: tuple[JobRef, ...] = ()
-    """Other jobs that made it end so."""
+    """Other jobs that caused this end."""
     failure: FailureInfo | None = None
     tried_again_as: int | None = None
     upstream: JobRef | None = None

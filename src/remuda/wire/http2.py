@@ -1,9 +1,10 @@
-"""HTTP/2 as connections to agents and plugins use it: what the library leaves open, larger frames, none written out.
+"""HTTP/2 settings for connections to agents and plugins: larger frames, cheaper frame logging, and one missing error
+check.
 
-A frame carries 16 KiB unless the receiver allows more, and in Python each costs as much as copying ten times that: a
-message of a log is one frame here. And h2 makes a text of every frame that comes, with all its bytes as hexadecimal
-digits, for a log that nobody reads. Who makes a connection makes a `LiveChannel`. Standard library and what grpclib
-brings only.
+A frame carries 16 KiB unless the receiver allows more. In Python the cost of a frame equals that of copying ten times
+as many bytes, so frames here are large enough for a whole message of a log. h2 formats every received frame as
+hexadecimal text for a debug log; that is switched off. `LiveChannel` is the channel class for all these connections.
+Uses only the standard library and what grpclib brings.
 """
 
 from grpclib.client import Channel
@@ -12,14 +13,14 @@ from h2.settings import SettingCodes
 from hyperframe.frame import Frame
 
 FRAME_BYTES = 256 * 1024
-"""More than the largest message of a log, less than a stream's window."""
+"""Larger than the largest message of a log, smaller than the window of a stream."""
 
 
 class LiveChannel(Channel):
-    """A connection that cannot be made is an OSError, also where the other side hangs up in the act.
+    """A channel that raises OSError if the peer closes the connection while it is being made.
 
-    The library hands out a connection that was lost between its being made and its being used, and then misses a part
-    of it: an AttributeError, which nobody takes for a peer that has died.
+    grpclib returns a connection that was lost between connecting and its first use, and later raises an AttributeError,
+    which callers would not treat as a lost peer.
     """
 
     async def __connect__(self) -> H2Protocol:
@@ -30,12 +31,12 @@ class LiveChannel(Channel):
 
 
 async def allow_large_frames(channel: Channel) -> None:
-    """Let the other side of a channel, which is connected for it, send frames of that size; it may as well not."""
+    """Connect the channel and allow the peer to send frames of up to FRAME_BYTES. The peer need not do so."""
     connection = (await channel.__connect__()).connection
     connection._connection.update_settings({SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES})
     connection.flush()
 
 
 def leave_frames_untold() -> None:
-    """From now on the text of a frame, in this process, is only that it is one."""
+    """Replace the `__repr__` of HTTP/2 frames, for the whole process, by one that does not format their bytes."""
     Frame.__repr__ = object.__repr__  # type: ignore[method-assign]

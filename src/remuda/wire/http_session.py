@@ -1,9 +1,9 @@
-"""HTTP calls of the clients: the library's, or the short way where the server is on this machine.
+"""HTTP sessions of the API clients: aiohttp in general, `loopback_http` for a server on this machine.
 
-Decided here: which of the two a call takes, and that both fail alike: `CannotConnectError` where nothing was sent, any
-other OSError where the connection broke or took too long, ValueError where the address is none. A redirect is an answer
-like any other, because calls carry tokens, which are for one server. The library is imported with the first call that
-needs it. `user_client` and `runner_client` are the callers.
+Both fail in the same way: `CannotConnectError` if nothing was sent, any other OSError if the connection broke or timed
+out, ValueError if the address is invalid. Redirects are not followed but returned as answers, because calls carry
+tokens for one server. aiohttp is imported at the first call that needs it. `user_client` and `runner_client` are the
+callers.
 """
 
 import ssl
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BrokenCallError(ConnectionError):
-    """The library's word for a call that did not come to its end."""
+    """An HTTP call of the library failed before the answer was complete."""
 
 
 class Content(Protocol):
@@ -36,7 +36,7 @@ class Answer(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Names are looked up without regard to case."""
+        """The headers of the answer. Names are case-insensitive."""
 
     @property
     def content(self) -> Content: ...
@@ -74,7 +74,7 @@ class HttpSession:
         proxy: str | None = None,
         read_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Answer]:
-        """One call; `read_seconds` is the longest pause of the server. How long it may take in all, the caller says."""
+        """Send one request. `read_seconds` limits each pause of the server; the caller limits the total time."""
         headers = {**self._headers, **headers}
         if proxy is None and is_nearby(url):
             return self._nearby.request(method, url, data=data, headers=headers, read_seconds=read_seconds)

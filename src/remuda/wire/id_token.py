@@ -1,7 +1,8 @@
-"""Identity tokens: JWTs that prove to others which job asks, and the public keys by which they check that.
+"""Identity tokens (`id_tokens`): JWTs that prove to other services which job calls, and the public keys that verify
+them.
 
-Signed with RS256, which is what cloud providers and Vault accept, and with a key of their own: the audience of such a
-token is chosen by the user, so it must never pass for anything that the cell itself accepts.
+Signed with RS256, which cloud providers and Vault accept. They have a separate key, because the user chooses the
+audience of such a token: the cell itself must never accept one.
 """
 
 import base64
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 ALGORITHM = "RS256"
 KEY_PREFIX = "id-"
-"""Names of keys that sign identity tokens begin so; those of job tokens do not."""
+"""Prefix of the names of keys that sign identity tokens. Names of keys for job tokens do not have it."""
 
 _KEY_BITS = 2048
 
@@ -37,7 +38,7 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def public_jwk(self) -> dict[str, str]:
-        """The public half, as others fetch it."""
+        """The public key as a JSON Web Key."""
         numbers = self.private.public_key().public_numbers()
         return {
             "kty": "RSA",
@@ -50,7 +51,7 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_id_key(name: str) -> IdKey:
-    """A fresh key; takes a good part of a second."""
+    """Create a key. This can take most of a second."""
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     return IdKey(kid=KEY_PREFIX + name, private=rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS))
@@ -58,7 +59,7 @@ def new_id_key(name: str) -> IdKey:
 
 @lru_cache(maxsize=16)
 def load_id_key(kid: str, pem: bytes) -> IdKey:
-    """A stored key. Kept, because to check one takes much longer than to sign with it."""
+    """Load a stored key. Cached, because checking a key takes much longer than signing with it."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -1,13 +1,12 @@
 """Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch of the hand-out.
 
-The signature proves that a cell made the token and lets a router read the cell without asking anyone. It opens
-nothing by itself: the job's row decides, because only there stands which epoch is the current one.
+The signature proves that a cell issued the token, and lets a router find the cell without a lookup. A valid signature
+alone grants nothing: the job's row in the store has the current epoch and decides. Opaque job tokens, the older kind,
+are `glcbt-`, the job's id in hex, and random characters. The row has a hash of such a token, which is the only way to
+check it.
 
-Opaque job tokens, the older kind, are `glcbt-`, the job's number in hex, and random characters. Of such a token the
-row has a hash, and nothing but the row proves it.
-
-Signing and verifying are own code instead of PyJWT, whose import would take 6 % of a run with one empty job
-(docs/decisions/0026); the tests check it against PyJWT.
+Signing and verifying are implemented here instead of with PyJWT, whose import would take 6 % of a run with one empty
+job (docs/decisions/0026). Tests compare the results with PyJWT.
 """
 
 import base64
@@ -27,27 +26,27 @@ PREFIX = "glcbt-"
 AUDIENCE = "gitlab-authz-token"
 VERSION = "0.1.0"
 LEEWAY_SECONDS = 300
-"""How long after the job's timeout its token is good, so that the final state can still be sent."""
+"""How long a token is valid after the job's timeout, so that the final state can still be sent."""
 
 OPAQUE_RANDOM_BYTES = 15
 SCOPES = frozenset({"job", "artifacts", "repository", "registry", "releases", "pipelines"})
-"""What a token may be good for: its own job; artifacts of others; git; images; releases; starting pipelines."""
+"""Scopes of a token: its own job, artifacts of other jobs, git, registry images, releases, starting pipelines."""
 
 _ALGORITHM = "EdDSA"
 _PEM_HEAD, _PEM_TAIL = b"-----BEGIN PRIVATE KEY-----\n", b"\n-----END PRIVATE KEY-----\n"
 _PKCS8_HEAD = bytes.fromhex("302e020100300506032b657004220420")
-"""In front of the 32 bytes of an Ed25519 key: what is around them is the same for all. The library's way of writing and
-reading them imports all other forms of keys."""
+"""The constant bytes before the 32 bytes of an Ed25519 key in its PKCS8 form. The library's functions for this form
+would import all other key formats."""
 _json = msgspec.json.Encoder().encode
 _OPAQUE = re.compile(PREFIX + r"([0-9a-f]{1,16})_[0-9A-Za-z_-]{20}", re.ASCII)
 
 
 class UnknownKeyError(TokenError):
-    """Signed with a key that is not among those at hand; it may be a new one."""
+    """The token is signed with an unknown key, which may be a new one."""
 
 
 class JobClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job token says."""
+    """The claims of a job token."""
 
     cell_id: int
     organization_id: int
@@ -70,7 +69,7 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
         return _PEM_HEAD + base64.b64encode(_PKCS8_HEAD + self.private.private_bytes_raw()) + _PEM_TAIL
 
     def public_jwk(self) -> dict[str, str]:
-        """The public half, as others fetch it."""
+        """The public key as a JSON Web Key."""
         raw = self.private.public_key().public_bytes_raw()
         return {
             "kty": "OKP",
@@ -83,7 +82,7 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpiredError(TokenError):
-    """The token is right but for its age; `claims` is what it says."""
+    """The token is valid except that it has expired. `claims` has its content."""
 
     def __init__(self, claims: JobClaims) -> None:
         super().__init__("the job token has expired")
@@ -107,7 +106,7 @@ def load_key(kid: str, pem: bytes) -> SigningKey:
 
 
 def _raw_of(pem: bytes) -> bytes | None:
-    """The bytes of a key in the form in which keys are stored here; None where it is another."""
+    """The raw bytes of a key that is stored in the form of this module; None if it has another form."""
     if not pem.startswith(_PEM_HEAD) or not pem.endswith(_PEM_TAIL):
         return None
     try:
@@ -119,7 +118,7 @@ def _raw_of(pem: bytes) -> bytes | None:
 
 
 def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
-    """Make the token of one hand-out."""
+    """Create the token for one hand-out of a job."""
     body = {
         "iss": issuer,
         "aud": AUDIENCE,
@@ -139,7 +138,7 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
 
 
 def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
-    """Check form, signature, audience and age; TokenError says what is wrong."""
+    """Check format, signature, audience and expiry. Raises TokenError with the problem."""
     if not token.startswith(PREFIX) or len(token) > 4096 or not token.isascii():
         raise TokenError("not a job token")
     signed, _, signature = token.removeprefix(PREFIX).rpartition(".")
@@ -165,12 +164,12 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
 
 
 def opaque(job_id: int, random: bytes) -> str:
-    """A token without a signature, for a hand-out of this job."""
+    """Create an opaque token for one hand-out of this job."""
     return f"{PREFIX}{job_id:x}_{_base64url(random)}"
 
 
 def opaque_job(token: str) -> int | None:
-    """The number of the job that an opaque token names; None when it is none."""
+    """The job id in an opaque token; None if the text is not an opaque token."""
     found = _OPAQUE.fullmatch(token)
     return int(found[1], 16) if found else None
 
@@ -196,7 +195,7 @@ def _claims(body: dict[str, Any]) -> JobClaims:
 
 @lru_cache(maxsize=64)
 def _in_order(scopes: frozenset[str]) -> list[str]:
-    """The same for nearly all tokens; nobody changes it."""
+    """Cached, because the scopes are the same for nearly all tokens. Callers must not change the result."""
     return sorted(scopes)
 
 

@@ -1,10 +1,9 @@
-"""JUnit reports, case by case, as fast as their bytes come in. Pure: bytes in, cases out, little kept.
+"""A streaming parser of JUnit reports: bytes in, test cases out. Pure, with bounded memory.
 
-Decided here: what counts as a case, its status in GitLab's words, and how much of a message is kept. A report comes as
-a runner uploads it: gzip, one member a file. It is written by whatever a job runs, so nothing in it is trusted: entity
-declarations are refused, and size, depth, the number of elements and of their names, and the length of a tag are
-bounded, because expat and Python keep something of each. The cell feeds it for the test report of a pipeline,
-`remuda run` for what it says at the end.
+It defines what counts as a case, its status in GitLab's terms, and how much of a message is kept. The input is a report
+as a runner uploads it: gzip, with one member for each file. A job may write anything into it, so entity declarations
+are refused, and size, depth, number of elements, number of names and length of a tag are limited, because expat and
+Python keep some memory for each. The cell uses it for the test report of a pipeline, `remuda run` for its summary.
 """
 
 import zlib
@@ -14,36 +13,36 @@ from xml.parsers import expat
 import msgspec
 
 KEPT_CHARACTERS = 16 * 1024
-"""Of a message; of a name a sixteenth of it."""
+"""Maximum characters of a message; a name may have a sixteenth of it."""
 _NAME_CHARACTERS = 1024
 _PIECE_BYTES = 256 * 1024
-"""Unpacked and parsed at once."""
+"""Bytes that are unpacked and parsed in one step."""
 _PACKED_BYTES = 64 * 1024
-"""Given to zlib at once, which copies what is left of it for every member."""
+"""Bytes that are passed to zlib in one step. zlib copies the unused rest for every member."""
 TAG_LIMIT_BYTES = 1024 * 1024
-"""A tag with its attributes, or a comment: expat keeps what it has of one until it is whole, and may look at it only
-when twice as much has come."""
+"""Limit for a tag with its attributes, and for a comment. expat keeps an incomplete one in memory, and may parse it
+only when twice as many bytes have arrived."""
 FILES_LIMIT = 20_000
-"""Files in one report. Empty ones take a few bytes of the upload and nothing of the other limits."""
+"""Limit for the files of one report. Empty files count for no other limit and need few bytes."""
 NAMES_LIMIT = 20_000
-"""Different names of elements and attributes: they are kept until the end of the file."""
+"""Limit for different names of elements and attributes. expat keeps them until the end of the file."""
 _GZIP = zlib.MAX_WBITS | 16
 _STATUSES = {"failure": "failed", "error": "error", "skipped": "skipped"}
 
 
 class UnreadableError(Exception):
-    """What is wrong with a report."""
+    """A report cannot be read; the message says why."""
 
 
 class JunitLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a report is read; beyond it, it cannot be read, and the limit is named."""
+    """Limits of a report. A report beyond a limit is unreadable, and the error names the limit."""
 
     bytes: int
-    """All files of a report together, unpacked."""
+    """Size of all files of a report together, unpacked."""
     depth: int = 100
-    """Elements within each other."""
+    """Nesting depth of elements."""
     elements: int = 1_000_000
-    """Of all files together."""
+    """Number of elements in all files together."""
 
 
 class TestCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,16 +55,17 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     classname: str
     suite: str = ""
-    """The innermost one around it that has a name."""
+    """The innermost named suite that contains the case."""
     file: str | None = None
     line: int | None = None
     seconds: float = 0.0
     output: str | None = None
-    """What the report says about a case that did not pass; at least of which type that was, if it says it."""
+    """Message of a case that did not pass, or at least its type if the report has one."""
 
 
 class JunitReader:
-    """Reads the files of one report; every case goes to `take`. UnreadableError where it cannot be read."""
+    """Parses the files of one report and passes every case to `take`. Raises UnreadableError if a report cannot be
+    read."""
 
     def __init__(self, take: Callable[[TestCase], None], *, limits: JunitLimits, is_packed: bool = True) -> None:
         self._take = take
@@ -79,7 +79,7 @@ class JunitReader:
 
     @property
     def read_bytes(self) -> int:
-        """How much was read so far, unpacked."""
+        """Number of unpacked bytes so far."""
         return self._limits.bytes - self._left
 
     def feed(self, data: bytes) -> None:
@@ -228,7 +228,7 @@ def _refuse(*_details: object) -> int:
 
 
 def _seconds(text: str) -> float:
-    """A time as frameworks write it; some put a comma between thousands."""
+    """Parse a time in seconds. Some test frameworks write a comma between thousands."""
     try:
         seconds = float(text.replace(",", ""))
     except ValueError:

@@ -1,8 +1,8 @@
-"""HTTP to a server on this machine: no TLS, no proxy, no redirect, no cookie.
+"""A minimal HTTP client for servers on this machine: no TLS, no proxy, no redirects, no cookies.
 
-The HTTP library knows all of these, and to import it takes longer than a short job. `http_session` chooses between the
-two; nobody else is a caller. Connections are kept for the next call, but not for so long that the server might just be
-closing one. Every trouble is an OSError: a connection that cannot be made, or breaks, or takes too long.
+aiohttp has all of these, and its import takes longer than a short job. `http_session` chooses between the two and is
+the only caller. Idle connections are reused, but only for less time than servers keep them open. Every failure is an
+OSError: a connection cannot be made, breaks or times out.
 """
 
 import asyncio
@@ -19,31 +19,32 @@ import httptools
 from multidict import CIMultiDict
 
 KEPT_SECONDS = 2.0
-"""Servers that close idle connections wait longer than that."""
+"""How long an idle connection is reused. Servers close idle connections later than that."""
 _MOST_BUFFERED_BYTES = 1 << 20
 _START = re.compile(r"[^/?#]*(?://[^/?#]*)?")
 _HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class CannotConnectError(OSError):
-    """Nobody listens at the address, or it cannot be reached."""
+    """The connection was refused, or the address cannot be reached. No request was sent."""
 
 
 def is_nearby(url: str) -> bool:
-    """Whether an address means this machine, and plain HTTP."""
+    """True if an address is plain HTTP to this machine."""
     return _server(_start(url)).is_nearby
 
 
 class _Server(NamedTuple):
     is_nearby: bool
     host: str
-    """As the header has it."""
+    """Value of the `Host` header."""
     place: tuple[str, int]
 
 
 @functools.lru_cache(maxsize=64)
 def _server(start: str) -> _Server:
-    """What the beginning of an address, before its path, means; there are few, and every call asks. ValueError."""
+    """Parse the part of an address before its path. Cached, because every call needs it and there are few. Raises
+    ValueError."""
     parts = urlsplit(start)
     if parts.scheme != "http" or parts.hostname not in _HOSTS:
         return _Server(False, parts.netloc, ("", 0))
@@ -51,13 +52,13 @@ def _server(start: str) -> _Server:
 
 
 def _start(url: str) -> str:
-    """Of an address: all before its path."""
+    """The part of an address before its path."""
     found = _START.match(url)
     return found[0] if found else ""
 
 
 class NearbyAnswer(asyncio.Protocol):
-    """A connection, and the answer that comes on it; the `on_` methods are the parser's."""
+    """A connection and the answer that it receives. The parser calls the `on_` methods."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -74,7 +75,7 @@ class NearbyAnswer(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
 
     async def send(self, request: bytes, read_seconds: float | None) -> None:
-        """Send a request; returns when status and headers of the answer are there."""
+        """Send a request. Returns when the status and the headers of the answer have arrived."""
         self.headers = CIMultiDict()
         self.is_over = self._has_head = False
         self.read_seconds = read_seconds
@@ -84,14 +85,14 @@ class NearbyAnswer(asyncio.Protocol):
 
     @property
     def content(self) -> "NearbyAnswer":
-        """What has the body; the library has an object of its own for that."""
+        """The object with the body. aiohttp has a separate object for it."""
         return self
 
     async def read(self) -> bytes:
         return b"".join([piece async for piece in self.iter_chunked(0)])
 
     async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
-        """The body in pieces, as they come."""
+        """Yield the body in pieces as they arrive."""
         while True:
             if self._pieces:
                 piece = self._pieces.popleft()
@@ -105,7 +106,7 @@ class NearbyAnswer(asyncio.Protocol):
                 await self._change()
 
     def is_usable(self) -> bool:
-        """Whether another request can be sent."""
+        """True if another request can be sent on this connection."""
         is_free = self.is_over and self._may_be_kept and not self._pieces and not self._transport.is_closing()
         return is_free and time.monotonic() - self.used_at < KEPT_SECONDS
 
@@ -174,7 +175,8 @@ class Nearby:
     async def request(
         self, method: str, url: str, *, data: bytes | None, headers: Mapping[str, str], read_seconds: float | None
     ) -> AsyncIterator[NearbyAnswer]:
-        """One call; what is not read of the answer when this is left is lost. ValueError: no such address."""
+        """Send one request. The part of the answer that is not read inside the `async with` block is dropped. Raises
+        ValueError if the address is invalid."""
         start = _start(url)
         _, host, place = _server(start)
         request = _request(method, host, url[len(start) :], headers, data)
@@ -192,7 +194,7 @@ class Nearby:
                 connection.close()
 
     def close(self) -> None:
-        """Let go of all connections that nobody uses now."""
+        """Close all idle connections. Those of running requests stay open."""
         for kept in self._free.values():
             while kept:
                 kept.pop().close()

@@ -1,8 +1,9 @@
-"""Tokens for a Docker registry: JWTs that say which images their bearer may pull and push, in the registry's own form.
+"""Tokens for a Docker registry: JWTs that say which images their bearer may pull and push, in the format of the
+registry.
 
-A registry trusts the certificate of the key that signs them (its setting `rootcertbundle`), so a token brings that
-certificate along (`x5c`); it knows no Ed25519, so the cell's own key is a P-256 one. Others than the registry have no
-use for such a token: the audience is the registry's name for itself.
+A registry trusts the certificate of the signing key (its setting `rootcertbundle`), so each token contains that
+certificate (`x5c`). Registries do not support Ed25519, so the cell creates a P-256 key. The audience is the name of the
+registry, so no other service accepts such a token.
 """
 
 import base64
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 LIFE_SECONDS = 300
-"""A client asks for a new token for every upload or download; one that is over must not stay good for long."""
+"""Lifetime of a token. It is short, because clients request a new token for every upload or download."""
 
 _ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _CERTIFICATE_LIFE = timedelta(days=3650)
@@ -35,7 +36,7 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def algorithm(self) -> str:
-        """What a token's header calls the way in which it signs."""
+        """Name of the signature algorithm in the header of a token."""
         # Late, here and below: these take long, and few cells have a registry.
         from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -43,7 +44,7 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kid(self) -> str:
-        """The name by which registries know a key: 30 bytes of a hash of its public half, in groups of base32."""
+        """The key id that registries use: 30 bytes of a hash of the public key, in groups of base32."""
         from cryptography.hazmat.primitives import serialization
 
         public = self.private.public_key().public_bytes(
@@ -62,21 +63,21 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
         return key + self.certificate_pem()
 
     def certificate_pem(self) -> bytes:
-        """What the registry is to trust."""
+        """The certificate that the registry must trust, as PEM."""
         from cryptography.hazmat.primitives import serialization
 
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be done with an image."""
+    """Actions that a token allows on one image."""
 
     name: str
     actions: tuple[str, ...]
 
 
 def new_registry_key(cell_id: int, now: float) -> RegistryKey:
-    """A fresh key with a certificate that it signed itself."""
+    """Create a key with a self-signed certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -100,7 +101,7 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 
 @lru_cache(maxsize=4)
 def load_registry_key(pem: bytes) -> RegistryKey:
-    """A stored or given key with its certificate; ValueError says what is wrong. Kept, because to check one is slow."""
+    """Load a key with its certificate. Raises ValueError with the problem. Cached, because checking a key is slow."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa

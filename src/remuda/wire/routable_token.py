@@ -21,7 +21,7 @@ import msgspec
 
 VERSION = "01"
 KEYS = frozenset("cgoptu")
-"""cell, group, organization, project, runner type, user: the only keys a new token may carry."""
+"""Keys that a new token may have: cell, group, organization, project, runner type, user."""
 
 USER_PREFIX = "glpat-"
 RUNNER_PREFIX = "glrt-"
@@ -36,7 +36,7 @@ _LINE = re.compile(r"([a-z]):([0-9a-z]{1,13})", re.ASCII)
 
 
 class TokenError(ValueError):
-    """Text that is no routable token; the message says what is wrong with it."""
+    """The text is not a routable token; the message says why."""
 
 
 class Routable(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def encode(*, prefix: str, routing: Mapping[str, int], random: bytes) -> str:
 
 
 def decode(token: str) -> Routable:
-    """Take a token apart; TokenError when it is none."""
+    """Decode a token. Raises TokenError if it is not a routable token."""
     if len(token) > _MAX_PREFIX + _MAX_BASE64 + 13:
         raise TokenError("too long for a routable token")
     if not token.isascii():
@@ -138,5 +138,6 @@ def _checksum(head: str) -> str:
 
 
 def token_hash(token: str) -> str:
-    """What is stored of a token: its SHA-256. Tokens are long and random, so no salt is needed."""
+    """The SHA-256 of a token, which is stored instead of the token. Tokens are long and random, so no salt is
+    needed."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,8 +1,8 @@
-"""Messages of the Runner API as msgspec structs: what a runner sends and what a cell answers, to the letter.
+"""Messages of the Runner API as msgspec structs: the requests of a runner and the answers of a cell, exactly as sent.
 
-Both sides use these: the cell decodes requests and encodes the job payload, the manager the other way round.
-Unknown fields are ignored, because each runner version adds some. Fields that may be null on the wire are optional
-here; `field or default` at the use.
+Both sides use them: the cell decodes requests and encodes the job payload, the manager does the reverse. Unknown fields
+are ignored, because each runner version adds some. Fields that may be null on the wire are optional here; code that
+uses them writes `field or default`.
 """
 
 from typing import Any, Literal
@@ -10,10 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 VERSION = 1
-"""Version of our own reading of these messages; kept in the journal beside a stored payload."""
+"""Version of the interpretation of these messages; stored in the journal with each payload."""
 
 MANAGER_NAME = "remuda-manager"
-"""What Remuda's own runner manager calls itself (`info.name`)."""
+"""Name of Remuda's runner manager in its requests (`info.name`)."""
 
 FEATURES = [
     "variables",
@@ -48,7 +48,7 @@ FEATURES = [
     "two_phase_job_commit",
     "job_inputs",
 ]
-"""Every feature flag a runner sends, true or false."""
+"""All feature flags. A runner sends each of them as true or false."""
 
 
 class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -56,7 +56,7 @@ class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RunnerInfo(Message):
-    """What a runner manager says of itself."""
+    """The description that a runner manager sends of itself."""
 
     name: str | None = None
     version: str | None = None
@@ -77,7 +77,7 @@ class RegisterRunner(Message):
     description: str | None = None
     maintenance_note: str | None = None
     maintainer_note: str | None = None
-    """The old name of the same."""
+    """The old name of `maintenance_note`."""
     tag_list: str | list[str] | None = None
     run_untagged: bool | None = None
     locked: bool | None = None
@@ -104,7 +104,7 @@ class CreateRunner(Message):
     maximum_timeout: int | None = None
     token_expires_at: str | None = None
     organization_id: int | None = None
-    """Remuda's own: whose instance runner it is, where a cell has several organizations."""
+    """Only in Remuda: organization of an instance runner, if the cell has several organizations."""
 
 
 class VerifyRunner(Message):
@@ -132,10 +132,11 @@ class RequestJob(Message):
     info: RunnerInfo | None = None
     session: dict[str, Any] | None = None
     load: dict[str, Any] | None = None
-    """Remuda's own, for cells alone: jobs that the manager has, of all its servers (`running`), and room (`free`)."""
+    """Only between Remuda's manager and a cell: number of jobs that the manager has for all its servers (`running`),
+    and free slots (`free`)."""
     hold_seconds: float | None = None
-    """Remuda's own, for cells alone: for how long the manager can wait for the answer without keeping another of its
-    runners from asking, or a machine from going. Others do not say, and are answered at once."""
+    """Only between Remuda's manager and a cell: how long the manager can wait for the answer without delaying requests
+    of its other runners or the removal of a machine. Requests without it are answered at once."""
 
 
 class Part(msgspec.Struct, kw_only=True):
@@ -228,7 +229,7 @@ class PayloadFeatures(Part):
 
 
 class JobPayload(msgspec.Struct, kw_only=True):
-    """The 201 of jobs/request. Lists are always present, because old runners want them."""
+    """The body of status 201 of jobs/request. Lists are always present, because old runners require them."""
 
     id: int
     token: str
@@ -237,7 +238,8 @@ class JobPayload(msgspec.Struct, kw_only=True):
     git_info: GitInfo = msgspec.field(default_factory=GitInfo)
     runner_info: RunnerTimeout = msgspec.field(default_factory=RunnerTimeout)
     inputs: list[dict[str, Any]] | None = []
-    """`{key, value: {type, content, sensitive}}` each. A file has no job inputs yet, so there are none."""
+    """Job inputs, each as `{key, value: {type, content, sensitive}}`. Always empty, because pipeline files have no job
+    inputs yet."""
     variables: list[Variable] = []
     steps: list[ScriptStep] = []
     hooks: list[dict[str, Any]] | None = []
@@ -249,14 +251,15 @@ class JobPayload(msgspec.Struct, kw_only=True):
     dependencies: list[Dependency] | None = []
     features: PayloadFeatures | None = None
     secrets: dict[str, dict[str, Any]] | None = {}
-    """By the variable that each goes into: a provider with its server, and `file`."""
+    """Secrets by the name of the variable that gets the value: a provider with its server, and `file`."""
     policy_options: dict[str, Any] | None = None
     suspend_options: dict[str, Any] | None = None
     run: str | msgspec.UnsetType | None = msgspec.UNSET
-    """Steps in place of scripts: a text that is a JSON list. Left out when there are none: clients refuse all else."""
+    """Steps instead of scripts, as the text of a JSON list. Left out if there are none, because clients refuse null and
+    an empty text."""
     remuda: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    """What only Remuda's own manager reads: `step_policy`, where there is one, and `predefined`: the names of
-    predefined variables that people have set, with the cell's own value or null. Others do not get the latter."""
+    """Fields for Remuda's manager only: `step_policy`, if there is one, and `predefined`: the names of predefined
+    variables that users have set, each with the cell's own value or null. Other managers do not get `predefined`."""
 
 
 class TraceOutput(Message):
@@ -275,7 +278,8 @@ class UpdateJob(Message):
     output: TraceOutput | None = None
     exit_code: int | None = None
     remuda_may_have_begun: bool = False
-    """Only between our own: nobody can tell any more whether the job's script began, for its machine is gone."""
+    """Only between Remuda's manager and a cell: the machine of the job is lost, so it is unknown whether the job's
+    script began."""
 
 
 class StepResultsIn(Message):
@@ -286,14 +290,14 @@ class StepResultsIn(Message):
 
 
 class StepResultsTaken(msgspec.Struct, kw_only=True):
-    """How far the cell has them: the next sequence number it wants."""
+    """The answer to step results: the next sequence number that the cell expects."""
 
     version: int = 1
     next_seq: int
 
 
 def parse_content_range(text: str) -> int | None:
-    """The start in `<start>-<end>`. None when malformed; whether the end is right says `fits_content_range`."""
+    """The start in `<start>-<end>`; None if the text is malformed. `fits_content_range` checks the end."""
     start, dash, end = text.strip().partition("-")
     if not dash or not start.isascii() or not start.isdigit() or not ((end.isascii() and end.isdigit()) or end == ""):
         return None
@@ -310,6 +314,6 @@ def fits_content_range(text: str, length: int) -> bool:
 
 
 def tags_of(tag_list: str | list[str] | None) -> tuple[str, ...]:
-    """Tags from a comma separated text or a list, trimmed, without doubles, in order."""
+    """Tags from a comma-separated text or a list: trimmed, without duplicates, in order."""
     parts = tag_list.split(",") if isinstance(tag_list, str) else list(tag_list or ())
     return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))

@@ -1,9 +1,8 @@
-"""Client of the Runner API: one method per call, statuses come back as values, only the network raises.
+"""Client of the Runner API: one method for each call. HTTP statuses are returned as values; only network errors raise.
 
-Decided here: which token and which headers a call has, how answers are read, and what is remembered (the long-poll
-cursor). What calls have in common is in `runner_server`; what an answer means for a job is decided by the caller, and
-so is when a request for a job is repeated: the slot that it holds is of use to others meanwhile. Also knows calls that
-only Remuda has.
+It sets token and headers of each call, decodes the answers, and remembers the long-poll cursor. `runner_server` has
+what all calls share. The caller decides what an answer means for a job, and when a job request is repeated: until then
+other runners can use the slot. The client also has the calls that only Remuda's cells serve.
 """
 
 import asyncio
@@ -34,9 +33,10 @@ from remuda.wire.runner_server import (
 )
 
 POLL_TIMEOUT_SECONDS = 300.0
-"""Longest wait for the answer to a request for a job; servers hold it for 50 s."""
+"""Longest wait for the answer to a job request. Servers hold a request for about 50 s."""
 HOLD_SECONDS = 240.0
-"""For how long a cell is told that it may hold a request: the answer must be here before the wait for it ends."""
+"""`hold_seconds` of a job request: how long a cell may hold it. Less than POLL_TIMEOUT_SECONDS, so that the answer
+arrives in time."""
 LONGEST_INTERVAL_SECONDS = 900.0
 
 
@@ -45,34 +45,35 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
 
     status: int
     job_status: str = ""
-    """The server's word for the job's state; empty when it did not say."""
+    """Status of the job in the server's answer; empty if the answer has none."""
     interval_seconds: float | None = None
-    """How often the server wants to hear from the job."""
+    """Update interval that the server requests for the job."""
     size: int | None = None
-    """How much of the trace the server has, where it said so."""
+    """Number of trace bytes that the server has, if its answer says so."""
     next_seq: int | None = None
-    """The next result the server wants, where it said so."""
+    """Sequence number of the next result that the server expects, if its answer says so."""
 
 
 class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request for a job; `payload` is set when there is one."""
+    """The answer to a job request. `payload` is set if it has a job."""
 
     status: int
     body: bytes = b""
-    """The payload as it came, to be stored unchanged."""
+    """The undecoded payload, to be stored unchanged."""
     payload: JobPayload | None = None
     problem: str = ""
-    """Why a job that came could not be read."""
+    """Why a received job cannot be decoded."""
     rejected: tuple[int, str] | None = None
-    """Id and token of such a job, if at least those could be read."""
+    """Id and token of a job that cannot be decoded, if at least these can be read."""
     is_remuda: bool = False
     message: str = ""
     retry_after_seconds: float | None = None
-    """How long the server asks to wait before the next request."""
+    """How long the client should wait before the next request, if the server says so."""
 
     @property
     def is_unanswered(self) -> bool:
-        """Whether the same request is to be made again: the answer says nothing about jobs."""
+        """True if the server did not process the job request (an error status), so that the same request should be
+        repeated."""
         return is_retried(self.status)
 
 
@@ -104,7 +105,7 @@ class RunnerClient:
         info: RunnerInfo,
         load: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        """`load` returns what a cell is told with every request for a job: how many jobs the manager has room for."""
+        """`load` returns the number of running jobs and free slots, which a cell gets with every job request."""
         self._server = server
         self._token = token
         self._system_id = system_id
@@ -112,7 +113,8 @@ class RunnerClient:
         self._load = load
         self.cursor: str | None = None
         self.is_remuda = asyncio.Event()
-        """Set once the server has said that it is a Remuda cell: who hangs up there leaves a job to others."""
+        """Set when an answer shows that the server is a Remuda cell. A cell hands a job to another request if the
+        client disconnects."""
 
     @property
     def url(self) -> str:
@@ -132,13 +134,13 @@ class RunnerClient:
         headers: dict[str, str] | None = None,
         timeout: float = CALL_TIMEOUT_SECONDS,
     ) -> OwnReply:
-        """A call that only Remuda has, with the runner's token."""
+        """Make a call that only Remuda's cells serve, with the runner's token."""
         shown = {"RUNNER-TOKEN": self._token} | (headers or {})
         found = await self._call(method, path, endpoint=endpoint, headers=shown, body=body, timeout=timeout, attempts=1)
         return OwnReply(status=found.status, headers=found.headers, body=found.body)
 
     async def request_job(self, *, request_id: str, may_hold: bool = True) -> JobOffer:
-        """Ask for a job. Without `may_hold` the server answers at once instead of holding the request."""
+        """Request a job. Without `may_hold` the server answers at once instead of holding the request."""
         is_held = may_hold and self.cursor is not None
         message = RequestJob(
             token=self._token,
@@ -185,7 +187,8 @@ class RunnerClient:
         output: TraceOutput | None = None,
         may_have_begun: bool = False,
     ) -> JobReply:
-        """PUT a state: running to acknowledge and to stay alive, success or failed at the end."""
+        """Report the state of a job: `running` to acknowledge it and to keep it alive, `success` or `failed` at the
+        end."""
         message = UpdateJob(
             token=token,
             info=self._info,
@@ -216,7 +219,7 @@ class RunnerClient:
         )
 
     async def send_results(self, job_id: int, token: str, results: Sequence[bytes]) -> JobReply:
-        """Hand over step results (JSON objects with their `seq`) to a Remuda cell."""
+        """Send step results (JSON objects with their `seq`) to a Remuda cell."""
         body = b'{"version":1,"results":[' + b",".join(results) + b"]}"
         headers = {"JOB-TOKEN": token, "Content-Type": "application/json", "Accept": "application/json"}
         path = f"/api/remuda/v1/jobs/{job_id}/results"
@@ -229,17 +232,17 @@ class RunnerClient:
         return JobReply(status=reply.status, job_status=reply.job_status, next_seq=taken.next_seq)
 
     async def verify(self) -> RunnerReply:
-        """Whether the server knows this runner's token."""
+        """Check the runner's token at the server."""
         message = VerifyRunner(token=self._token, system_id=self._system_id, info=self._info)
         return await self._credentials("/api/v4/runners/verify", "verify", message, expected=200)
 
     async def register(self, message: RegisterRunner) -> RunnerReply:
-        """Make a runner with a registration token (this client's token)."""
+        """Register a runner with a registration token, which is this client's token."""
         message = msgspec.structs.replace(message, token=self._token, info=self._info)
         return await self._credentials("/api/v4/runners", "register", message, expected=201)
 
     async def unregister(self) -> RunnerReply:
-        """Take this runner off the server; with a `glrt-` token only this manager of it."""
+        """Remove the runner from the server; with a `glrt-` token only this manager of the runner."""
         message = VerifyRunner(token=self._token)
         path = "/api/v4/runners"
         if is_created_token(self._token):
@@ -249,7 +252,7 @@ class RunnerClient:
         return RunnerReply(status=response.status, message=response.message)
 
     async def reset_token(self, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
-        """A new token in place of this runner's own: by that token, or by a person's for the runner of a number."""
+        """Reset a runner's token: that of this runner, or with a user's token that of the runner with the given id."""
         path, headers = "/api/v4/runners/reset_authentication_token", {"Accept": "application/json"}
         body: bytes | msgspec.Struct = VerifyRunner(token=self._token)
         if personal:
@@ -306,7 +309,7 @@ class RunnerClient:
 
 
 def is_created_token(token: str) -> bool:
-    """Whether a token is that of a runner which was created on the server, and not of one that registered itself."""
+    """True if the token belongs to a runner that was created on the server; False if the runner registered itself."""
     return re.match(r"(?:[a-z0-9_]+-)*?glrt-", token) is not None
 
 
@@ -323,7 +326,7 @@ def _reply(response: Response) -> JobReply:
 
 
 def read_payload(body: bytes) -> JobPayload:
-    """A job's payload. Servers may send null for any field; it then counts as left out."""
+    """Decode the payload of a job. A field that is null counts as missing."""
     try:
         return msgspec.json.decode(body, type=JobPayload)
     except msgspec.ValidationError:
@@ -337,7 +340,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def identity_in(body: bytes) -> tuple[int, str] | None:
-    """Id and token of a payload that is otherwise unreadable."""
+    """Id and token of a payload that cannot be decoded completely."""
     try:
         found = msgspec.json.decode(body)
         return int(found["id"]), str(found["token"])

@@ -1,12 +1,9 @@
-"""One server, and what all calls to it have in common; `runner_client` has a method for each call.
+"""HTTP calls to one server: request ids, retries, redirects, timeouts. `runner_client` has a method for each API call.
 
-Decided here: request ids, retries inside one call (408, 429 and 5xx, five attempts, the server's own wait or a growing
-one), which answers count as JSON, which redirects are followed, how long an answer may take. Statuses come back as
-values, only the network raises.
-
-Every call carries a token, in a header and often in the body, so it goes to the configured server alone: a redirect to
-another one is not followed, and comes back as the answer. A call is safe to repeat: the server's handlers are
-idempotent, and all attempts of one call carry the same `X-Request-Id`.
+A call is retried after 408, 429 and 5xx, up to five attempts, with the wait that the server requests or a growing one.
+Statuses are returned as values; only network errors raise. Every call carries a token, in a header and often in the
+body, so it is sent to the configured server only: a redirect to another server is returned as the answer. Repeating a
+call is safe: the handlers of the server are idempotent, and all attempts of one call have the same `X-Request-Id`.
 """
 
 import asyncio
@@ -30,10 +27,11 @@ from remuda.wire.http_session import HttpSession
 ATTEMPTS = 5
 MOST_REDIRECTS = 5
 REDIRECTS = (307, 308)
-"""Those that keep method and body; after any other the call would be another one."""
+"""Redirects that keep method and body. Other redirects would change the call, so they are not followed."""
 CALL_TIMEOUT_SECONDS = 60.0
 LONGEST_WAIT_SECONDS = 300.0
-"""A server that asks for a longer wait inside one call is not obeyed; the caller comes back later anyway."""
+"""Longest wait between two attempts of a call. If the server requests more, the call ends and the caller repeats it
+later."""
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 _BACKOFF = Backoff(first_seconds=0.1, ceiling_seconds=60.0)
 _PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
@@ -41,11 +39,11 @@ _USER_AGENT = f"remuda-manager {__version__} ({_PYTHON}; {platform.system().lowe
 
 
 class RunnerApiTemporaryError(Exception):
-    """The server could not be reached, or the connection broke; trying again may help."""
+    """The server could not be reached, or the connection broke. A later attempt may succeed."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP exchange, for whoever counts them."""
+    """One HTTP exchange, for metrics."""
 
     endpoint: str
     method: str
@@ -77,12 +75,12 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def api_root(url: str) -> str:
-    """Where a server's API begins: its address without a last `/` and `/ci`."""
+    """Base address of a server's API: its address without a trailing `/` and `/ci`."""
     return f"{url.rstrip('/').removesuffix('/ci').rstrip('/')}"
 
 
 def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -> ssl.SSLContext:
-    """TLS 1.2 or newer, trusting an own authority and showing an own certificate where given."""
+    """A TLS context for TLS 1.2 or newer, with the given CA and client certificate, if any."""
     context = ssl.create_default_context(cafile=ca_file or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert_file:
@@ -96,7 +94,8 @@ def new_session() -> HttpSession:
 
 
 def environment_proxy(url: str) -> str | None:
-    """The proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY ask for; looked up once, not at every call."""
+    """The proxy for an address according to HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY. Determined once, not for
+    every call."""
     if not any(name.lower() in _PROXIES for name in os.environ):
         return None
     import urllib.request  # not at the top: most have no proxy, and all would pay for it
@@ -121,7 +120,7 @@ class Server:
         measure: Callable[[Measured], None] = lambda _: None,
         on_retry: Callable[[str, str], None] = lambda _path, _method: None,
     ) -> None:
-        """`on_retry` is told of every repeated attempt: what kind of call it is, and its method."""
+        """`on_retry` is called for every repeated attempt, with the kind of call and its method."""
         self.root = api_root(url)
         self._session = session
         self.clock = clock
@@ -142,7 +141,7 @@ class Server:
         request_id: str | None = None,
         attempts: int = ATTEMPTS,
     ) -> Response:
-        """One call with its attempts. RunnerApiTemporaryError: there was no answer."""
+        """Make a call with up to five attempts. Raises RunnerApiTemporaryError if there was no answer."""
         headers = {"X-Request-Id": request_id or new_request_id(), "Content-Type": "application/json"} | headers
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
 
@@ -165,7 +164,7 @@ class Server:
         return await self._retry(attempt, attempts, retried=lambda: self._on_retry(endpoint, method.lower()))
 
     async def _exchange(self, method: str, path: str, headers: dict[str, str], data: bytes) -> Response:
-        """One request with its redirects."""
+        """Send one request and follow its redirects."""
         url = self.root + path
         for _ in range(MOST_REDIRECTS + 1):
             tls = self._tls if url[:6].lower() == "https:" else None
@@ -198,17 +197,17 @@ class Server:
 
 
 def new_request_id() -> str:
-    """A name for one call."""
+    """A random id for one call."""
     return uuid.uuid4().hex
 
 
 def is_retried(status: int) -> bool:
-    """Whether a status is worth another attempt inside the same call."""
+    """True if a call with this status is retried."""
     return status in (408, 429, 500, 502, 503, 504) or status >= 512
 
 
 def resolve_redirect(url: str, location: str) -> str | None:
-    """Where a call goes on; None when that is not the same server, or worse protected."""
+    """The address that a redirect leads to. None if it is another server, or HTTP instead of HTTPS."""
     try:
         old, new = urlsplit(url), urlsplit(urljoin(url, location))
         same = (new.scheme, new.hostname, new.port) == (old.scheme, old.hostname, old.port)
@@ -220,7 +219,7 @@ def resolve_redirect(url: str, location: str) -> str | None:
 
 
 def parse_retry_after(headers: Any, now: float) -> float | None:
-    """The seconds a server asks to wait: until its rate limit ends, else Retry-After; None when it does not say."""
+    """Seconds that the server asks to wait: until its rate limit ends, else Retry-After; None if it does not say."""
     reset = headers.get("RateLimit-ResetTime")
     if reset:
         import email.utils

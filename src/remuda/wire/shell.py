@@ -1,11 +1,13 @@
-"""What a cell and a runner manager say to each other about people who look into jobs or stop them, and the bytes.
+"""Messages between a cell and a runner manager about shells in jobs, holds and stops, and the frames of a shell.
 
-The manager asks what is wanted of it (`LookRequest`, `Wanted`), over and over, and says each time what it has: whoever
-restarts need remember nothing. A shell is two byte streams that only grow, one each way, with exact offsets; what is in
-them is *frames*, which the cell passes on and never reads. Both ends of a frame are here, so that they cannot differ.
+The manager repeats one long-poll request (`LookRequest`) and gets the open requests of users (`Wanted`). Each request
+lists the shells and held jobs of the manager, so neither side needs to remember anything across a restart. A shell is
+two byte streams with exact offsets, one in each direction. They consist of *frames*, which the cell forwards without
+reading them. This module both encodes and decodes frames:
 
-    to the command      d bytes for stdin · s columns and rows · e no more stdin
-    from the command    o it runs · d bytes · x bytes of stderr · c exit code, the end · r why there is none, the end
+    to the command      d bytes for stdin · s columns and rows · e end of stdin
+    from the command    o started · d bytes of stdout · x bytes of stderr · c exit code, last frame
+                        r why the command was not started, last frame
 """
 
 import struct
@@ -22,15 +24,15 @@ DATA, ERRORS, SIZE, END, OPENED, EXIT, REFUSED = b"d", b"x", b"s", b"e", b"o", b
 
 
 class FrameError(ValueError):
-    """Bytes that no frame begins with."""
+    """The stream has bytes that are not a valid frame."""
 
 
 class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A failed job whose environment is still there."""
+    """A failed job whose environment is kept."""
 
     job_id: int
     seconds: float
-    """For how long it will be."""
+    """How much longer the environment is kept."""
 
 
 class WantedStop(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +40,7 @@ class WantedStop(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: int
     status: str
-    """`canceling`, or how it ended."""
+    """`canceling`, or the final status of the job."""
 
 
 class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,16 +49,16 @@ class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     system_id: str | None = None
     shells: tuple[str, ...] = ()
-    """Those that the manager attends to."""
+    """Ids of the shells that the manager serves now."""
     held: tuple[HeldJob, ...] = ()
     releasing: tuple[int, ...] = ()
-    """Jobs that it lets go just now."""
+    """Held jobs that the manager is releasing now."""
     stops: tuple[WantedStop, ...] | None = None
-    """What it was told last of jobs to stop; None: it does not want to know."""
+    """The jobs to stop that the manager already knows. None: the manager does not support this."""
 
 
 class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
-    """A shell that somebody wants, or that an earlier process of the manager had."""
+    """A shell that a user has requested, or that an earlier process of the manager served."""
 
     id: str
     job_id: int
@@ -66,18 +68,18 @@ class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 24
     term: str = ""
     begun: bool = False
-    """It was attended to before; what ran there is gone."""
+    """The shell was already served by an earlier process; its command has ended."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cell wants of a manager now, beyond what that said it does."""
+    """The answer of a cell: requests that the manager does not serve yet."""
 
     version: int = VERSION
     shells: tuple[WantedShell, ...] = ()
     release: tuple[int, ...] = ()
-    """Held jobs to let go."""
+    """Held jobs that the manager should release."""
     stops: tuple[WantedStop, ...] = ()
-    """All jobs that the manager has and should stop, whether it was told of them before or not."""
+    """All jobs of the manager that it should stop, including those that it already knows."""
 
 
 def frame(kind: bytes, data: bytes = b"") -> bytes:
@@ -113,14 +115,14 @@ def code_of(data: bytes) -> int:
 
 
 class Frames:
-    """Takes a stream apart, however its bytes come."""
+    """Splits a byte stream into frames, whatever the sizes of its pieces."""
 
     def __init__(self, kinds: bytes) -> None:
         self._kinds = kinds
         self._rest = b""
 
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
-        """The frames that are whole now."""
+        """Add bytes, and return the frames that are complete now."""
         rest = self._rest + data
         found, place = [], 0
         while len(rest) - place >= _HEAD.size:

@@ -13,19 +13,19 @@ from remuda.wire.runner_server import RunnerApiTemporaryError
 from remuda.wire.shell import LookRequest, Wanted
 
 WANTED_SECONDS = 120.0
-"""Longest wait for what is wanted; cells hold it for 50 s."""
+"""Longest wait for the answer to `fetch_wanted`. Cells hold the request for 50 s."""
 _SHELL = "/api/remuda/v1/runners/shells"
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """What has come for a command."""
+    """Input frames for a command."""
 
     data: bytes = b""
     is_over: bool = False
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a command's output the cell has."""
+    """The number of output bytes that the cell has."""
 
     size: int
     is_over: bool = False
@@ -38,7 +38,7 @@ class LookingClient:
         self._client = client
 
     async def fetch_wanted(self, asked: LookRequest) -> Wanted | int:
-        """What is wanted; a status when the cell does not say."""
+        """Wait for requests to the manager. Returns the HTTP status if the cell answers with an error."""
         reply = await self._client.own(
             "POST",
             "/api/remuda/v1/runners/wanted",
@@ -54,7 +54,7 @@ class LookingClient:
             return 502
 
     async def input(self, shell: str, offset: int) -> Piece:
-        """Frames for the command from a byte on; waits for some."""
+        """Wait for input frames for the command, from a byte offset on."""
         reply = await self._call("GET", f"{shell}/input", f"&offset={offset}")
         state = reply.headers.get("X-Remuda-Shell-State", "")
         if reply.status == 200:
@@ -62,7 +62,7 @@ class LookingClient:
         return Piece(is_over=_is_final(reply.status))
 
     async def output(self, shell: str, start: int, data: bytes) -> Taken:
-        """Frames of the command, at their place."""
+        """Send output frames of the command at a byte offset."""
         where = {"Content-Range": f"{start}-{start + len(data) - 1}", "Content-Type": "application/octet-stream"}
         reply = await self._call("PATCH", f"{shell}/output", body=data, headers=where)
         size = reply.headers.get("Range", "").rpartition("-")[2]
@@ -81,7 +81,7 @@ class LookingClient:
 
 
 def _is_final(status: int) -> bool:
-    """Whether an answer means that there is no such shell for us, now and later."""
+    """True if the answer means that the cell has no such shell for this runner, now and later."""
     if status in (400, 401, 403, 404, 405, 410, 413):
         return True
     if status in (200, 202, 204, 416):

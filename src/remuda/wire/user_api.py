@@ -11,32 +11,33 @@ import msgspec
 
 
 class NewPipelineRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """POST /api/remuda/v1/projects/:id/pipelines: a pipeline with everything that can be said about it."""
+    """The request body of POST /api/remuda/v1/projects/:id/pipelines."""
 
     ref: str
-    """A branch, a tag, or the whole name of a ref."""
+    """A branch, a tag, or the full name of a ref."""
     source: str = "api"
     """What the pipeline's jobs see as CI_PIPELINE_SOURCE."""
     sha: str = ""
-    """A commit of the repository; then `ref` is a whole name, which need not lead there. Empty: where `ref` leads."""
+    """A commit of the repository; then `ref` must be a full name and need not point to the commit. Empty: the commit of
+    `ref`."""
     before_sha: str = ""
     variables: Mapping[str, str] = {}
     file_variables: tuple[str, ...] = ()
-    """Names among `variables` whose values a job finds in a file."""
+    """Names of `variables` that jobs get as files."""
     inputs: Mapping[str, Any] = {}
     file: str = ""
     """The path of the pipeline file; empty: `.gitlab-ci.yml`."""
     text: str | None = None
     """The pipeline file itself, instead of the one in the repository."""
     jobs: tuple[str, ...] = ()
-    """Only these jobs; without `jobs` and `stages`: all."""
+    """Create only these jobs. Without `jobs` and `stages`: all jobs."""
     stages: tuple[str, ...] = ()
     with_needs: bool = True
-    """With the jobs that the chosen ones wait for."""
+    """Also create the jobs that the selected ones depend on."""
     changes_since: str | None = None
-    """The commit against which `rules:changes` looks."""
+    """The commit that `rules:changes` compares with."""
     predefined: Mapping[str, str] = {}
-    """Predefined variables that this pipeline alone has."""
+    """Predefined variables for this pipeline only."""
 
 
 class MistakeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,7 @@ class LintInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a job has left."""
+    """An artifact of a job."""
 
     type: str
     """archive, junit, dotenv ..."""
@@ -72,7 +73,7 @@ class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a client shows of a job. Times are seconds since the epoch."""
+    """The fields of a job that a client shows. Times are seconds since the epoch."""
 
     id: int
     name: str
@@ -84,12 +85,12 @@ class JobOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     started_at: float | None = None
     finished_at: float | None = None
     waiting_seconds: float | None = None
-    """For a runner, until it started."""
+    """How long the job waited for a runner until it started."""
     failure_reason: str | None = None
     failure_message: str | None = None
     exit_code: int | None = None
     waits_for: tuple[str, ...] = ()
-    """Jobs that must be over before it gets its turn."""
+    """Names of the jobs that must end before this one can start."""
     starts_at: float | None = None
     """When a delayed job starts."""
     resource_group: str = ""
@@ -102,11 +103,11 @@ class JobProgress(JobOverview, frozen=True, kw_only=True, omit_defaults=True):
 
     stage_index: int = 0
     downstream: "PipelineProgress | None" = None
-    """What a trigger job has started."""
+    """The pipeline that a trigger job started."""
     steps: tuple[dict[str, Any], ...] = ()
-    """What the agent reported of its steps, in order."""
+    """Step results of the job, in order."""
     steps_note: str = ""
-    """Why not all of them are here, and where they are."""
+    """Why `steps` is incomplete, and where to get the rest."""
 
 
 class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,7 +124,7 @@ class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job, as GET /api/remuda/v1/events tells it. Times are seconds since the epoch."""
+    """A job in the events of GET /api/remuda/v1/events. Times are seconds since the epoch."""
 
     id: int
     name: str
@@ -135,7 +136,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     allow_failure: bool = False
     retried: bool = False
-    """A newer job of the same name has taken its place."""
+    """A newer job of the same name replaces it."""
     runner_id: int | None = None
     created_at: float | None = None
     started_at: float | None = None
@@ -147,7 +148,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PipelineEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pipeline, as GET /api/remuda/v1/events tells it."""
+    """A pipeline in the events of GET /api/remuda/v1/events."""
 
     id: int
     iid: int
@@ -163,13 +164,13 @@ class PipelineEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class RunnerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A runner, as GET /api/remuda/v1/events tells it."""
+    """A runner in the events of GET /api/remuda/v1/events."""
 
     id: int
     description: str = ""
     runner_type: str = ""
     status: str
-    """online, offline, stale, never_contacted; removed: there is no such runner any more."""
+    """`online`, `offline`, `stale`, `never_contacted`, or `removed` if the runner no longer exists."""
     paused: bool = False
     locked: bool = False
     protected: bool = False
@@ -178,6 +179,6 @@ class RunnerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ResetEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something may have been missed: read again whatever matters. Events go on from here."""
+    """Events may have been lost: the client must read again what it shows. Later events continue from here."""
 
     reason: str = ""

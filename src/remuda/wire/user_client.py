@@ -1,8 +1,7 @@
-"""A small client of the API that people and scripts use: GitLab's `/api/v4` and Remuda's own `/api/remuda/v1`.
+"""Client of the API for people and scripts: GitLab's `/api/v4` and Remuda's own `/api/remuda/v1`.
 
-Decided here: how an answer of the cell, or none, becomes a value or an error that names the cause and the fix. What
-is done with the values is the caller's matter. The command line is the only caller; its test suite runs it against a
-real cell. One client serves one cell; calls may overlap.
+Each method returns a decoded value, or raises an error that names the cause and the fix. The command line is the only
+caller; its test suite runs the client against a real cell. One client serves one cell; calls may overlap.
 """
 
 import itertools
@@ -21,30 +20,30 @@ from remuda.wire.user_api import LintInfo, MistakeInfo, NewPipelineRequest, Pipe
 
 PAGE_SIZE = 100
 NAMESPACE = "root"
-"""Where projects go that name no namespace."""
+"""Namespace of projects that are given without one."""
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
-"""How long the cell may be silent amid an answer."""
+"""Longest pause of the cell within an answer."""
 
 _T = TypeVar("_T")
 
 
 class UserApiError(Exception):
-    """The cell could not be asked, or could not answer."""
+    """The cell could not be reached, or failed to answer."""
 
 
 class RefusedError(UserApiError):
-    """The cell answered that it will not do it: wrong token, unknown id, a request that makes no sense."""
+    """The cell refused the request: wrong token, unknown id, or an invalid request."""
 
     def __init__(self, message: str, status: int, mistakes: Sequence[MistakeInfo] = ()) -> None:
         super().__init__(message)
         self.status = status
         self.mistakes = mistakes
-        """Of the pipeline file, when that is why."""
+        """Mistakes of the pipeline file, if they caused the refusal."""
 
 
 class ProjectInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A project, as far as the command line reads it."""
+    """The fields of a project that the command line uses."""
 
     id: int
     path_with_namespace: str
@@ -52,7 +51,7 @@ class ProjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline, as far as the command line reads it."""
+    """The fields of a pipeline that the command line uses."""
 
     id: int
     project_id: int
@@ -66,14 +65,14 @@ class PipelineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArtifactsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The archive a job has uploaded."""
+    """The artifacts archive of a job."""
 
     filename: str
     size: int = 0
 
 
 class ArtifactInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a job has left: its archive, a report, its log."""
+    """An artifact of a job: its archive, a report or its log."""
 
     file_type: str
     filename: str
@@ -81,7 +80,7 @@ class ArtifactInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewRunner(msgspec.Struct, frozen=True, kw_only=True):
-    """A runner that was just made; its token is told only once."""
+    """A new runner. The cell returns its token only once."""
 
     id: int
     token: str
@@ -95,7 +94,7 @@ class PipelineOfJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, as far as the command line reads it."""
+    """The fields of a job that the command line uses."""
 
     id: int
     name: str
@@ -115,28 +114,28 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None = None
     pipeline: PipelineOfJob
     downstream_pipeline: PipelineInfo | None = None
-    """What a trigger job has started."""
+    """The pipeline that a trigger job started."""
 
 
 class TracePart(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a log; they are the last ones when the job's state is a final one."""
+    """Bytes of a log, and the status of the job. If the status is final, the log is complete."""
 
     data: bytes
     state: str
 
 
 class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that has changed, as it is now; `reset`: something may have been missed."""
+    """A changed job, pipeline or runner in its current state; `reset`: events may have been lost."""
 
     id: str
-    """Where it stands among the others: whoever shows it goes on behind it."""
+    """Id of the event, from which a client can continue after a reconnect."""
     kind: str
     data: dict[str, Any]
-    """As `remuda.wire.user_api` has it: JobEvent, PipelineEvent, RunnerEvent, ResetEvent."""
+    """A JobEvent, PipelineEvent, RunnerEvent or ResetEvent of `remuda.wire.user_api`."""
 
 
 class UserClient:
-    """One cell, seen by one user."""
+    """Calls one cell with the token of one user."""
 
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
@@ -154,12 +153,12 @@ class UserClient:
             await self._session.__aexit__(kind, error, trace)
 
     async def call(self, method: str, path: str, body: object | None = None, **query: str | int) -> Any:
-        """One call; the decoded JSON of the answer."""
+        """Make one call and return the decoded JSON of the answer."""
         async with self._request(method, path, body, query) as answer:
             return _decode(self.url, await answer.read())
 
     async def pages(self, path: str, *, limit: int | None = None, **query: str | int) -> list[Any]:
-        """The entries of a list, page after page, up to a limit."""
+        """Yield the entries of a list from all its pages, up to a limit."""
         entries: list[Any] = []
         for page in itertools.count(1):
             part = await self.call("GET", path, None, page=page, per_page=PAGE_SIZE, **query)
@@ -169,7 +168,8 @@ class UserClient:
         return entries[:limit]
 
     async def ensure_project(self, path: str, *, default_branch: str) -> ProjectInfo:
-        """The project of that path, or of that name in the user's own namespace; made when it is not there."""
+        """Return the project with this path, or with this name in the user's own namespace. It is created if it does
+        not exist."""
         path = path if "/" in path else f"{NAMESPACE}/{path}"
         try:
             found = await self.call("GET", f"/api/v4/projects/{quote(path, safe='')}")
@@ -181,25 +181,26 @@ class UserClient:
         return _convert(found, ProjectInfo)
 
     async def allow_force_pushes(self, project_id: int) -> None:
-        """Let pushes take commits away from the protected branches of a project."""
+        """Allow force pushes to the protected branches of a project."""
         root = f"/api/v4/projects/{project_id}/protected_branches"
         for branch in await self.call("GET", root):
             await self.call("PATCH", f"{root}/{quote(branch['name'], safe='')}", {"allow_force_push": True})
 
     async def let_in_all_jobs(self, project_id: int) -> None:
-        """Let the jobs of all projects reach this one, as far as who started them may."""
+        """Disable the job token allow list of a project: jobs of all projects may access it, within the rights of the
+        user who started them."""
         await self.call("PATCH", f"/api/v4/projects/{project_id}/job_token_scope", {"enabled": False})
 
     async def put_refs(self, project_id: int, refs: Mapping[str, str]) -> None:
-        """Let refs lead to commits that the cell has, or borrows."""
+        """Set refs to commits that the repository already has."""
         await self.call("PUT", f"/api/remuda/v1/projects/{project_id}/refs", {"refs": dict(refs)})
 
     async def create_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> str:
-        """A runner for all projects; its token, which the cell tells only once."""
+        """Create an instance runner and return its token, which the cell shows only once."""
         return (await self.add_instance_runner(description, tags=tags)).token
 
     async def add_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> NewRunner:
-        """A runner for all projects."""
+        """Create an instance runner, which serves all projects."""
         body = {
             "runner_type": "instance_type",
             "description": description,
@@ -209,18 +210,19 @@ class UserClient:
         return _convert(await self.call("POST", "/api/v4/user/runners", body), NewRunner)
 
     async def tag_runner(self, runner_id: int, tags: Sequence[str]) -> None:
-        """Let a runner take jobs with these tags, and no others."""
+        """Set the tags of a runner."""
         await self.call("PUT", f"/api/v4/runners/{runner_id}", {"tag_list": list(tags)})
 
     async def create_pipeline(self, project_id: int, wanted: NewPipelineRequest) -> PipelineInfo:
-        """Start a pipeline; RefusedError with the mistakes of its file, or why there is nothing to run."""
+        """Create a pipeline. Raises RefusedError with the mistakes of its file, or with the reason why there is no job
+        to run."""
         body = msgspec.to_builtins(wanted)
         return _convert(await self.call("POST", f"/api/remuda/v1/projects/{project_id}/pipelines", body), PipelineInfo)
 
     async def lint(
         self, project_id: int, text: str, *, ref: str = "", dry_run: bool = False, include_jobs: bool = False
     ) -> LintInfo:
-        """What the cell thinks of a pipeline file, with what it includes from the project."""
+        """Check a pipeline file, including the files that it includes from the project."""
         body = {"content": text, "dry_run": dry_run, "include_jobs": include_jobs} | ({"ref": ref} if ref else {})
         return _convert(await self.call("POST", f"/api/v4/projects/{project_id}/ci/lint", body), LintInfo)
 
@@ -233,17 +235,17 @@ class UserClient:
         return _convert(await self.call("GET", path), PipelineInfo)
 
     async def pipeline_jobs(self, project_id: int, pipeline_id: int) -> list[JobInfo]:
-        """The newest try of each job."""
+        """The latest attempt of each job of a pipeline."""
         path = f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/jobs"
         return _convert(await self.pages(path), list[JobInfo])
 
     async def pipeline_bridges(self, project_id: int, pipeline_id: int) -> list[JobInfo]:
-        """The newest try of each trigger job, with the pipeline it has started."""
+        """The latest attempt of each trigger job of a pipeline, with the pipeline that it started."""
         path = f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/bridges"
         return _convert(await self.pages(path), list[JobInfo])
 
     async def play(self, project_id: int, job_id: int, variables: Mapping[str, str] | None = None) -> JobInfo:
-        """Start a job that waits for a person."""
+        """Start a manual job, with variables for this run."""
         given = [{"key": key, "value": value} for key, value in (variables or {}).items()]
         path = f"/api/v4/projects/{project_id}/jobs/{job_id}/play"
         return _convert(await self.call("POST", path, {"job_variables_attributes": given}), JobInfo)
@@ -261,7 +263,7 @@ class UserClient:
         await self.call("POST", f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/cancel")
 
     async def steps(self, job_id: int) -> Sequence[Any]:
-        """What the agent reported of a job's steps, in order."""
+        """Yield the step results of a job, in order."""
         results: list[Any] = []
         after: int | None = 0
         while after is not None:
@@ -272,40 +274,39 @@ class UserClient:
         return results
 
     async def why(self, job_id: int) -> Any:
-        """Why a job waits, or ended as it did."""
+        """Explain why a job waits or how it ended."""
         return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/why")
 
     async def payload(self, job_id: int) -> Any:
-        """What a runner gets with a job, without the secrets."""
+        """The payload of a job that a runner gets, without secrets."""
         return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/payload")
 
     async def job(self, job_id: int) -> Any:
-        """A job by its number alone, with where its time went."""
+        """A job by its id, with the duration of its parts."""
         return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}")
 
     async def trace(self, job_id: int, offset: int = 0) -> TracePart:
-        """The log's bytes from `offset` on, and how the job stood just before they were read."""
+        """The bytes of a log from `offset` on, and the status of the job just before they were read."""
         async with self._request("GET", f"/api/remuda/v1/jobs/{job_id}/trace", None, {"offset": offset}) as answer:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Job-State", ""))
 
     async def shell_output(self, job_id: int, shell: str, offset: int) -> TracePart:
-        """What a shell has printed from a byte on; waits for some. `remuda.wire.shell` says what is in it."""
+        """Wait for output frames of a shell, from a byte offset on. `remuda.wire.shell` defines frames."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/output"
         async with self._request("GET", path, None, {"offset": offset}) as answer:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Shell-State", ""))
 
     async def shell_input(self, job_id: int, shell: str, start: int, data: bytes) -> None:
-        """What is typed into it, at its place; the same again changes nothing."""
+        """Append input frames of a shell at a byte offset. Repeating the call changes nothing."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"
         where = {"Content-Range": f"{start}-{start + len(data) - 1}"}
         async with self._request("PATCH", path, data, {}, where) as answer:
             await answer.read()
 
     async def events(self, *, after: str = "", **wanted: str | int) -> AsyncGenerator[EventInfo, None]:
-        """Jobs, pipelines and runners as they change, until the cell ends it; `after`: the id of the last one seen.
-
-        `wanted` are `kind`, `project`, `pipeline`, `job`. After a `reset` the cell ends it at once.
-        """
+        """Yield changes of jobs, pipelines and runners until the cell closes the stream. `after`: the id of the last
+        event that was received. `wanted` filters by `kind`, `project`, `pipeline` or `job`. After a `reset` the cell
+        closes the stream at once."""
         headers = {"Last-Event-ID": after} if after else {}
         async with self._request("GET", "/api/remuda/v1/events", None, wanted, headers) as answer:
             fields: dict[str, str] = {}
@@ -320,7 +321,7 @@ class UserClient:
                 fields = {}
 
     async def artifacts(self, project_id: int, job_id: int, file_type: str = "") -> AsyncIterator[bytes]:
-        """The archive of a job, or a file of another type, in pieces."""
+        """Yield the archive of a job, or an artifact of another type, in pieces."""
         query: dict[str, str | int] = {"file_type": file_type} if file_type else {}
         path = f"/api/v4/projects/{project_id}/jobs/{job_id}/artifacts"
         async with self._request("GET", path, None, query) as answer:
@@ -336,7 +337,7 @@ class UserClient:
         query: dict[str, str | int],
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Answer]:
-        """The answer when it is a good one; an error that a person understands otherwise."""
+        """Send a request. Raises an error with a readable cause if the answer is not successful."""
         if self._session is None:
             raise RuntimeError("the client is used as an async context manager")
         # A project's path is encoded already.
@@ -377,7 +378,7 @@ class UserClient:
 
 
 async def _lines(answer: Answer) -> AsyncIterator[bytes]:
-    """An answer's lines, as they come."""
+    """Yield the lines of an answer as they arrive."""
     begun = b""
     async for piece in answer.content.iter_chunked(1 << 16):
         *whole, begun = (begun + piece).split(b"\n")
@@ -405,7 +406,7 @@ def _refusal(url: str, method: str, path: str, status: int, body: bytes) -> User
 
 
 def _mistakes(body: bytes) -> Sequence[MistakeInfo]:
-    """The mistakes of a pipeline file, where they are why."""
+    """The mistakes of a pipeline file in an error answer; empty if the error has another cause."""
     try:
         return msgspec.convert(_fields(body).get("mistakes", []), tuple[MistakeInfo, ...])
     except msgspec.ValidationError:
@@ -421,7 +422,7 @@ def _fields(body: bytes) -> dict[str, Any]:
 
 
 def _reason(body: bytes) -> str:
-    """The words in an error answer of GitLab's form."""
+    """The message in an error answer of GitLab's format."""
     answer = _fields(body)
     text = answer.get("message") or answer.get("error") or ""
     return text if isinstance(text, str) else msgspec.json.encode(text).decode()
