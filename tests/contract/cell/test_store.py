@@ -62,10 +62,9 @@ class TestKeysAndPeople:
         assert await store.settings.load_setting("x") == "2"
 
     async def test_user_tokens(self, store: Store) -> None:
-        first = UserToken(token_hash="h1", name="root")
-        await store.people.put_user_token(first)
-        await store.people.put_user_token(UserToken(token_hash="h2", name="other"))
-        await store.people.put_user_token(replace(first, name="admin"))
+        first = await store.people.add_user_token(UserToken(token_hash="h1", name="root"))
+        await store.people.add_user_token(UserToken(token_hash="h2", name="other"))
+        await store.people.change_user_token(first.id, lambda row: replace(row, name="admin"))
         assert await store.people.find_user_token("h1") == replace(first, name="admin")
         assert await store.people.find_user_token("h3") is None
         assert [token.name for token in await store.people.list_user_tokens()] == ["admin", "other"]
@@ -489,14 +488,13 @@ class TestRunners:
         assert await store.runners.load_runner(first.id) == first
         assert await store.runners.find_runner("b") == second
         assert await store.runners.list_runners(Page()) == ([second, first], 2)
-        await store.runners.put_runner(replace(first, paused=True, token_hash="c"))
+        await store.runners.change_runner(first.id, lambda row: replace(row, paused=True, token_hash="c"))
         assert await store.runners.find_runner("a") is None
         assert (await store.runners.find_runner("c")) == replace(first, paused=True, token_hash="c")
         assert await store.runners.remove_runner(second.id)
         assert not await store.runners.remove_runner(second.id)
         assert await store.runners.load_runner(second.id) is None
-        with pytest.raises(NotFoundError):
-            await store.runners.put_runner(second)
+        assert await store.runners.change_runner(second.id, lambda row: row) is None
 
     async def test_an_id_is_never_used_twice(self, store: Store) -> None:
         first = await store.runners.add_runner(a_runner())

@@ -164,7 +164,7 @@ async def test_runners_come_change_and_go(cell: MemoryCell) -> None:
             at = events.buffer.last
             new = await cell.store.runners.add_runner(a_runner(tags=("arm",), token_hash="new"))
             await cell.clock.advance(RUNNERS_SECONDS)
-            await cell.store.runners.put_runner(replace(new, paused=True))
+            await cell.store.runners.change_runner(new.id, lambda row: replace(row, paused=True))
             await cell.clock.advance(RUNNERS_SECONDS)
             await cell.store.runners.remove_runner(new.id)
             await cell.clock.advance(RUNNERS_SECONDS)

@@ -382,7 +382,7 @@ class TestLongPolls:
             await settle()
             waiting = group.create_task(cell.poll(runner=other, hold=True))
             await settle()
-            await cell.store.runners.put_runner(a_runner(id=cell.runner.id, paused=True))
+            await cell.store.runners.change_runner(cell.runner.id, lambda row: a_runner(id=row.id, paused=True))
             await cell.push(a_spec())
             await settle()
             assert isinstance(paused.result(), NoJob)
@@ -418,11 +418,13 @@ class TestTakingAtOnce:
 
     async def test_a_runner_that_is_another_by_now_gets_none_and_the_job_waits_on(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
-        await cell.store.runners.put_runner(structs.replace(cell.runner, paused=True))
+        await cell.store.runners.change_runner(cell.runner.id, lambda row: structs.replace(row, paused=True))
         assert await self.take(cell, cell.runner) is None
-        await cell.store.runners.put_runner(structs.replace(cell.runner, token_hash="rotated"))
+        await cell.store.runners.change_runner(
+            cell.runner.id, lambda _: structs.replace(cell.runner, token_hash="rotated")
+        )
         assert await self.take(cell, cell.runner) is None
-        await cell.store.runners.put_runner(cell.runner)
+        await cell.store.runners.change_runner(cell.runner.id, lambda _: cell.runner)
         assert isinstance(await self.take(cell, cell.runner), Assignment)
 
     async def test_a_call_that_has_a_job_gets_no_other(self, cell: MemoryCell) -> None:

@@ -183,9 +183,6 @@ class PeopleStore:
         columns: dict[str, Any] = {} if user_id is None else {"user_id": user_id}
         return sorted(await self._database.find_all(USER_TOKENS, **columns), key=lambda token: token.id)
 
-    async def put_user_token(self, token: UserToken) -> None:
-        await self._database.change(lambda rows: rows.put(USER_TOKENS, token), TOKENS)
-
     async def change_user_token(
         self, token_id: int, decide: Callable[[UserToken], UserToken | None]
     ) -> UserToken | None:

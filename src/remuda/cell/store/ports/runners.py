@@ -30,11 +30,6 @@ class RunnerStore:
         """One page, newest first, and the total."""
         return await self._database.find_page(RUNNERS, page, selection)
 
-    async def put_runner(self, runner: Runner) -> None:
-        """Raises NotFoundError when the runner does not exist."""
-        if not await self._database.update(RUNNERS, runner):
-            raise NotFoundError(f"there is no runner {runner.id}")
-
     async def change_runner(self, runner_id: RunnerId, decide: Callable[[Runner], Runner | None]) -> Runner | None:
         """Store and return what `decide` returns; None when it returns None or the runner does not exist."""
         return await change_row(self._database, RUNNERS, runner_id, decide)
