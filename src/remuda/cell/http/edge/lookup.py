@@ -78,20 +78,21 @@ def number_or_text(request: Request, name: str = "id") -> tuple[int | None, str]
     return int(text) if is_number(text) else None, text
 
 
-async def pipeline_in_path(edge: Edge, request: Request) -> tuple[Pipeline, Project]:
+async def pipeline_in_path(edge: Edge, request: Request) -> Pipeline:
+    """The pipeline `{pipeline_id}` of the project `{id}`."""
     project = await project_in_path(edge, request)
     pipeline = await edge.store.pipelines.load_pipeline(PipelineId(number_in_path(request, "pipeline_id")))
     if pipeline is None or pipeline.project_id != project.id:
         raise not_found("Pipeline")
-    return pipeline, project
+    return pipeline
 
 
-async def job_in_path(edge: Edge, request: Request) -> tuple[Job, Project]:
-    project = await project_in_path(edge, request)
-    job = await any_job_in_path(edge, request)
+async def job_in_path(edge: Edge, request: Request) -> Job:
+    """The job `{job_id}` of the project `{id}`."""
+    project, job = await project_in_path(edge, request), await any_job_in_path(edge, request)
     if job.project_id != project.id:
         raise not_found("Job")
-    return job, project
+    return job
 
 
 async def any_job_in_path(edge: Edge, request: Request) -> Job:

@@ -97,7 +97,7 @@ def _loader(kind: Any, path: str) -> Loader:
         loader: Loader = kind.__metadata__[0]
         return loader
     if kind is Job:
-        return _job if "{id}" in path else any_job_in_path
+        return job_in_path if "{id}" in path else any_job_in_path
     return _LOADERS.get(kind) or partial(_parameters, kind)
 
 
@@ -117,14 +117,6 @@ async def _page(edge: Edge, request: Request) -> Page:
     return page_of(request)
 
 
-async def _job(edge: Edge, request: Request) -> Job:
-    return (await job_in_path(edge, request))[0]
-
-
-async def _pipeline(edge: Edge, request: Request) -> Pipeline:
-    return (await pipeline_in_path(edge, request))[0]
-
-
 _LOADERS: dict[Any, Loader] = {
     Request: _request,
     Caller: _caller,
@@ -132,7 +124,7 @@ _LOADERS: dict[Any, Loader] = {
     Project: project_in_path,
     Namespace: group_in_path,
     Runner: runner_in_path,
-    Pipeline: _pipeline,
+    Pipeline: pipeline_in_path,
 }
 
 

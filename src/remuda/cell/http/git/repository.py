@@ -4,11 +4,9 @@
 """
 
 import re
-from collections.abc import Awaitable
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from remuda.cell.errors import InvalidError
 from remuda.cell.git.commits import is_branch_name
@@ -17,7 +15,7 @@ from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, check_push
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_parameter, not_found
-from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
+from remuda.cell.http.edge.large_bodies import large_parameters
 from remuda.cell.http.edge.lookup import text_in_path
 from remuda.cell.http.edge.paging import Paged
 from remuda.cell.http.edge.routes import Routes
@@ -26,7 +24,6 @@ from remuda.cell.projects.projects import CommitRequest
 from remuda.cell.values import Page, Project
 from remuda.cell.values.people import Level
 
-FILE_LIMIT_BYTES = 100 * 1024 * 1024
 _REF = re.compile(r"refs/(?:heads|tags)/(.+)|refs/compared/[0-9a-f]{40}|refs/merge-requests/[1-9][0-9]*/head")
 _SHA = re.compile(r"[0-9a-f]{40}")
 
@@ -144,31 +141,3 @@ async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> Branch
         developers_can_merge=not is_default,
         web_url=f"{edge.settings.url}/{project.path}/-/tree/{name}",
     )
-
-
-@routes.get(
-    f"{_ROOT}/files/{{path:path}}/raw",
-    in_project(Level.REPORTER).with_scopes("read_repository", "write_repository"),
-    query={"ref": str},
-    gives=bytes,
-)
-async def raw_file(edge: Edge, request: Request, project: Project) -> Response:
-    """Return the content of a file."""
-    ref = request.query_params.get("ref") or edge.projects.repos.head(project.repo_path) or project.default_branch
-    if ref == "HEAD":
-        ref = edge.projects.repos.head(project.repo_path) or project.default_branch
-    sha = await _resolve(edge, project, ref, "Commit")
-    path = text_in_path(request, "path")
-
-    def read(limit_bytes: int) -> Awaitable[bytes | None]:
-        return edge.projects.repos.file(project.repo_path, sha, path, limit_bytes=limit_bytes)
-
-    def measure() -> Awaitable[int]:
-        return edge.projects.repos.file_size(project.repo_path, sha, path)
-
-    # So that no browser runs the content as a page of this site.
-    headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "inline"}
-    async with large_content(edge.parsers, read, limit_bytes=FILE_LIMIT_BYTES, measure=measure) as content:
-        if content is None:
-            raise not_found("File")
-        return await large_answer(edge, content, "text/plain", headers)

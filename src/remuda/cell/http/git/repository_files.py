@@ -6,7 +6,8 @@ pipelines for new commits.
 
 import base64
 import hashlib
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 
 import msgspec
 from starlette.requests import Request
@@ -122,16 +123,7 @@ async def show(edge: Edge, request: Request, project: Project) -> Response:
     repos = edge.projects.repos
     path, ref = text_in_path(request, "path"), request.query_params.get("ref") or "HEAD"
     sha = await commit_at(edge, project, ref)
-
-    def read(limit_bytes: int) -> Awaitable[bytes | None]:
-        return repos.file(project.repo_path, sha, path, limit_bytes=limit_bytes)
-
-    def measure() -> Awaitable[int]:
-        return repos.file_size(project.repo_path, sha, path)
-
-    async with large_content(edge.parsers, read, limit_bytes=FILE_LIMIT_BYTES, measure=measure) as content:
-        if content is None:
-            raise not_found("File")
+    async with _read_file(edge, project, sha, path) as content:
         entry = await _entry(repos, project, sha, path)
         last = await repos.log(project.repo_path, sha, skip=0, count=1, path=path)
         shown = FileShape(
@@ -147,6 +139,33 @@ async def show(edge: Edge, request: Request, project: Project) -> Response:
             execute_filemode=entry.mode == EXECUTABLE,
         )
         return await large_answer(edge, msgspec.json.encode(shown), "application/json")
+
+
+@routes.get(f"{_ROOT}/files/{{path:path}}/raw", _READ, query={"ref": str}, gives=bytes)
+async def show_raw(edge: Edge, request: Request, project: Project) -> Response:
+    """Return the content of a file."""
+    sha = await commit_at(edge, project, request.query_params.get("ref"))
+    # So that no browser runs the content as a page of this site.
+    headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "inline"}
+    async with _read_file(edge, project, sha, text_in_path(request, "path")) as content:
+        return await large_answer(edge, content, "text/plain", headers)
+
+
+@asynccontextmanager
+async def _read_file(edge: Edge, project: Project, sha: str, path: str) -> AsyncIterator[bytes]:
+    """The content of a file; 404 if there is none. Memory for a large one is reserved inside the `async with`."""
+    repos, repo = edge.projects.repos, project.repo_path
+
+    def read(limit_bytes: int) -> Awaitable[bytes | None]:
+        return repos.file(repo, sha, path, limit_bytes=limit_bytes)
+
+    def measure() -> Awaitable[int]:
+        return repos.file_size(repo, sha, path)
+
+    async with large_content(edge.parsers, read, limit_bytes=FILE_LIMIT_BYTES, measure=measure) as content:
+        if content is None:
+            raise not_found("File")
+        yield content
 
 
 async def _entry(repos: Contents, project: Project, sha: str, path: str) -> TreeEntry:
