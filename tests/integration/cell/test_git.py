@@ -18,7 +18,7 @@ from tests.support.cells.clone import Clone
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.git import program
-from remuda.cell.git.port import GitRequest
+from remuda.cell.git.port import GitClient, GitRequest
 from remuda.cell.git.program import GitProgram, end_git
 from remuda.cell.git.push_files import PushFiles
 from remuda.cell.git.push_hook import HOOK
@@ -482,7 +482,8 @@ async def test_a_fetch_follows_no_grafts_and_leaves_nothing_in_the_log(tmp_path:
         content_type="application/x-git-upload-pack-request",
         protocol=version,
     )
-    assert await repos.serve("work/.git", request, pieces(), start=start, send=send) == ""
+    client = GitClient(body=pieces(), start=start, send=send)
+    assert await repos.serve("work/.git", request, client) == ""
     pack = b"".join(answer)
     # Two commits and their tree.
     assert pack[pack.index(b"PACK") :][4:12] == struct.pack(">II", 2, 3)
@@ -512,9 +513,10 @@ async def test_a_fetch_whose_client_has_gone_ends_at_once(
 
     kind = "application/x-git-upload-pack-request"
     request = GitRequest(method="POST", service="git-upload-pack", content_type=kind)
+    client = GitClient(body=pieces(), start=start, send=send)
     async with asyncio.timeout(30):
         with pytest.raises(ExceptionGroup) as caught:
-            await GitRepos(tmp_path, tmp_path / "hooks").serve("work/.git", request, pieces(), start=start, send=send)
+            await GitRepos(tmp_path, tmp_path / "hooks").serve("work/.git", request, client)
     assert isinstance(caught.value.exceptions[0], ClientGoneError)
 
 

@@ -104,6 +104,17 @@ class GitRequest(msgspec.Struct, frozen=True, kw_only=True):
     rules: PushRules | None = None
 
 
+class GitClient(msgspec.Struct, frozen=True, kw_only=True):
+    """The other end of a request: the body that it sends, and how to answer it."""
+
+    body: AsyncIterator[bytes]
+    start: Callable[[int, list[tuple[bytes, bytes]]], Awaitable[None]]
+    """Sends the status and the headers."""
+    send: Callable[[bytes], Awaitable[None]]
+    wait_hang_up: Callable[[], Awaitable[None]] | None = None
+    """Returns when nobody reads the answer any more."""
+
+
 class PushNote(msgspec.Struct, frozen=True, kw_only=True):
     """The record of one push: where it moves refs to, and its options."""
 
@@ -289,19 +300,10 @@ class Repositories(Refs, Contents, Protocol):
 
     def open_reader(self) -> AbstractContextManager[Reader]: ...
 
-    async def serve(
-        self,
-        repo: str,
-        request: GitRequest,
-        body: AsyncIterator[bytes],
-        *,
-        start: Callable[[int, list[tuple[bytes, bytes]]], Awaitable[None]],
-        send: Callable[[bytes], Awaitable[None]],
-        wait_hang_up: Callable[[], Awaitable[None]] | None = None,
-    ) -> str:
+    async def serve(self, repo: str, request: GitRequest, client: GitClient) -> str:
         """Answer one request of git's smart HTTP protocol; returns the tail of git's stderr.
 
-        The git process has ended when this returns. `wait_hang_up` returns when nobody reads the answer any more.
+        The git process has ended when this returns.
         """
         ...
 

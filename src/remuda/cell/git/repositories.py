@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from remuda.cell.errors import CellError, ConflictError, InvalidError
 from remuda.cell.git.commits import FAST_IMPORT_END, Entry, NewCommit, fast_import, is_branch_name
 from remuda.cell.git.environment import make_environment
-from remuda.cell.git.port import LIST_LIMIT_BYTES, Commit, GitError, GitRequest, Tag, TreeEntry
+from remuda.cell.git.port import LIST_LIMIT_BYTES, Commit, GitClient, GitError, GitRequest, Tag, TreeEntry
 from remuda.cell.git.program import DEADLINE_SECONDS, GitProgram, end_git, late
 from remuda.cell.git.push_hook import HOOK
 from remuda.cell.git.reader import GitReader
@@ -304,17 +304,8 @@ class GitRepos:
     def open_reader(self) -> GitReader:
         return GitReader(self._git)
 
-    async def serve(
-        self,
-        repo: str,
-        request: GitRequest,
-        body: AsyncIterator[bytes],
-        *,
-        start: Callable[[int, list[tuple[bytes, bytes]]], Awaitable[None]],
-        send: Callable[[bytes], Awaitable[None]],
-        wait_hang_up: Callable[[], Awaitable[None]] | None = None,
-    ) -> str:
-        return await serve(self._git, repo, request, body, start=start, send=send, wait_hang_up=wait_hang_up)
+    async def serve(self, repo: str, request: GitRequest, client: GitClient) -> str:
+        return await serve(self._git, repo, request, client)
 
     def _ref_failure(self, err: bytes) -> CellError:
         """Why a ref cannot be created; InvalidError, in GitLab's words, when another ref has a part of its name."""

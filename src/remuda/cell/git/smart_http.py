@@ -6,11 +6,11 @@ Invariant: the program has ended when `serve` returns, so after a push no ref mo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from remuda.cell.errors import StoreError
-from remuda.cell.git.port import GitRequest
+from remuda.cell.git.port import GitClient, GitRequest
 from remuda.cell.git.program import GitProgram, end_git, kill_git, stop_git
 from remuda.cell.git.push_hook import hook_variables
 from remuda.cell.git.request_limits import limit_lists, unpack
@@ -47,17 +47,8 @@ class GitFailedError(StoreError):
     """git http-backend ended without an answer."""
 
 
-async def serve(
-    git: GitProgram,
-    repo: str,
-    request: GitRequest,
-    body: AsyncIterator[bytes],
-    *,
-    start: Callable[[int, list[tuple[bytes, bytes]]], Awaitable[None]],
-    send: Callable[[bytes], Awaitable[None]],
-    wait_hang_up: Callable[[], Awaitable[None]] | None,
-) -> str:
-    plain = unpack(body) if request.content_encoding in ("gzip", "x-gzip") else body
+async def serve(git: GitProgram, repo: str, request: GitRequest, client: GitClient) -> str:
+    plain = unpack(client.body) if request.content_encoding in ("gzip", "x-gzip") else client.body
     is_push = request.service == "git-receive-pack"
     if is_push:
         plain = limit_lists(plain)
@@ -69,11 +60,11 @@ async def serve(
     try:
         async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
             stderr = group.create_task(_tail(process.stderr), name="git stderr")
-            feed = group.create_task(_feed(process, body, plain, wait_hang_up), name="git stdin")
+            feed = group.create_task(_feed(process, client, plain), name="git stdin")
             status, headers = await _head(process.stdout)
-            await start(status, headers)
+            await client.start(status, headers)
             while piece := await process.stdout.read(PIECE_BYTES):
-                await send(piece)
+                await client.send(piece)
             await process.wait()
             feed.cancel()
         return stderr.result()
@@ -82,12 +73,7 @@ async def serve(
         await (stop_git(process) if is_push else end_git(process))
 
 
-async def _feed(
-    process: asyncio.subprocess.Process,
-    body: AsyncIterator[bytes],
-    plain: AsyncIterator[bytes],
-    wait_hang_up: Callable[[], Awaitable[None]] | None,
-) -> None:
+async def _feed(process: asyncio.subprocess.Process, client: GitClient, plain: AsyncIterator[bytes]) -> None:
     """Write the unpacked body to git."""
     assert process.stdin is not None
     with suppress(BrokenPipeError, ConnectionResetError):
@@ -96,10 +82,10 @@ async def _feed(
             await process.stdin.drain()
     process.stdin.close()
     # git may stop reading early, but the client reads the answer only after it has sent its whole request.
-    async for _ in body:
+    async for _ in client.body:
         pass
-    if wait_hang_up is not None:
-        await wait_hang_up()
+    if client.wait_hang_up is not None:
+        await client.wait_hang_up()
         kill_git(process)
 
 

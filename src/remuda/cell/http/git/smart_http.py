@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from remuda.cell.core.access.job_token_scope import admits, explain_refusal
 from remuda.cell.errors import ConflictError, ForbiddenError, InvalidError
-from remuda.cell.git.port import GitRequest, PushRules
+from remuda.cell.git.port import GitClient, GitRequest, PushRules
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.admission import Caller, person
 from remuda.cell.http.edge.bodies import Body
@@ -91,15 +91,10 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
     async def send_piece(piece: bytes) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
 
+    wait_hang_up = None if is_push else body.hang_up.wait
+    client = GitClient(body=body.pieces(), start=start, send=send_piece, wait_hang_up=wait_hang_up)
     async with edge.projects.track_push(project) if is_push else nullcontext():
-        stderr = await edge.projects.repos.serve(
-            project.repo_path,
-            git_request,
-            body.pieces(),
-            start=start,
-            send=send_piece,
-            wait_hang_up=None if is_push else body.hang_up.wait,
-        )
+        stderr = await edge.projects.repos.serve(project.repo_path, git_request, client)
         if stderr:
             _log.info("git wrote to stderr", project=project.path, service=service, stderr=stderr[-500:])
     await send({"type": "http.response.body", "body": b"", "more_body": False})
