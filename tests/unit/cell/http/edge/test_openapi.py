@@ -16,7 +16,7 @@ from remuda.cell.http.edge.endpoints import Endpoint
 DOCUMENT: dict[str, Any] = json.loads(api_document())
 MODULES = sorted({endpoint.handler.__module__ for endpoint in ENDPOINTS})
 _TAKEN = re.compile(r"(?:parameters|convert)\(\s*(?:edge,\s*)?\w+,\s*(\w+)")
-_QUERIED = re.compile(r"query(?:_params)?(?:\.get|\.getlist)?[(\[]\"([^\"]+)\"")
+_QUERIED = re.compile(r"query(?:_params)?(?:\.get|\.getlist)?[(\[](?:request, )?\"([^\"]+)\"")
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -1,0 +1,112 @@
+"""What a handler names is loaded for it, and what it returns becomes the response."""
+
+import json
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remuda.cell.http.edge.access import OPEN
+from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.errors import ApiError
+from remuda.cell.http.edge.paging import Paged
+from remuda.cell.http.edge.routes import Routes
+from remuda.cell.values import Page
+
+EDGE: Any = SimpleNamespace(settings=SimpleNamespace(body_limit_bytes=1000))
+
+
+class Wish(msgspec.Struct):
+    count: int
+
+
+class Thing(Shape):
+    name: str
+
+
+def a_request(body: bytes = b"", query: bytes = b"") -> Request:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    scope = {"type": "http", "method": "GET", "path": "/", "scheme": "http", "headers": [], "query_string": query}
+    return Request(scope, receive)
+
+
+async def answer(routes: Routes, request: Request | None = None) -> tuple[int, Any, Response]:
+    response = await routes[0].handler(EDGE, request or a_request())
+    return response.status_code, json.loads(bytes(response.body)) if response.body else None, response
+
+
+async def test_parameters_are_read_by_type_and_declared() -> None:
+    routes = Routes()
+
+    @routes.post("/things", OPEN)
+    async def create(edge: Edge, params: Wish) -> Thing:
+        return Thing(name=f"{params.count} things")
+
+    assert (routes[0].takes, routes[0].gives, routes[0].good_status) == (Wish, Thing, 201)
+    assert (await answer(routes, a_request(b'{"count": 2}')))[:2] == (201, {"name": "2 things"})
+    with pytest.raises(ApiError) as refused:
+        await answer(routes, a_request(b"{}"))
+    assert refused.value.status == 400
+
+
+async def test_a_module_may_load_its_own_things() -> None:
+    async def find(edge: Edge, request: Request) -> Thing:
+        return Thing(name=request.query_params["name"])
+
+    routes = Routes()
+
+    @routes.get("/things/{id}", OPEN)
+    async def show(edge: Edge, thing: Annotated[Thing, find]) -> Thing:
+        return thing
+
+    assert routes[0].takes is None
+    assert (await answer(routes, a_request(query=b"name=axe")))[:2] == (200, {"name": "axe"})
+
+
+async def test_nothing_is_no_content() -> None:
+    routes = Routes()
+
+    @routes.delete("/things/{id}", OPEN)
+    async def remove(edge: Edge) -> None:
+        pass
+
+    assert (await answer(routes))[:2] == (204, None)
+
+
+async def test_a_list_is_cut_into_pages() -> None:
+    routes = Routes()
+
+    @routes.get("/things", OPEN)
+    async def list_all(edge: Edge) -> list[Thing]:
+        return [Thing(name=name) for name in "abc"]
+
+    status, body, response = await answer(routes, a_request(query=b"per_page=2&page=2"))
+    assert (status, body, response.headers["x-total"]) == (200, [{"name": "c"}], "3")
+
+
+async def test_a_page_has_the_total_of_its_list() -> None:
+    routes = Routes()
+
+    @routes.get("/things", OPEN)
+    async def list_some(edge: Edge, page: Page) -> Paged[Thing]:
+        return Paged([Thing(name="a")], 7, page)
+
+    assert routes[0].gives == list[Thing]
+    status, body, response = await answer(routes)
+    assert (status, body, response.headers["x-total"]) == (200, [{"name": "a"}], "7")
+
+
+async def test_a_response_is_sent_as_it_is() -> None:
+    routes = Routes()
+
+    @routes.get("/-/things", OPEN, gives=bytes)
+    async def show(edge: Edge) -> Response:
+        return Response(b"1", status_code=203)
+
+    assert routes[0].gives is bytes
+    assert (await answer(routes))[:2] == (203, 1)
