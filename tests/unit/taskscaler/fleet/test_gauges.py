@@ -68,15 +68,13 @@ async def test_machines_are_told_by_use(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_others_machines_are_not_ours_to_pay(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_others_machines_are_not_ours_to_pay(stable: Stable) -> None:
     counts = counted(stable)
     stable.cloud.make(2, "s_else/1")
     stable.cloud.make(1, OWNER)
     await stable.start()
     await stable.run(60)
     assert sum(counts.group().machines.values()) == 1
-    await stable.close()
 
 
 async def test_why_there_are_no_more_is_told_until_there_are(tmp_path: Path) -> None:
@@ -133,15 +131,13 @@ async def test_creations_that_fail_are_told_with_their_cause(tmp_path: Path) -> 
     await stable.close()
 
 
-async def test_a_group_that_gives_fewer_has_refused_the_rest(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_a_group_that_gives_fewer_has_refused_the_rest(stable: Stable) -> None:
     counts = counted(stable)
     stable.cloud.accepts = 2
     stable.policy(idle_count=5, idle_seconds=600.0)
     await stable.start()
     await stable.run(5)
     assert counts.failed[0] == ("", "refused", None, 3)
-    await stable.close()
 
 
 async def test_a_clock_that_is_set_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,8 @@ def test_failures_that_make_an_instance_unhealthy_are_far_apart(threshold: int) 
     assert pause * max(threshold - 1, 1) >= setup.heartbeat_seconds / 2
 
 
-async def test_a_moment_without_a_network_costs_no_instance(tmp_path: Path) -> None:
+async def test_a_moment_without_a_network_costs_no_instance(stable: Stable) -> None:
     """A check that failed is repeated, but all that may fail lie half a minute apart."""
-    stable = Stable(tmp_path)
     stable.policy(idle_count=1, idle_seconds=3600.0)
     await stable.start()
     await stable.run(60)
@@ -34,11 +33,9 @@ async def test_a_moment_without_a_network_costs_no_instance(tmp_path: Path) -> N
     await stable.run(60, step=1.0)
     assert stable.instances("ready").keys() == {name}
     assert "unhealthy" not in {one.reason for one in stable.scaler.status().decisions}
-    await stable.close()
 
 
-async def test_what_all_jobs_of_an_instance_say_at_once_counts_once(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_what_all_jobs_of_an_instance_say_at_once_counts_once(stable: Stable) -> None:
     await stable.start()
     name = (await stable.acquire("job"))["job"].instance
     for _ in range(50):
@@ -50,7 +47,6 @@ async def test_what_all_jobs_of_an_instance_say_at_once_counts_once(tmp_path: Pa
     assert stable.instances()[name].failures == 2
     stable.scaler.report(name, is_well=True)
     assert stable.instances()[name].failures == 0
-    await stable.close()
 
 
 async def test_the_place_of_anothers_instance_that_is_gone_is_free_soon(tmp_path: Path) -> None:
@@ -75,8 +71,7 @@ async def test_the_place_of_anothers_instance_that_is_gone_is_free_soon(tmp_path
     await stable.close()
 
 
-async def test_an_instance_that_its_plugin_cannot_look_up_keeps_its_job_and_is_not_removed(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_an_instance_that_its_plugin_cannot_look_up_keeps_its_job_and_is_not_removed(stable: Stable) -> None:
     await stable.start()
     name = (await stable.acquire("job"))["job"].instance
     prepared = len(stable.mechanic.prepared)
@@ -91,12 +86,10 @@ async def test_an_instance_that_its_plugin_cannot_look_up_keeps_its_job_and_is_n
     machine.state = None
     await stable.run(2, step=1.0)
     assert len(stable.mechanic.prepared) == prepared
-    await stable.close()
 
 
-async def test_what_is_gone_when_it_is_first_shown_was_a_creation_that_failed(tmp_path: Path) -> None:
+async def test_what_is_gone_when_it_is_first_shown_was_a_creation_that_failed(stable: Stable) -> None:
     """As a machine whose start fails at once: the cause is told, and the next one is not minutes away."""
-    stable = Stable(tmp_path)
     stable.policy(idle_count=1, idle_seconds=3600.0)
     stable.cloud.first_state = InstanceState.DELETED
     await stable.start()
@@ -107,7 +100,6 @@ async def test_what_is_gone_when_it_is_first_shown_was_a_creation_that_failed(tm
     stable.cloud.first_state = None
     await stable.run(240)
     assert len(stable.instances("ready")) == 1
-    await stable.close()
 
 
 async def test_what_a_group_shows_for_long_though_it_is_gone_takes_no_request(tmp_path: Path) -> None:

@@ -28,9 +28,8 @@ async def five_ready(stable: Stable) -> list[str]:
     return sorted(stable.instances())
 
 
-async def test_scales_to_zero(tmp_path: Path) -> None:
+async def test_scales_to_zero(stable: Stable) -> None:
     """After the last job and idle_time the group is empty and stays empty."""
-    stable = Stable(tmp_path)
     await stable.start()
     await stable.acquire("a", "b", "c")
     stable.release("a", "b", "c")
@@ -40,12 +39,10 @@ async def test_scales_to_zero(tmp_path: Path) -> None:
     await stable.run(7200, step=60.0)
     assert (stable.cloud.list_instances(), stable.cloud.made) == ({}, made)
     assert stable.scaler.status().requests == ()
-    await stable.close()
 
 
-async def test_slow_delete_does_not_block(tmp_path: Path) -> None:
+async def test_slow_delete_does_not_block(stable: Stable) -> None:
     """A deletion that takes minutes does not delay the next removal."""
-    stable = Stable(tmp_path)
     stable.policy(idle_seconds=30.0)
     await stable.start()
     await stable.acquire("a", "b")
@@ -59,12 +56,10 @@ async def test_slow_delete_does_not_block(tmp_path: Path) -> None:
     assert sum(one is InstanceState.RUNNING for one in stable.cloud.list_instances().values()) == 1
     await stable.run(400)
     assert stable.cloud.list_instances() == {}
-    await stable.close()
 
 
-async def test_backoff_from_last_failure(tmp_path: Path) -> None:
+async def test_backoff_from_last_failure(stable: Stable) -> None:
     """Ready failures slow creation down, from the last one on; the first success ends that."""
-    stable = Stable(tmp_path)
     stable.setup = replace(stable.setup, acquire_seconds=1e9)
     stable.mechanic.broken["*"] = PermanentError("the ready command failed")
     await stable.start()
@@ -76,12 +71,10 @@ async def test_backoff_from_last_failure(tmp_path: Path) -> None:
     await stable.run(1300)
     assert job.done()
     assert stable.scaler.status().groups[0].failures == 0
-    await stable.close()
 
 
-async def test_request_withdrawn(tmp_path: Path) -> None:
+async def test_request_withdrawn(stable: Stable) -> None:
     """When demand ends, requests that were not sent are withdrawn."""
-    stable = Stable(tmp_path)
     await stable.start()
     await stable.run(5)
     stable.cloud.hung.add("increase")
@@ -97,7 +90,6 @@ async def test_request_withdrawn(tmp_path: Path) -> None:
     stable.cloud.hung.clear()
     await stable.run(1200)
     assert (stable.cloud.list_instances(), stable.scaler.status().requests) == ({}, ())
-    await stable.close()
 
 
 async def test_undelivered_instance_expires(tmp_path: Path) -> None:
@@ -132,36 +124,30 @@ async def test_creating_forever_expires(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_policy_reload_acts(tmp_path: Path) -> None:
+async def test_policy_reload_acts(stable: Stable) -> None:
     """idle_count 0 in a reloaded file empties the pool without a restart."""
-    stable = Stable(tmp_path)
     await five_ready(stable)
     stable.policy(idle_count=0, idle_seconds=60.0)
     await stable.run(90)
     assert stable.cloud.list_instances() == {}
-    await stable.close()
 
 
-async def test_policy_before_first_reserve(tmp_path: Path) -> None:
+async def test_policy_before_first_reserve(stable: Stable) -> None:
     """No job may be asked for before the configured policy has been applied."""
-    stable = Stable(tmp_path)
     stable.cloud.hung.add("update")
     await stable.start()
     assert stable.scaler.capacity() == 0
     await stable.run(30)
     assert stable.scaler.capacity() == 0
-    await stable.close()
 
 
-async def test_long_polls_do_not_pin(tmp_path: Path) -> None:
+async def test_long_polls_do_not_pin(stable: Stable) -> None:
     """Ten idle long polls do not keep instances past idle_time."""
-    stable = Stable(tmp_path)
     await five_ready(stable)
     stable.scaler.set_open_requests(5)
     stable.policy(idle_count=1, idle_seconds=60.0)
     await stable.run(300)
     assert len(stable.cloud.list_instances()) == 1
-    await stable.close()
 
 
 async def test_never_removed_mid_job(tmp_path: Path) -> None:
@@ -213,9 +199,8 @@ async def test_accepted_means_capacity(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_vanished_noticed_fast(tmp_path: Path) -> None:
+async def test_vanished_noticed_fast(stable: Stable) -> None:
     """A machine gone from the cloud takes no job after one heartbeat, not after six minutes; its jobs are told."""
-    stable = Stable(tmp_path)
     names = await five_ready(stable)
     taken = await stable.acquire("job")
     gone = [taken["job"].instance, *[one for one in names if one != taken["job"].instance][:3]]
@@ -226,12 +211,10 @@ async def test_vanished_noticed_fast(tmp_path: Path) -> None:
     slots = await stable.acquire("a", "b")
     assert not {one.instance for one in slots.values()} & set(gone)
     assert not stable.instances().keys() & set(gone)
-    await stable.close()
 
 
-async def test_one_missing_look_loses_nothing(tmp_path: Path) -> None:
+async def test_one_missing_look_loses_nothing(stable: Stable) -> None:
     """A provider that forgets to show instances once is no reason to give their jobs up, but to give them none."""
-    stable = Stable(tmp_path)
     names = await five_ready(stable)
     await stable.acquire("job")
     idle_since = {name: one.idle_since for name, one in stable.instances().items()}
@@ -245,12 +228,10 @@ async def test_one_missing_look_loses_nothing(tmp_path: Path) -> None:
     assert {name: one.idle_since for name, one in stable.instances().items()} == idle_since
     assert stable.lost == []
     assert set(names) <= stable.instances("ready").keys()
-    await stable.close()
 
 
-async def test_dead_first_not_blocking(tmp_path: Path) -> None:
+async def test_dead_first_not_blocking(stable: Stable) -> None:
     """One dead instance does not delay acquires on others."""
-    stable = Stable(tmp_path)
     names = await five_ready(stable)
     stable.mechanic.ill.add(names[0])
     stable.cloud.hung.add("heartbeat")
@@ -259,7 +240,6 @@ async def test_dead_first_not_blocking(tmp_path: Path) -> None:
     slots = await stable.acquire("a", "b")
     assert len(slots) == 2
     assert stable.clock.now() == before
-    await stable.close()
 
 
 async def test_wake_not_poll(tmp_path: Path) -> None:
@@ -294,8 +274,7 @@ async def test_unhealthy_gets_no_job(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_an_instance_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_an_instance_that_does_not_answer_is_replaced(stable: Stable) -> None:
     names = await five_ready(stable)
     stable.mechanic.ill.add(names[0])
     await stable.run(70)
@@ -303,7 +282,6 @@ async def test_an_instance_that_does_not_answer_is_replaced(tmp_path: Path) -> N
     await stable.run(60)
     assert names[0] not in stable.cloud.list_instances()
     assert len(stable.instances("ready")) == 5
-    await stable.close()
 
 
 async def test_try_does_not_burn_use(tmp_path: Path) -> None:
@@ -429,9 +407,8 @@ async def test_out_of_sync_heals(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_manager_dead_vms_reaped(tmp_path: Path) -> None:
+async def test_manager_dead_vms_reaped(stable: Stable, tmp_path: Path) -> None:
     """A manager or runner that is gone for good: its machines are found by tag, shown first, and removed on demand."""
-    stable = Stable(tmp_path)
     mine = await five_ready(stable)
     old = stable.cloud.make(2, "s_test/9")  # a runner of this manager that is configured no more
     other = stable.cloud.make(1, "s_other/9")  # another manager's
@@ -448,12 +425,10 @@ async def test_manager_dead_vms_reaped(tmp_path: Path) -> None:
     await stable.run(20)
     assert set(stable.cloud.list_instances()) >= {*mine, *other, *young}
     assert not set(stable.cloud.list_instances()) & set(old)
-    await stable.close()
 
 
-async def test_leaked_machines_swept(tmp_path: Path) -> None:
+async def test_leaked_machines_swept(stable: Stable, tmp_path: Path) -> None:
     """Ours by the tag, but neither shown by the group nor known here: swept, after a time."""
-    stable = Stable(tmp_path)
     names = await five_ready(stable)
     (leaked,) = stable.cloud.make(1, OWNER)
     stable.cloud.machines[leaked].state = InstanceState.DELETED  # half made: the group does not show it as its own
@@ -468,12 +443,10 @@ async def test_leaked_machines_swept(tmp_path: Path) -> None:
     await stable.run(700, step=60.0)
     assert await found() == [leaked]
     assert set(names) <= stable.instances("ready").keys()
-    await stable.close()
 
 
-async def test_partial_success_kept(tmp_path: Path) -> None:
+async def test_partial_success_kept(stable: Stable) -> None:
     """Increase and Decrease that half succeed are counted right, also when what was made comes with an error."""
-    stable = Stable(tmp_path)
     stable.cloud.accepts = 2
     await five_ready(stable)
     assert stable.cloud.made == 5
@@ -488,7 +461,6 @@ async def test_partial_success_kept(tmp_path: Path) -> None:
     await stable.run(60)
     assert (len(stable.instances("ready")), stable.cloud.made) == (3, 8)
     assert {one.cause for one in stable.instances().values()} == {"requested"}
-    await stable.close()
 
 
 async def test_over_report_survived(tmp_path: Path) -> None:
@@ -503,21 +475,18 @@ async def test_over_report_survived(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_unknown_state_buys_nothing(tmp_path: Path) -> None:
+async def test_unknown_state_buys_nothing(stable: Stable) -> None:
     """An unknown state causes no purchase and no deletion."""
-    stable = Stable(tmp_path)
     await five_ready(stable)
     for one in stable.cloud.machines.values():
         one.state = InstanceState.UNKNOWN
     await stable.run(3600, step=60.0)
     assert (len(stable.cloud.machines), stable.cloud.made) == (5, 5)
     assert len(stable.instances("unknown")) == 5
-    await stable.close()
 
 
-async def test_failed_update_keeps_scaling(tmp_path: Path) -> None:
+async def test_failed_update_keeps_scaling(stable: Stable) -> None:
     """Update failing for a while: deletes and job hand-out go on, no purchase."""
-    stable = Stable(tmp_path)
     await five_ready(stable)
     stable.cloud.broken["update"] = TemporaryError("try again later")
     await stable.run(70)
@@ -531,7 +500,6 @@ async def test_failed_update_keeps_scaling(tmp_path: Path) -> None:
     stable.cloud.broken.clear()
     await stable.run(120)
     assert len(stable.instances()) == 2
-    await stable.close()
 
 
 async def test_hung_call_has_deadline(tmp_path: Path) -> None:
@@ -597,9 +565,8 @@ async def test_foreign_instances_are_left_alone(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_a_disk_that_refuses_holds_slots_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_refuses_holds_slots_back(stable: Stable, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slot is handed out when it is stored whose it is."""
-    stable = Stable(tmp_path)
     await five_ready(stable)
     monkeypatch.setattr(InlineWriter, "broken", "disk full")
     job = asyncio.create_task(stable.scaler.acquire("job"))
@@ -609,12 +576,10 @@ async def test_a_disk_that_refuses_holds_slots_back(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(InlineWriter, "broken", "")
     await stable.run(40)
     assert job.done()
-    await stable.close()
 
 
-async def test_preparing_is_bounded_and_tried_again(tmp_path: Path) -> None:
+async def test_preparing_is_bounded_and_tried_again(stable: Stable) -> None:
     """A port that refuses for a while is no failure; and not all new instances are logged in to at once."""
-    stable = Stable(tmp_path)
     stable.setup = replace(stable.setup, preparing=2, rules=(PolicyRule(idle_count=8),))
     stable.mechanic.broken["i-1"] = TemporaryError("connection refused")
     await stable.start()
@@ -625,4 +590,3 @@ async def test_preparing_is_bounded_and_tried_again(tmp_path: Path) -> None:
     stable.mechanic.broken.clear()
     await stable.run(40)
     assert len(stable.instances("ready")) == 8
-    await stable.close()

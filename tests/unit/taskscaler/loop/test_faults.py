@@ -26,9 +26,8 @@ T = TypeVar("T")
 
 
 async def test_who_loses_a_slot_gets_none_of_an_instance_that_the_same_plan_removes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stable: Stable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stable = Stable(tmp_path)
     stable.policy(idle_count=2, idle_seconds=600.0)
     await stable.start()
     await stable.run(60)
@@ -51,13 +50,11 @@ async def test_who_loses_a_slot_gets_none_of_an_instance_that_the_same_plan_remo
     await stable.run(120)
     assert (await job).instance == "i-3"
     assert stable.lost == []
-    await stable.close()
 
 
 async def test_a_provider_that_does_not_say_how_to_connect_has_no_instance_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stable: Stable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stable = Stable(tmp_path)
     stable.policy(idle_count=2, idle_seconds=3600.0)
     await stable.start()
     await stable.run(60)
@@ -69,7 +66,6 @@ async def test_a_provider_that_does_not_say_how_to_connect_has_no_instance_remov
     await stable.run(300)
     assert stable.instances("ready").keys() == {"i-1", "i-2"}
     assert "decrease" not in stable.cloud.calls
-    await stable.close()
 
 
 async def _a_state(folder: Path) -> Path:
@@ -143,8 +139,7 @@ def test_each_file_that_is_none_is_kept(tmp_path: Path) -> None:
     assert kept == ["one", "two"]
 
 
-async def test_a_request_that_was_under_way_is_settled_when_the_scaler_is_begun_anew(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_a_request_that_was_under_way_is_settled_when_the_scaler_is_begun_anew(stable: Stable) -> None:
     await stable.start()
     stable.cloud.hung.add("increase")
     job = asyncio.create_task(stable.scaler.acquire("job"))
@@ -155,13 +150,11 @@ async def test_a_request_that_was_under_way_is_settled_when_the_scaler_is_begun_
     await stable.run(60)
     assert job.done()
     assert stable.cloud.made == 1
-    await stable.close()
 
 
 async def test_instances_are_prepared_and_checked_when_the_scaler_is_begun_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stable: Stable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stable = Stable(tmp_path)
     await stable.start()
     stable.mechanic.hung.add("i-1")
     job = asyncio.create_task(stable.scaler.acquire("job"))
@@ -185,7 +178,6 @@ async def test_instances_are_prepared_and_checked_when_the_scaler_is_begun_anew(
     await stable.rerun()
     await stable.run(stable.setup.heartbeat_seconds)
     assert checked[0] > 1
-    await stable.close()
 
 
 async def test_work_that_somebody_else_cancels_is_a_failure_and_not_the_callers_end() -> None:
@@ -200,14 +192,12 @@ async def test_work_that_somebody_else_cancels_is_a_failure_and_not_the_callers_
     assert not task.cancelling()
 
 
-async def test_a_group_is_watched_on_when_a_call_of_its_plugin_was_cancelled(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_a_group_is_watched_on_when_a_call_of_its_plugin_was_cancelled(stable: Stable) -> None:
     await stable.start()
     stable.cloud.broken["update"] = asyncio.CancelledError()  # type: ignore[assignment]
     await stable.run(60)
     stable.cloud.broken.clear()
     await stable.acquire("job")
-    await stable.close()
 
 
 async def test_nobody_takes_for_written_what_another_is_writing(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def test_what_came_for_somebody_else_meanwhile_stays(tmp_path: Path) -> No
     assert ours[0] not in stable.cloud.machines
 
 
-async def test_who_is_gone_is_forgotten_at_once_however_long_another_takes(tmp_path: Path) -> None:
+async def test_who_is_gone_is_forgotten_at_once_however_long_another_takes(stable: Stable) -> None:
     """A machine of the same name may come, and must find nothing of the one before it."""
 
     class Slow(Mechanic):
@@ -72,7 +72,6 @@ async def test_who_is_gone_is_forgotten_at_once_however_long_another_takes(tmp_p
             await super().forget(instance)
             await asyncio.Event().wait()
 
-    stable = Stable(tmp_path)
     stable.mechanic = Slow()
     stable.policy(idle_count=2, idle_seconds=3600.0)
     await stable.start()
@@ -82,4 +81,3 @@ async def test_who_is_gone_is_forgotten_at_once_however_long_another_takes(tmp_p
     stable.scaler.look()
     await stable.run(15, step=1.0)
     assert sorted(stable.mechanic.forgotten) == ["i-1", "i-2"]
-    await stable.close()

@@ -1,14 +1,12 @@
 """Plans of a fleet whose manager asks for no more jobs."""
 
 import asyncio
-from pathlib import Path
 
 from remuda.taskscaler.core.values import Demand, KeyDemand
 from remuda.testing.scalers import Stable
 
 
-async def test_who_drains_creates_nothing_but_for_jobs_that_wait_here(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_who_drains_creates_nothing_but_for_jobs_that_wait_here(stable: Stable) -> None:
     stable.demand = lambda: Demand(keys=(KeyDemand(key="linux", ready=5),))
     stable.policy(idle_count=3, idle_seconds=300.0)
     await stable.start()
@@ -18,12 +16,10 @@ async def test_who_drains_creates_nothing_but_for_jobs_that_wait_here(tmp_path: 
     assert "none idle are wanted" in stable.scaler.status().explanation
     await stable.acquire("job")
     assert stable.cloud.made == 1
-    await stable.close()
 
 
-async def test_who_drains_keeps_idle_instances_as_long_as_the_policy_says(tmp_path: Path) -> None:
+async def test_who_drains_keeps_idle_instances_as_long_as_the_policy_says(stable: Stable) -> None:
     """So a manager that is only restarted finds its pool, and one that waits for long jobs pays for none."""
-    stable = Stable(tmp_path)
     stable.policy(idle_count=3, idle_seconds=300.0)
     await stable.start()
     await stable.run(60)
@@ -34,4 +30,3 @@ async def test_who_drains_keeps_idle_instances_as_long_as_the_policy_says(tmp_pa
     assert len(stable.instances("ready")) == 4
     await stable.run(200)
     assert stable.instances("ready").keys() == {(await job).instance}
-    await stable.close()

@@ -84,9 +84,8 @@ async def test_overprovisioning_is_named(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_one_that_the_provider_shows_as_going_is_a_loss_too(tmp_path: Path) -> None:
+async def test_one_that_the_provider_shows_as_going_is_a_loss_too(stable: Stable) -> None:
     """A plugin may say `deleting` of what its provider ends: nobody here had asked for that either."""
-    stable = Stable(tmp_path)
     stable.metrics = losses = Losses()
     stable.setup = replace(stable.setup, update_seconds=10.0)
     stable.policy(idle_count=0, idle_seconds=3600.0)
@@ -100,12 +99,10 @@ async def test_one_that_the_provider_shows_as_going_is_a_loss_too(tmp_path: Path
     assert stable.lost == [(slot.instance, ["one"])]
     assert "its provider replaces" in stable.causes[0]
     assert losses.of == [("", "replaced")]
-    await stable.close()
 
 
-async def test_what_is_done_here_or_by_hand_is_no_rebalancing(tmp_path: Path) -> None:
+async def test_what_is_done_here_or_by_hand_is_no_rebalancing(stable: Stable) -> None:
     """Scaling up and down, machines that somebody adds, and a plugin that shows nothing for a while."""
-    stable = Stable(tmp_path)
     stable.setup = replace(stable.setup, update_seconds=10.0)
     stable.policy(idle_count=3, idle_seconds=30.0)
     await stable.start()
@@ -119,4 +116,3 @@ async def test_what_is_done_here_or_by_hand_is_no_rebalancing(tmp_path: Path) ->
     stable.policy(idle_count=0, idle_seconds=30.0)
     await stable.run(300)
     assert stable.scaler.status().groups[0].note == ""
-    await stable.close()

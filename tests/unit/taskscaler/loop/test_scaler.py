@@ -14,8 +14,7 @@ from remuda.taskscaler.core.values import Demand, KeyDemand
 from remuda.testing.scalers import InlineWriter, Stable
 
 
-async def test_an_instance_comes_for_a_job_and_goes_after_it(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_an_instance_comes_for_a_job_and_goes_after_it(stable: Stable) -> None:
     await stable.start()
     assert stable.scaler.capacity() == 0
     await stable.run(5)
@@ -28,25 +27,21 @@ async def test_an_instance_comes_for_a_job_and_goes_after_it(tmp_path: Path) -> 
     assert stable.instances() == {}
     assert stable.cloud.list_instances() == {}
     assert stable.mechanic.forgotten == ["i-1"]
-    await stable.close()
 
 
-async def test_a_plugin_that_was_started_in_another_version_is_shown_as_it_runs(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_a_plugin_that_was_started_in_another_version_is_shown_as_it_runs(stable: Stable) -> None:
     await stable.start()
     (watch,) = stable.scaler._watches.values()
     assert isinstance(watch.plugin, InProcess)
     watch.plugin.info = ProviderInfo(id="cloud", max_size=4, version="0.3.0")
     await stable.run(120)
     assert stable.scaler.status().groups[0].plugin == "cloud 0.3.0"
-    await stable.close()
 
 
 async def test_an_instance_that_goes_before_its_job_knows_it_costs_the_job_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stable: Stable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slot is given, but not stored yet, when its instance is lost: the job waits on, and another one is made."""
-    stable = Stable(tmp_path)
     stable.policy(idle_count=1, idle_seconds=600.0)
     await stable.start()
     await stable.run(60)
@@ -59,7 +54,6 @@ async def test_an_instance_that_goes_before_its_job_knows_it_costs_the_job_nothi
     await stable.run(120)
     assert (await job).instance != "i-1"
     assert stable.lost == []
-    await stable.close()
 
 
 async def test_a_job_whose_slot_was_lost_keeps_its_turn_its_caches_and_its_time(
@@ -91,8 +85,7 @@ async def test_a_job_whose_slot_was_lost_keeps_its_turn_its_caches_and_its_time(
     await stable.close()
 
 
-async def test_a_servers_demand_is_planned_for_and_not_counted_twice(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_a_servers_demand_is_planned_for_and_not_counted_twice(stable: Stable) -> None:
     ready = [3]
     stable.demand = lambda: Demand(keys=(KeyDemand(key="linux", ready=ready[0]),))
     stable.setup = replace(stable.setup, demand_seconds=30.0)
@@ -104,11 +97,9 @@ async def test_a_servers_demand_is_planned_for_and_not_counted_twice(tmp_path: P
     await stable.run(60)
     assert all(job.done() for job in jobs)
     assert stable.cloud.made == 3
-    await stable.close()
 
 
-async def test_a_server_that_does_not_answer_is_said_and_costs_its_part_only(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_a_server_that_does_not_answer_is_said_and_costs_its_part_only(stable: Stable) -> None:
 
     def fail() -> Demand:
         raise OSError("no route to the server")
@@ -117,11 +108,9 @@ async def test_a_server_that_does_not_answer_is_said_and_costs_its_part_only(tmp
     await stable.start()
     await stable.acquire("job")
     assert "no route to the server" in stable.scaler.status().demand_error
-    await stable.close()
 
 
-async def test_a_job_goes_where_its_caches_are(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_a_job_goes_where_its_caches_are(stable: Stable) -> None:
     stable.policy(idle_count=3, idle_seconds=3600.0)
     await stable.start()
     slots = await stable.acquire("a", "b")
@@ -129,11 +118,9 @@ async def test_a_job_goes_where_its_caches_are(tmp_path: Path) -> None:
     stable.release("b")
     await stable.run(10)
     assert (await stable.acquire("c", caches=["cache"]))["c"].instance == slots["a"].instance
-    await stable.close()
 
 
-async def test_how_to_connect_is_asked_again_after_failures(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_how_to_connect_is_asked_again_after_failures(stable: Stable) -> None:
     await stable.start()
     name = (await stable.acquire("job"))["job"].instance
     asked = stable.cloud.calls.count("connect_info")
@@ -142,22 +129,18 @@ async def test_how_to_connect_is_asked_again_after_failures(tmp_path: Path) -> N
     stable.scaler.report(name, is_well=False)
     await stable.scaler.connect_info(name)
     assert stable.cloud.calls.count("connect_info") == asked + 1
-    await stable.close()
 
 
-async def test_how_to_connect_stays_known_while_the_provider_does_not_answer(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_how_to_connect_stays_known_while_the_provider_does_not_answer(stable: Stable) -> None:
     await stable.start()
     name = (await stable.acquire("job"))["job"].instance
     known = await stable.scaler.connect_info(name)
     stable.scaler.report(name, is_well=False)
     stable.cloud.broken["connect_info"] = TemporaryError("the provider does not answer")
     assert await stable.scaler.connect_info(name) == known
-    await stable.close()
 
 
-async def test_how_to_connect_is_not_asked_of_a_plugin_that_is_being_started(tmp_path: Path) -> None:
-    stable = Stable(tmp_path)
+async def test_how_to_connect_is_not_asked_of_a_plugin_that_is_being_started(stable: Stable) -> None:
     await stable.start()
     name = (await stable.acquire("job"))["job"].instance
     await stable.kill()
@@ -173,4 +156,3 @@ async def test_how_to_connect_is_not_asked_of_a_plugin_that_is_being_started(tmp
     with pytest.raises(PermanentError):
         await asking
     assert (await scaler.connect_info(name)).internal_addr
-    await stable.close()
