@@ -1,7 +1,7 @@
-"""A real agent in a process of its own, for tests that look at it, kill it and start it again.
+"""A real agent in a separate process, for tests that observe, kill and restart it.
 
-`AgentProcess` owns the process and its data folder. `follow` reads a job to its end from any place; `through_deaths`
-does the same while the agent dies and is started again, as a manager would. `plain_lines` takes a log apart.
+`AgentProcess` owns the process and its data folder. `follow` reads a job to its end from any position; `through_deaths`
+does so while the agent dies and is restarted, as a manager would. `plain_lines` decodes a log.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ HEADER_BYTES = 32
 
 @dataclass(slots=True)
 class Seen:
-    """What a client has of one job."""
+    """The log, the results and the end of one job, as a client received them."""
 
     log: bytes = b""
     results: list[dict[str, Any]] = field(default_factory=list)
-    """Of its steps."""
+    """Results of the job's steps."""
     used: list[dict[str, Any]] = field(default_factory=list)
-    """Those that tell what the job used."""
+    """Results that have the resource usage of the job."""
     end: JobEnded | None = None
 
     @property
@@ -53,7 +53,7 @@ class Seen:
 
     @property
     def statuses(self) -> dict[str, str]:
-        """How each step ended, by name."""
+        """Status of each step, by name."""
         return {event["name"]: event["status"] for event in self.results if event["event"] == "finished"}
 
     def result_of(self, path: str) -> dict[str, Any]:
@@ -63,11 +63,11 @@ class Seen:
 
     @property
     def next_seq(self) -> int:
-        """The number of the result that comes next."""
+        """Sequence number of the next result."""
         return len(self.results) + len(self.used) + 1
 
     def check(self) -> JobEnded:
-        """Nothing is missing and nothing came twice."""
+        """Assert that the log and the results are complete and have no duplicates."""
         assert self.end is not None
         told = sorted(event["seq"] for event in (*self.results, *self.used))
         assert told == list(range(1, self.end.results + 1))
@@ -98,7 +98,7 @@ class AgentProcess:
         await self.stop()
 
     async def start(self, *options: str, kill_point: str = "", env: dict[str, str] | None = None) -> None:
-        """Start it and wait until it says that it is ready."""
+        """Start the agent and wait until it reports that it is ready."""
         variables = {key: value for key, value in os.environ.items() if not key.startswith("REMUDA_KILL")}
         if kill_point:
             mark = self.data.with_name(f"{self.data.name}.{kill_point}")
@@ -138,7 +138,7 @@ class AgentProcess:
         assert await self._end(signal.SIGTERM) == 0
 
     async def wait(self) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Wait until the agent ends by itself, and return its exit code."""
         assert self._process is not None
         async with asyncio.timeout(20):
             return await self._process.wait()
@@ -151,7 +151,7 @@ class AgentProcess:
 
 
 async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> Seen:
-    """Read a job to its end, from where `seen` stands."""
+    """Read a job to its end, from the position of `seen` on."""
     seen = seen or Seen()
     async with client.watch() as watch:
         await watch.subscribe(job_id, log_offset=len(seen.log), result_seq=seen.next_seq)
@@ -181,7 +181,8 @@ async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
 
 
 async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> Seen:
-    """The same while the agent dies: start it again, say again what was not confirmed, go on where the log stood."""
+    """Run a job to its end while the agent dies: restart the agent, repeat calls without an answer, and continue at the
+    same position of the log."""
     seen, accepted = Seen(), False
     while True:
         try:
@@ -199,13 +200,13 @@ async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> 
 
 
 def steps_text(*entries: dict[str, Any], extended: bool = True) -> str:
-    """The two documents of a request."""
+    """The steps of a request as two documents: spec and definition."""
     spec = {"spec": {"remuda": 1}} if extended else {}
     return f"{json.dumps(spec)}\n---\n{json.dumps({'run': list(entries)})}"
 
 
 def plain_lines(log: bytes, stream: bytes) -> list[bytes]:
-    """The lines of one stream without their headers, parts of a line joined again."""
+    """The lines of one log stream without their headers; split lines are joined."""
     lines: list[bytes] = []
     assert log.endswith(b"\n") or not log
     for line in log.split(b"\n")[:-1]:

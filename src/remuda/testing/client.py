@@ -1,6 +1,6 @@
-"""What an outside check does with a cell through an ordinary client: make a project, wait for pipelines, read traces.
+"""Access to a cell with an ordinary GitLab client: create a project, wait for pipelines, read traces.
 
-Uses python-gitlab, which is no dependency of Remuda itself: import this module only in tests.
+Uses python-gitlab, which is not a dependency of Remuda: import this module only in tests.
 """
 
 import re
@@ -17,12 +17,12 @@ OVER = frozenset({"success", "failed", "canceled", "skipped"})
 
 
 def connect(lab: Lab) -> gitlab.Gitlab:
-    """A client that retries while a part is being started again."""
+    """A client that retries while a part of the system restarts."""
     return gitlab.Gitlab(lab.url, private_token=ADMIN_TOKEN, retry_transient_errors=True, timeout=30)
 
 
 def new_project(lab: Lab, name: str, pipeline_file: str, **files: str) -> Project:
-    """A project with one commit, which starts its first pipeline."""
+    """Create a project with one commit, which starts its first pipeline."""
     project = connect(lab).projects.create({"name": name})
     actions = [{"action": "create", "file_path": path, "content": text} for path, text in files.items()]
     actions.append({"action": "create", "file_path": ".gitlab-ci.yml", "content": pipeline_file})
@@ -42,7 +42,7 @@ def first_pipeline(lab: Lab, project: Project, seconds: float = 30) -> ProjectPi
 
 
 def wait_for(lab: Lab, pipeline: ProjectPipeline, seconds: float = 90) -> str:
-    """The status with which the pipeline ended."""
+    """Wait until the pipeline has ended, and return its status."""
     deadline = time.monotonic() + seconds
     while True:
         _patiently(pipeline.refresh)
@@ -63,18 +63,18 @@ def trace_of(project: Project, job_id: int) -> bytes:
 
 
 def output_of(trace: bytes) -> bytes:
-    """What the job's own commands wrote: lines of the job's stream without their headers, artificial ends undone."""
+    """The output of the job's commands: the lines of the job's stream without headers, with split lines joined."""
     return b"".join(line + b"\n" for line in plain_lines(trace, b"01O"))
 
 
 def script_output(trace: bytes) -> bytes:
-    """What was written between the marks of the script's section, which may be one in a container's."""
+    """The output between the section marks of the script, which may be nested in the section of a container."""
     start, end = (found.start() for found in re.finditer(rb"[:.]step_script\r", trace))
     return output_of(trace[trace.index(b"\n", start) + 1 : trace.rindex(b"\n", start, end) + 1])
 
 
 def _patiently(call: Any, seconds: float = 30) -> Any:
-    """Make a call again while the cell is away."""
+    """Repeat a call while the cell is unreachable."""
     deadline = time.monotonic() + seconds
     while True:
         try:

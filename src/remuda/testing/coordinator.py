@@ -1,8 +1,8 @@
-"""A strict small server that speaks the Runner API by the book: what a manager is tested against.
+"""A small, strict server of the Runner API, for tests of runner managers.
 
-It follows the reference and nothing else: whatever a client does that the reference does not allow is kept in
-`violations`. Jobs are put in with `enqueue`; answers can be replaced one at a time with `fail_once`; `stop` and `start`
-make the server go away and come back with everything it had. `until` waits for a state without looking at a clock.
+It implements only the reference: everything that a client does against the reference is recorded in `violations`.
+`enqueue` adds jobs, `fail_once` replaces one answer, `stop` and `start` simulate an outage without loss of data.
+`until` waits for a state without polling a clock.
 """
 
 import asyncio
@@ -47,12 +47,12 @@ class ServerJob:
         return self.status in ("success", "failed", "canceled")
 
     def has_grown_to(self, size: int) -> bool:
-        """Whether the trace has so many bytes, or will never have."""
+        """True if the trace has this many bytes, or the job has ended."""
         return len(self.trace) >= size or self.is_over
 
     @property
     def output(self) -> bytes:
-        """What the job's own commands wrote."""
+        """The output of the job's commands."""
         whole = self.trace[: self.trace.rfind(b"\n") + 1]
         return b"".join(line + b"\n" for line in plain_lines(bytes(whole), b"01O"))
 
@@ -62,7 +62,7 @@ Fault = Callable[[web.Request], web.StreamResponse | None]
 
 @dataclass
 class Coordinator:
-    """The server. What a client does wrong stands in `violations`."""
+    """The server. `violations` lists what clients did wrong."""
 
     is_remuda: bool = True
     hold_seconds: float = 20.0
@@ -73,7 +73,7 @@ class Coordinator:
     faults: list[tuple[str, Fault]] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     held: int = 0
-    """Requests for jobs that are being held; a client that goes away ends its own."""
+    """Job requests that are held now. A client that disconnects ends its request."""
     port: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _runner: web.AppRunner | None = None
@@ -104,7 +104,7 @@ class Coordinator:
             self._runner = None
 
     def fail_once(self, endpoint: str, answer: Fault) -> None:
-        """The next call whose `METHOD path` contains this text is answered so."""
+        """Replace the answer to the next call whose `METHOD path` contains this text."""
         self.faults.append((endpoint, answer))
 
     async def enqueue(self, *script: str, **changes: Any) -> ServerJob:
@@ -129,7 +129,7 @@ class Coordinator:
             self._changed.notify_all()
 
     async def until(self, true: Callable[[], object], seconds: float = 30.0) -> None:
-        """Wait until something is so; looks after every call."""
+        """Wait until a condition holds. It is checked after every call."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(true)
 

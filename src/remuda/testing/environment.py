@@ -1,8 +1,8 @@
-"""An environment in this process: an agent that runs nothing and says what a test tells it to say.
+"""A fake environment in the test's process: an agent that runs nothing and reports what the test tells it to.
 
 It speaks the agent's real protocol over a real socket and passes the environment contract suite. A test plays the job:
-`agent.write`, `agent.add_result`, `agent.end`. `die()` cuts every connection as a killed agent would; the jobs stay, as
-they do under their shims, until `forget()`.
+`agent.write`, `agent.add_result`, `agent.end`. `die()` closes every connection as a killed agent would; the jobs stay,
+as they do with real agents, until `forget()`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclass
 class FakeJob:
-    """What the agent keeps of a job."""
+    """The state of a job at the agent."""
 
     request: pb.StartRequest
     log: bytearray = field(default_factory=bytearray)
@@ -43,7 +43,7 @@ class FakeJob:
     cancels: int = 0
 
     def without_owner(self) -> "FakeJob":
-        """The same job, started by somebody who left no note."""
+        """A copy of the job without `owner` data."""
         request = pb.StartRequest()
         request.CopyFrom(self.request)
         request.ClearField("owner")
@@ -61,18 +61,18 @@ class FakeAgent(AgentBase):
         self.attended: set[str] = set()
         """Jobs that another client watches."""
         self.used = pb.JobUse()
-        """What jobs say at their end that they took of the machine."""
+        """Resource usage that jobs report at their end."""
         self.sent_bytes = 0
-        """Of logs, to whoever watches."""
+        """Number of log bytes sent to all clients."""
         self.changed = asyncio.Condition()
 
     async def job(self) -> str:
-        """Wait until there is a job; the id of the newest."""
+        """Wait until there is a job. Returns the id of the newest."""
         await self.until(lambda: self.jobs)
         return list(self.jobs)[-1]
 
     async def until(self, true: Callable[[], object], seconds: float = 30.0) -> None:
-        """Wait until something is so; looks after every call and every change."""
+        """Wait until a condition holds. It is checked after every call and every change."""
         async with asyncio.timeout(seconds), self.changed:
             await self.changed.wait_for(true)
 
@@ -99,7 +99,7 @@ class FakeAgent(AgentBase):
         await self._tell()
 
     async def forget(self) -> None:
-        """The jobs' files are gone."""
+        """Remove all jobs, as if their files were deleted."""
         self.jobs.clear()
         await self._tell()
 
@@ -186,7 +186,7 @@ class FakeAgent(AgentBase):
                 await self.changed.wait_for(lambda: any(self._next(job_id, dict(places)) for job_id in places))
 
     def _next(self, job_id: str, places: dict[str, tuple[int, int]]) -> pb.WatchEvent | None:
-        """The next event of a job; moves its place on."""
+        """The next event of a job for a subscription, whose position is advanced."""
         offset, seq = places[job_id]
         job = self.jobs.get(job_id)
         if job is None:
@@ -205,7 +205,8 @@ class FakeAgent(AgentBase):
 
 
 class _CuttableServer(Server):
-    """A server that can end its connections as a dying process does; the library's own close leaves them open."""
+    """A server that can abort its connections as a dying process does. The close method of the library leaves them
+    open."""
 
     def __init__(self, agent: FakeAgent) -> None:
         super().__init__([agent])
@@ -228,7 +229,7 @@ class FakeMachine:
     def __init__(self, socket: Path) -> None:
         self.agent = FakeAgent()
         self.lost = ""
-        """Why it is gone for good; empty: it is not."""
+        """Why the machine is permanently lost; empty while it exists."""
         self._socket = socket
         self._server: _CuttableServer | None = None
 
@@ -248,7 +249,7 @@ class FakeMachine:
         return client
 
     async def die(self) -> None:
-        """The agent dies; its jobs stay."""
+        """Simulate the death of the agent. Its jobs stay."""
         if self._server is not None:
             self._server.close()
             self._server.cut()
@@ -257,9 +258,9 @@ class FakeMachine:
 
 
 class FakeEnvironment:
-    """Fulfils `remuda.manager.environments.port.Environment` without starting anything.
+    """Implements `remuda.manager.environments.port.Environment` without starting a process.
 
-    With one machine that is always there, as the local one; or with several, one job on each at a time.
+    It has either one machine that always exists, like the local environment, or several with one job each.
     """
 
     def __init__(self, folder: Path, *, machines: Sequence[str] = ()) -> None:
@@ -269,14 +270,14 @@ class FakeEnvironment:
         self.is_broken = False
         """While set, no agent can be started."""
         self.calls: Counter[str] = Counter()
-        """How often the environment was asked to connect and for its usage."""
+        """Number of `connect` and `usage` calls."""
         self.disk_free_bytes = 1 << 40
         self.used: dict[str, str] = {}
-        """Which job has which machine."""
+        """Machine of each job, by the key of the job."""
         self.hooks: list[tuple[str, str]] = []
         """The commands that ran before and after jobs, with the jobs' keys."""
         self.failing_hook = ""
-        """What a hook that fails says."""
+        """Error text of the hooks; empty: they succeed."""
         self._folder = folder
         self._released = asyncio.Condition()
 
@@ -349,7 +350,7 @@ class FakeEnvironment:
         pass
 
     async def die(self) -> None:
-        """All agents die; their jobs stay."""
+        """Simulate the death of all agents. Their jobs stay."""
         for machine in self.machines.values():
             await machine.die()
 
@@ -363,5 +364,5 @@ class FakeEnvironment:
         return builds, builds / place.folder
 
     def _below(self, place: JobPlace, folder: str) -> tuple[Path, str]:
-        """The operator's folder and the way from there on."""
+        """The operator's folder, or the environment's own, and the path of a job's folder below it."""
         return (self._folder / place.builds_dir, folder) if place.builds_dir else (self._folder, f"builds/{folder}")

@@ -1,7 +1,7 @@
-"""Fleets for tests: what carrying out a plan makes of a fleet, and a small world in which plans are carried out.
+"""Fleets for tests: the state of a fleet after a plan, and a simulated world in which plans are executed.
 
-The world has virtual time and a provider that does as it is told, or not: instances take time to show, to boot and to
-go. It drives the real `plan` and the real `Slots`, as whoever acts on plans does.
+The world has virtual time and a provider whose instances take time to appear, to boot and to disappear, and which can
+refuse requests. It uses the real `plan` and the real `Slots`, as the scaler does.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ def a_demand(**numbers: Any) -> Demand:
 
 
 def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
-    """The fleet right after a plan: all that was asked for was accepted, and nothing has happened yet."""
+    """The fleet directly after a plan: all requests are accepted, and no instance has changed its state yet."""
     removed = {one.id for one in made.remove}
     drained = {one.id for one in made.drain}
     gone = {one.id for one in made.forget if one.id}
@@ -58,7 +58,7 @@ def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
 
 
 class World:
-    """A fleet with jobs and a provider, second by second."""
+    """A simulated fleet with jobs and a provider, advanced in steps of one second."""
 
     def __init__(
         self, *groups: Group, policy: Policy, boot_seconds: float = 30.0, delete_seconds: float = 20.0
@@ -79,7 +79,7 @@ class World:
         self.last: Plan | None = None
         self.most = 0
         self.ready_jobs: Callable[[], int] = lambda: 0
-        """Jobs that wait at a server that tells so."""
+        """Returns the number of jobs that wait at the server, for servers that report it."""
         self._names = 0
 
     @property
@@ -87,11 +87,11 @@ class World:
         return self.slots.instances
 
     def count(self, *states: InstanceState) -> int:
-        """Instances in one of these states, or in any."""
+        """Number of instances in one of these states, or in any state."""
         return sum(not states or one.state in states for one in self.instances)
 
     def submit(self, jobs: int, seconds: float) -> list[str]:
-        """Jobs that were accepted and want slots now."""
+        """Add accepted jobs that wait for slots."""
         names = [self._name("job") for _ in range(jobs)]
         for name in names:
             self.slots.acquire(name, now=self.now)
@@ -99,7 +99,7 @@ class World:
         return names
 
     def fleet(self) -> Fleet:
-        """As a plan wants it."""
+        """The fleet as input of `plan`."""
         return Fleet(
             groups=self.groups,
             instances=self.instances,

@@ -1,7 +1,7 @@
-"""An instance group for tests, as an object and as a program that a host launches; it passes the contract suite.
+"""An instance group for tests, as an object and as a program that a host starts. It passes the contract suite.
 
-Its instances are entries of a table: creating until they were shown once, then running; deleting until they were shown
-once, then gone. It has all abilities; `PlainGroup` has none.
+Its instances are entries of a table: `creating` until they were listed once, then `running`; `deleting` until they were
+listed once, then removed. It has all abilities; `PlainGroup` has none.
 """
 
 import sys
@@ -22,22 +22,22 @@ from remuda.fleeting import (
 )
 
 OWNER = "test"
-"""Of the instances when Init named nobody."""
+"""Owner tag of the instances if Init has none."""
 
 
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What tests want of the group."""
+    """Configuration with which a test controls the group."""
 
     max_size: int = 10
     accepts: int = 1000
-    """Instances that are accepted in one call, however many are asked for."""
+    """Maximum number of instances that one `increase` accepts."""
     broken: tuple[str, ...] = ()
     """Methods that fail."""
     address: str = "10.0.0.1"
 
 
 class PlainGroup(Plugin[TableConfig]):
-    """Instances of a table, and what every plugin can."""
+    """A group whose instances are entries of a table, without optional abilities."""
 
     name = "plain"
     version = "1.2.3"
@@ -91,7 +91,7 @@ class PlainGroup(Plugin[TableConfig]):
 
 
 class TableGroup(PlainGroup):
-    """The same with all abilities."""
+    """A group like `PlainGroup`, with all optional abilities."""
 
     name = "table"
 
@@ -120,7 +120,7 @@ class TableGroup(PlainGroup):
 
 
 def a_plugin(folder: Path, kind: type[PlainGroup] = TableGroup, *, first: str = "") -> Path:
-    """A program of it, which runs `first` before anything else."""
+    """Write a program that serves this group. It runs the code `first` before anything else."""
     body = (
         f"#!{sys.executable}\n{first}\nimport sys\nfrom remuda.fleeting import serve\n"
         f"from {__name__} import {kind.__name__}\nsys.exit(serve({kind.__name__}()))\n"

@@ -38,14 +38,14 @@ class LabError(Exception):
 
 
 _held = contextlib.ExitStack()
-"""Locks of the ports that this process was given, until it ends."""
+"""Locks of the ports that this process reserved, until it ends."""
 
 
 def free_port() -> int:
-    """A port of loopback for this process alone, also while nothing listens on it.
+    """Reserve a loopback port for this process, also while nothing listens on it.
 
-    A part that dies is started again on its port, so nobody else may take it meanwhile. Ports below the range that
-    the kernel gives out are taken by no client, and a lock keeps other labs away.
+    A part that dies is restarted on its port, so no other process may take it meanwhile. The port is below the kernel's
+    range for clients, and a lock file keeps other labs away.
     """
     folder = Path(tempfile.gettempdir()) / f"remuda-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -102,11 +102,11 @@ class Part:
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL and wait until the process has ended."""
         self._signal(signal.SIGKILL)
 
     def stop(self, seconds: float = 15) -> int:
-        """Ask politely; the exit code."""
+        """Send SIGTERM and wait. Returns the exit code."""
         return self._signal(signal.SIGTERM, seconds)
 
     def _signal(self, number: signal.Signals, seconds: float = 15) -> int:
@@ -122,7 +122,7 @@ class Part:
             raise LabError(f"{self.name} did not stop within {seconds} s\n{self.tail()}") from None
 
     def tail(self, size: int = 4000) -> str:
-        """The end of what the process printed."""
+        """The last output of the process."""
         return self.output.read_bytes()[-size:].decode(errors="replace") if self.output.exists() else ""
 
 
@@ -133,7 +133,7 @@ class Lab:
     folder: Path
     concurrent: int = 4
     kill_point: str = ""
-    """The part that owns this point dies there, once."""
+    """Kill point: the part that contains it dies there once."""
     settings: dict[str, str] = field(default_factory=dict)
     """Further environment variables of all parts."""
     port: int = field(default_factory=free_port)
@@ -186,7 +186,7 @@ class Lab:
         self.close()
 
     def start(self) -> None:
-        """Start the cell, make a runner, start the manager."""
+        """Start the cell, create a runner, and start the manager."""
         self.start_cell()
         if not self.config.exists():
             made = self.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "lab"})
@@ -199,14 +199,14 @@ class Lab:
         self.manager.start()
 
     def start_cell(self) -> None:
-        """Start the cell and wait until it serves (a kill point may fell it before; then it is started again)."""
+        """Start the cell and wait until it answers. If it dies at a kill point before, it is started again."""
         self.cell.start()
         self.wait_until(lambda: self.is_healthy() or not self.cell.is_alive(), "the cell serves")
         if not self.cell.is_alive():
             raise LabError(f"the cell ended while starting\n{self.cell.tail()}")
 
     def close(self) -> None:
-        """Stop everything, the agent and what it runs included."""
+        """Stop all parts, including the agent and its jobs."""
         self._stopping.set()
         if self._supervisor is not None:
             self._supervisor.join()
@@ -218,7 +218,7 @@ class Lab:
             self.cell.stop()
 
     def supervise(self) -> None:
-        """From now on put a new process in the place of a cell or manager that died."""
+        """Restart the cell or the manager from now on whenever it dies."""
 
         def watch() -> None:
             while not self._stopping.wait(0.05):
@@ -229,11 +229,12 @@ class Lab:
         self._supervisor.start()
 
     def agent_pids(self) -> list[int]:
-        """The agent of this lab's manager, found by its command line. What it has forked has the same, but a name."""
+        """Process ids of the agent of this lab's manager, found by its command line. Forked children have the same
+        command line but another process name."""
         return [pid for pid in self._agent_and_forks() if name_of(pid) != NAME]
 
     def standby_pids(self) -> list[int]:
-        """What the agent has forked: its standby process, and running standard steps."""
+        """Process ids of the agent's forked children: its fork server and running standard steps."""
         return [pid for pid in self._agent_and_forks() if name_of(pid) == NAME]
 
     def _agent_and_forks(self) -> list[int]:
@@ -245,13 +246,14 @@ class Lab:
         ]
 
     def kill_agent(self) -> None:
-        """kill -9 of the agent; its jobs go on."""
+        """Send SIGKILL to the agent. Its jobs keep running."""
         for pid in self.agent_pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def _kill_steps(self) -> None:
-        """What the agent had running when the lab closed: shims stand in its folder by their command line."""
+        """Kill the steps that still run when the lab closes. Their shims have the agent's folder in their command
+        line."""
         for pid, words in processes():
             if pid != os.getpid() and any(word.startswith(str(self.manager_data)) for word in words):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -265,7 +267,7 @@ class Lab:
             return False
 
     def call(self, method: str, path: str, body: object | None = None) -> Any:
-        """One call as the administrator; the decoded JSON."""
+        """Make one API call as the administrator. Returns the decoded JSON."""
         request = urllib.request.Request(
             self.url + path,
             method=method,

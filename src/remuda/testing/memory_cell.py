@@ -36,7 +36,7 @@ FEATURES = {
     "upload_multiple_artifacts": True,
     "vault_secrets": True,
 }
-"""What runners here can do, unless a test says otherwise."""
+"""Default features of the runners."""
 
 _SETTINGS = CellSettings(data=Path("unused"), public_url="https://ci.example:8443/root", trace_limit_bytes=1000)
 
@@ -51,7 +51,7 @@ class MemoryStarter:
     files: dict[str, dict[str, str]]
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """As the cell does it."""
+        """Compile and store a pipeline, as the cell does."""
         known = await self.store.pipelines.find_downstream(request.upstream.job.id) if request.upstream else None
         if known is not None:
             return known
@@ -95,7 +95,7 @@ class MemoryCell:
     runner: Runner
     blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
     files: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The repositories' files, by project."""
+    """Files of the repositories, by the path of the project."""
     _requests: int = field(default=0)
 
     @classmethod
@@ -107,11 +107,11 @@ class MemoryCell:
         return cls(store, traces, clock, await _dispatch(store, traces, clock), project, runner)
 
     async def reopen(self) -> "MemoryCell":
-        """The same store under a new process."""
+        """A cell with the same store, as after a restart of the process."""
         return replace(self, dispatch=await _dispatch(self.store, self.traces, self.clock))
 
     async def push(self, *specs: JobSpec) -> Family:
-        """A pipeline with these jobs."""
+        """Store a pipeline with these jobs."""
         pipeline = a_pipeline(project_id=self.project.id)
         family = await self.store.pipelines.add_pipeline(pipeline, new_jobs(*specs), now=self.clock.now())
         self.dispatch.memory.announce(family.jobs)
@@ -123,7 +123,7 @@ class MemoryCell:
 
     @property
     def trigger_jobs(self) -> TriggerJobs:
-        """Who looks at trigger jobs."""
+        """The worker that processes trigger jobs."""
         return TriggerJobs(
             store=self.store,
             blobs=self.blobs,
@@ -138,7 +138,7 @@ class MemoryCell:
     async def push_file(
         self, text: str, variables: Mapping[str, str] | None = None, *, ref: str = "refs/heads/main"
     ) -> Family:
-        """A pipeline from a pipeline file."""
+        """Compile and store a pipeline from the text of a pipeline file."""
         request = PipelineRequest(
             project=self.project, source="push", ref=ref, sha=SHA, text=text, variables=variables or {}, user_id=USER_ID
         )
@@ -158,7 +158,8 @@ class MemoryCell:
         features: Mapping[str, bool] | None = None,
         two_phase: bool = True,
     ) -> Assignment | NoJob:
-        """What POST /jobs/request does. With `hold` it shows a cursor, and says for how long it can wait."""
+        """Request a job, as POST /jobs/request does. With `hold` the request has a cursor and says how long it can
+        wait."""
         self._requests += 1
         return await self.dispatch.handout.request_job(
             runner or self.runner,
@@ -187,7 +188,7 @@ class MemoryCell:
         runner: Runner | None = None,
         two_phase: bool = True,
     ) -> tuple[Job, str]:
-        """Poll, expecting a job: the job and its token."""
+        """Request a job and expect one. Returns the job and its token."""
         handout = await self.poll(graceful=graceful, request_id=request_id, runner=runner, two_phase=two_phase)
         assert isinstance(handout, Assignment)
         return handout.job, handout.payload.token
@@ -208,7 +209,7 @@ class MemoryCell:
         manager: str = "gitlab-runner",
         may_have_begun: bool = False,
     ) -> tuple[int, str]:
-        """What PUT /jobs/:id does: the status code and the Job-Status."""
+        """Report the state of a job, as PUT /jobs/:id does. Returns the status code and the Job-Status header."""
         job = await self.dispatch.runner_calls.authenticate(token, ended=True)
         output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
         update = UpdateJob(
@@ -223,7 +224,7 @@ class MemoryCell:
         return updated.code, updated.job.status()
 
     async def refusal(self, token: str) -> str | None:
-        """The Job-Status that comes with the refusal of a token."""
+        """The Job-Status header of the answer that refuses a token."""
         try:
             await self.dispatch.runner_calls.authenticate(token)
         except ForbiddenError as error:
@@ -231,14 +232,14 @@ class MemoryCell:
         raise AssertionError("the token opens a job")
 
     async def run_next(self, state: str = "success") -> str:
-        """Run the next job that waits for a runner to this end; its name."""
+        """Take the next job and end it with this state. Returns its name."""
         job, token = await self.start()
         await self.put(token, state, reason=None if state == "success" else "script_failure")
         await settle()
         return job.name
 
     async def newest(self, family: Family, name: str) -> Job:
-        """The newest try of a job."""
+        """The latest attempt of a job."""
         now = await self.store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         return next(job for job in now.jobs if job.name == name)
@@ -258,7 +259,7 @@ class MemoryCell:
         return job
 
     async def status(self, job_id: int) -> str:
-        """How the job stands, in GitLab's words."""
+        """Status of the job, in GitLab's terms."""
         return (await self.job(job_id)).status()
 
     async def pipeline(self, family: Family) -> Pipeline:
@@ -268,14 +269,14 @@ class MemoryCell:
         return pipeline
 
     async def statuses(self, family: Family) -> dict[str, str]:
-        """The newest job of each name, and the pipeline under its own name."""
+        """Status of the latest job of each name, and of the pipeline."""
         now = await self.store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         return {job.name: job.status() for job in now.jobs} | {"pipeline": now.pipeline.status}
 
     @asynccontextmanager
     async def run_timeouts(self) -> AsyncIterator[None]:
-        """With the sweeps going on."""
+        """Run the timeout sweeps during the `async with` block."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.dispatch.timeouts.watch(stop), name="watch")

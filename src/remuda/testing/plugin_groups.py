@@ -16,7 +16,7 @@ from remuda.testing.instance_groups import a_program
 from remuda.testing.waiting import until
 
 OWNER = "s_0123456789ab/7"
-"""Of the machines, where a test names nobody."""
+"""Default owner tag of the machines."""
 Group = InProcess | HostedGroup
 
 # Kills itself right before it would touch the disk, a process or a lock for the given time since `armed` exists. Only

@@ -1,7 +1,8 @@
-"""A provider for tests, as an object and as a program: a plugin that makes an instance for every job, and one ahead.
+"""A provider for tests, as an object and as a program: a plugin that creates an instance for every job, and one in
+advance.
 
-Its instances are entries of a table that is gone with its process, as if they had all been stopped with it, unless the
-host tells who still holds which.
+Its instances are entries of a table in memory. After a restart of the process only the instances exist that the host
+reports as held.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from remuda.fleeting import (
 
 
 class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What tests want of it."""
+    """Configuration with which a test controls the provider."""
 
     max_size: int = 4
     address: str = "10.0.0.1"

@@ -1,8 +1,8 @@
-"""A provider of instances that does as it is told, or not, and a scaler on it, for tests in virtual time.
+"""A simulated provider of instances, and real scalers on it, for tests in virtual time.
 
-`Cloud` is what survives everything: instances, with time to boot and to go. `CloudGroup` is a plugin for it, `Mechanic`
-whoever logs in to machines. `Stable` runs real `Scaler`s on these, one after the other in the same folder, and watches
-that none of them deletes an instance under a job.
+`Cloud` has the instances, which take time to boot and to disappear, and survives all restarts. `CloudGroup` is a plugin
+for it; `Mechanic` logs in to machines. `Stable` runs real `Scaler`s, one after the other in the same folder, and checks
+that none of them deletes an instance that has a job.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class InlineWriter:
     """Writes to a SQLite file without a thread, so that virtual time does not run ahead of it."""
 
     broken: str = ""
-    """Why nothing can be written at present."""
+    """Error text of all writes; empty: writes succeed."""
 
     def __init__(self, db: sqlite3.Connection, _name: str) -> None:
         self._db = db
@@ -70,7 +70,7 @@ class Machine(msgspec.Struct, kw_only=True):
     created_at: float
     gone_at: float | None = None
     state: InstanceState | None = None
-    """What is shown of it regardless; None: what is so."""
+    """State that `update` reports; None: the real state."""
 
 
 class Cloud:
@@ -86,18 +86,18 @@ class Cloud:
         self.most = 0
         self.calls: list[str] = []
         self.broken: dict[str, Exception] = {}
-        """Calls that fail, by their names; `increase, late` fails after it has made what it was asked for."""
+        """Calls that fail, by name. `increase, late` fails after it has created the instances."""
         self.hung: set[str] = set()
         self.accepts = 1000
-        """Instances that one call takes."""
+        """Maximum number of instances that one `increase` accepts."""
         self.shows = True
-        """Whether those that are made are shown."""
+        """True if `update` lists new instances."""
         self.first_state: InstanceState | None = None
-        """What is shown of those that are made from now on."""
+        """State that `update` reports of new instances."""
         self.on_delete: Callable[[str], None] = lambda _: None
 
     def make(self, count: int, owner: str = "") -> list[str]:
-        """Instances from now on, as by hand."""
+        """Create instances, as an operator does at the provider."""
         made = []
         for _ in range(count):
             self.made += 1
@@ -108,11 +108,11 @@ class Cloud:
         return made
 
     def lose(self, instance: str) -> None:
-        """It is gone without a word."""
+        """Remove an instance without notice."""
         self.machines.pop(instance, None)
 
     def list_instances(self) -> dict[str, InstanceState]:
-        """All that there is now."""
+        """All instances with their current states."""
         now = self.clock.now()
         for one in list(self.machines.values()):
             if one.gone_at is not None and one.gone_at <= now:
@@ -208,7 +208,7 @@ class Mechanic:
         self.prepared: list[str] = []
         self.forgotten: list[str] = []
         self.broken: dict[str, Exception] = {}
-        """Instances that cannot be prepared; `*` is all."""
+        """Instances that cannot be prepared, with the error; `*` means all."""
         self.ill: set[str] = set()
         self.hung: set[str] = set()
         self.at_once = 0
@@ -250,7 +250,7 @@ class Stable:
         )
         self.lost: list[tuple[str, list[str]]] = []
         self.causes: list[str] = []
-        """Whose doing those losses may be."""
+        """Probable causes of the lost instances."""
         self.metrics: ScalerMetrics = NoMetrics()
         self.demand: Callable[[], Demand] | None = None
         self.deadlines = Deadlines()
@@ -271,13 +271,13 @@ class Stable:
         return self._scaler
 
     def policy(self, **rule: Any) -> None:
-        """Another policy, for a scaler that runs, too."""
+        """Set another policy, also for a running scaler."""
         self.setup = replace(self.setup, rules=(PolicyRule(**rule),))
         if self._scaler is not None:
             self._scaler.change(self.setup)
 
     async def start(self, *, is_recovered: bool = True) -> Scaler:
-        """A scaler in the folder."""
+        """Start a scaler in the folder."""
         self._scaler = Scaler(
             self.setup,
             {name: InProcess(CloudGroup(cloud)) for name, cloud in self.clouds.items()},
@@ -300,14 +300,14 @@ class Stable:
         return self._scaler
 
     async def kill(self) -> None:
-        """End the scaler as a process that dies would, at whatever it is waiting for."""
+        """End the scaler at its current await, as if its process died."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
             self._task = self._scaler = None
 
     async def rerun(self) -> None:
-        """Cancel the scaler's `run` at whatever it is waiting for, and begin it anew, as who supervises it does."""
+        """Cancel the scaler's `run` at its current await and start it again, as its supervisor does."""
         scaler = self.scaler
         await self.kill()
         self._scaler = scaler
@@ -332,7 +332,7 @@ class Stable:
                 self._task.result()
 
     async def acquire(self, *holders: str, **how: Any) -> dict[str, Slot]:
-        """Slots for jobs; waits in virtual time."""
+        """Acquire slots for jobs. Waits in virtual time."""
         tasks = [self._tasks.start(self.scaler.acquire(holder, **how), name=holder) for holder in holders]
         await settle(100)
         while not all(task.done() for task in tasks):
@@ -344,7 +344,7 @@ class Stable:
             self.scaler.release(one, **how)
 
     def instances(self, *states: str) -> dict[str, InstanceStatus]:
-        """As the scaler has them."""
+        """The instances that the scaler knows."""
         return {one.name: one for one in self.scaler.status().instances if not states or one.state in states}
 
     def _note_lost(self, instance: str, holders: Sequence[str], why: str) -> None:

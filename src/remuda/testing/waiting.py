@@ -1,7 +1,7 @@
-"""Wait in a test for a condition that comes true by itself: `wait_until` blocks the thread, `until` the task.
+"""Wait in a test for a condition: `wait_until` blocks the thread, `until` the task.
 
-Both call a probe again and again and return its first true answer. When the time is over they raise a WaitError,
-which names the condition and shows the last answer. Code that is told of changes waits for an event instead.
+Both call a probe repeatedly and return its first true answer. After the timeout they raise a WaitError, which names the
+condition and shows the last answer. Code that gets notifications should wait for an event instead.
 """
 
 import asyncio
