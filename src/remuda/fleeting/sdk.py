@@ -159,7 +159,7 @@ def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
 
 
 def _may_be(kind: inspect.Type, value: Any) -> bool:
-    """True if a value may be meant as this type of a union."""
+    """True if the value has the form of this member of a union, so that errors are reported for that type."""
     if isinstance(value, Mapping):
         return isinstance(kind, inspect.StructType | inspect.DictType)
     if isinstance(value, list):

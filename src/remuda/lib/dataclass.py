@@ -29,7 +29,7 @@ else:
 
 _put = object.__setattr__
 _HOT = 200
-"""After so many instances a class gets a compiled constructor."""
+"""Number of instances after which a class gets a compiled constructor."""
 
 
 def _make_value_class(by_keyword: bool, cls: type) -> Any:

@@ -30,9 +30,9 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 """How the kernel escapes a space in a path."""
 _MOST_TRIES = 100
-"""After so many tries another process is assumed to keep replacing the name."""
+"""Number of attempts after which another process is assumed to keep replacing the name."""
 _MOST_PASSES = 100_000
-"""After so many passes another process is assumed to keep filling the folder; also the deepest nesting."""
+"""Number of passes after which another process is assumed to keep filling the folder; also the deepest nesting."""
 _MOST_NEW = 1000
 """How many new names may appear in a folder while it is emptied."""
 

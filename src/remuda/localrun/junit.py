@@ -10,7 +10,7 @@ import msgspec
 from remuda.wire.junit import JunitLimits, JunitReader, TestCase, UnreadableError
 
 LIMIT_BYTES = 32 * 1024 * 1024
-"""Of all files of one report, unpacked."""
+"""Size limit for all files of one report together, unpacked."""
 KEPT_FAILURES = 200
 """Per job; the totals count all."""
 KEPT_LINES = 8

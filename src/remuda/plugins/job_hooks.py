@@ -19,7 +19,7 @@ OUTPUT_BYTES = 64 * 1024
 
 
 class HookPlace(Protocol):
-    """What a hook is told of its job."""
+    """The values of a job that its hooks get as environment variables."""
 
     @property
     def key(self) -> str: ...

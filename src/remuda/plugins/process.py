@@ -25,7 +25,7 @@ KILLED_SECONDS = 10.0
 DYING_SECONDS = 0.5
 CHUNK_BYTES = 64 * 1024
 LONGEST_LINE_BYTES = 16 * 1024
-"""Of the handshake."""
+"""Length limit of the handshake line."""
 
 
 class PluginProcess:

@@ -15,7 +15,7 @@ from remuda.wire.proto import agent_pb2 as pb
 
 
 class ShellWish(msgspec.Struct, frozen=True, kw_only=True):
-    """The command to run, and its terminal."""
+    """Request to run a command, with its terminal settings."""
 
     command: Sequence[str] = ()
     """Empty: an interactive shell."""

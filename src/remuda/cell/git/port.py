@@ -201,14 +201,14 @@ class Refs(Protocol):
     async def put_ref(self, repo: str, ref: str, sha: str) -> None: ...
 
     async def put_refs(self, repo: str, refs: Mapping[str, str], before: Mapping[str, str] = {}) -> None:
-        """Move all refs to objects that the repository has, or none; GitError when it cannot.
+        """Set all refs to objects of the repository, or none of them. Raises GitError if that fails.
 
-        `before` says where some of them must lead until then.
+        `before` has the objects that some of the refs must point to before the change.
         """
         ...
 
     async def is_ancestor(self, repo: str, sha: str, of: str) -> bool:
-        """True if `of` is `sha` or was made on top of it."""
+        """True if `sha` is `of` or one of its ancestors."""
         ...
 
     async def add_branch(self, repo: str, name: str, sha: str, *, before_move: Callable[[str], None]) -> None:
@@ -301,9 +301,9 @@ class Repositories(Refs, Contents, Protocol):
     def open_reader(self) -> AbstractContextManager[Reader]: ...
 
     async def serve(self, repo: str, request: GitRequest, client: GitClient) -> str:
-        """Answer one request of git's smart HTTP protocol; returns the tail of git's stderr.
+        """Answer one request of git's smart HTTP protocol. Returns the end of git's stderr.
 
-        The git process has ended when this returns.
+        The git process has ended when this returns. `wait_hang_up` returns when the client has disconnected.
         """
         ...
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEADLINE_SECONDS = 10
 SILENT_SECONDS = 30
-"""For so long an address that did not answer is not fetched again: pipelines that include it fail at once."""
+"""How long an address that did not answer is not fetched again. Pipelines that include it fail at once meanwhile."""
 MAX_SILENT = 1000
 MAX_REDIRECTS = 3
 

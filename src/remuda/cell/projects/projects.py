@@ -45,7 +45,7 @@ LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
 for a while and move its ref later."""
 RETRY_SECONDS = 5.0
 ABANDONED_SECONDS = 60.0
-"""For so long a git process of an abandoned push may still move refs."""
+"""How long a git process of an abandoned push may still move refs."""
 
 COMMITS_AT_ONCE = 2
 """Each holds the list of all files of a repository, which may be large."""

@@ -67,7 +67,8 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wrap_in_container(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry]]:
-    """The services and the job's own steps in their container; and the steps for the very end."""
+    """Wrap the job's own steps in its container. Returns the entries for services and container, and the entries for
+    the end of the job."""
     services = _services(job)
     work = [*services, _container("container", job, joins=bool(services)) | {"run": inner}]
     stop = entry(STOP, "service_stop", {"engine": job.engine, "job": job.key})

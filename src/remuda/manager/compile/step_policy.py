@@ -51,7 +51,8 @@ def run_as(runner: RunnerConfig, slot: int) -> str:
 
 
 def has_own_user(runner: RunnerConfig) -> bool:
-    """True if only one slot uses its user on a machine: only machines of groups are not shared with others."""
+    """True if no other job on the machine can have the user of a slot: `first_uid` is set, and the machines are created
+    for this runner, not listed and possibly shared."""
     return bool(runner.remuda.first_uid) and runner.executor in WITH_MACHINES and not runner.remuda.machines
 
 

@@ -106,7 +106,8 @@ def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], 
 def _check_values(
     document: Mapping[str, Any], environment: Mapping[str, str]
 ) -> tuple[ManagerConfig | None, list[str]]:
-    """The values and their problems: at most one for each runner, and one for the whole."""
+    """Decode the values. Returns the configuration and its problems: at most one for each runner, and one for the rest
+    of the file."""
     relevant = _relevant_sections(document)
     try:
         config = msgspec.convert(relevant, ManagerConfig)

@@ -13,7 +13,7 @@ FIRST_RESULT = 1
 
 
 AGAIN_BYTES = 256 * 1024
-"""At most so many log bytes are sent twice after a crash."""
+"""Limit for log bytes that are sent twice after a crash."""
 AGAIN_SECONDS = 10.0
 """Progress older than this is stored with the next action, however small."""
 

@@ -25,7 +25,7 @@ class CellDemand:
         self.client = client
         self._remaining: Counter[str] = Counter()
         self._is_known = False
-        """Whether it is known that the server is a cell, or is not. Without machines no other request has told it."""
+        """True if it is known whether the server is a cell. Without machines no other request has shown it."""
 
     async def ask(self, waiting: Mapping[str, int]) -> "Demand":
         """The demand, with the jobs that already wait here. TemporaryError: the server gives no answer now."""

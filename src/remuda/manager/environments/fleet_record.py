@@ -79,7 +79,8 @@ def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
 
 
 def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> None:
-    """Only the plugin knows which settings say where its machines are."""
+    """Log that plugin_config has changed. Only the plugin knows whether the changed settings determine where its
+    machines are."""
     logger("manager").warning(
         "plugin_config changed since machines of the group were created",
         runner=runner.name or runner.short_token,

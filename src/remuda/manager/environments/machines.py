@@ -41,7 +41,7 @@ class _Member:
     capacity: int | None
     jobs: set[str] = field(default_factory=set)
     cause: str = ""
-    """Why it is unreachable; empty: it is not, or nobody has tried."""
+    """Why the machine is unreachable; empty if it is reachable or was not tried."""
     uses_left: int | None = None
     """Jobs that it may still begin; None: any number, or not known yet."""
     acquiring: int = 0

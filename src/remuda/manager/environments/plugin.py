@@ -48,7 +48,7 @@ class PluginEnvironment:
         self._log = logger("manager").bind(plugin=self._config.plugin)
         self._held: dict[str, tuple[Place, str]] = {}
         self._unreported: set[str] = set()
-        """Keys of jobs with machines that the running plugin was not told of yet."""
+        """Keys of jobs with machines for which `Adopt` was not called in the running plugin process."""
         self._capacity: int | None = 0
         self._client: PluginClient | None = None
         self._process: EnvironmentProcess | None = None
@@ -171,7 +171,7 @@ class PluginEnvironment:
             self._unreported.add(place.key)
 
     async def _plugin(self, place: JobPlace | None = None, machine: str = "") -> PluginClient:
-        """The client of the running plugin, which was told of all jobs with machines."""
+        """The client of the running plugin process, after `Adopt` was called for all jobs with machines."""
         if place is not None:
             self._take(place, machine)
         self._keep()

@@ -24,7 +24,7 @@ CONNECT_SECONDS = 15.0
 LOGIN_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 10.0
 KEEP_ALIVE_COUNT = 3
-"""After so many unanswered ones the connection is closed."""
+"""Number of unanswered keepalive messages after which the connection is closed."""
 COMMAND_SECONDS = 120.0
 COMMANDS_AT_ONCE = 4
 """An sshd allows ten sessions on a connection by default; the agent needs one."""

@@ -28,12 +28,12 @@ from remuda.wire.agent_client import (
 
 CALL_SECONDS = 30.0
 LASTING_FAILURES = 5
-"""So many failures in a row are logged as an error: this is no restart of the agent."""
+"""Number of failures in a row that is logged as an error. A restart of the agent causes fewer."""
 STEADY_SECONDS = 2.0
 """A connection that lasted so long resets the count of failures."""
 MOST_STARTING = 32
-"""With so many jobs being started at the agent, no more are requested: they wait at the server, where other managers
-can take them."""
+"""Number of jobs being started at the agent above which no more are requested. Further jobs wait at the server, where
+other managers can take them."""
 _BACKOFF = Backoff(first_seconds=0.05, ceiling_seconds=10.0)
 
 
@@ -82,7 +82,7 @@ class AgentLink:
         self.settled = asyncio.Event()
         """Set once the agent was connected, or its machine is known to be lost."""
         self.problem = ""
-        """Why the agent is not connected; empty: it is, or nobody has tried."""
+        """Why the agent is not connected; empty if it is connected or was not tried."""
 
     @property
     def client(self) -> AgentClient | None:

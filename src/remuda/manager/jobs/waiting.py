@@ -10,7 +10,8 @@ T = TypeVar("T")
 
 
 class Bell:
-    """Wakes the loop of one job. Whoever has an event for the job rings it; `name` names the job's tasks."""
+    """Wakes the loop of one job. Code that has an event for the job calls `ring`. `name` is part of the names of the
+    job's tasks."""
 
     __slots__ = ("_clock", "_rung", "name")
 

@@ -54,7 +54,7 @@ _OPERATIONS = {
 
 
 class ScalingCounts:
-    """Counts for one scaler. Implements the taskscaler's `Told`; `count_starved` is called for requests for jobs."""
+    """Counts for one scaler. Implements the taskscaler's `Told`. `count_starved` is called for job requests."""
 
     def __init__(self, metrics: "ManagerMetrics", runner: Callable[[], "RunnerConfig"]) -> None:
         """`runner` returns the current configuration: a new token changes the labels."""

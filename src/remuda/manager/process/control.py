@@ -56,7 +56,7 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoManagerError(ManagerError):
-    """Nobody answers at the socket."""
+    """No manager answers at the control socket."""
 
 
 class Control:

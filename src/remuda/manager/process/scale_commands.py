@@ -40,7 +40,7 @@ class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundOrphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that nobody owns any more."""
+    """A machine that no fleet of this manager owns any more."""
 
     runner: str
     """The runner whose plugin found it."""

@@ -25,7 +25,7 @@ VERSION = 1
 
 
 LASTING_FAILURES = 3
-"""After so many failed creations in a row a group counts as unusable."""
+"""Number of failed creations in a row after which a group counts as unusable."""
 LONG_SECONDS = 10.0
 """A plugin that takes longer to start is mentioned."""
 

@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """A failed call that may work if it is repeated. `unreachable`: the server did not answer, or said so."""
+    """A failed call that may succeed if it is repeated. `unreachable`: the server did not answer, or answered that it
+    is unavailable."""
 
     def __init__(self, text: str, *, unreachable: bool, retry_after: float | None = None) -> None:
         super().__init__(text)

@@ -52,7 +52,8 @@ def parse_listening(table: str) -> set[int]:
 
 
 def _is_loopback(address: str) -> bool:
-    """IPv4 is one word in host byte order, IPv6 four of them."""
+    """True if an address of /proc/net/tcp is a loopback address. IPv4 is one 32-bit word in host byte order, IPv6 is
+    four."""
     if len(address) == 8:
         return address.endswith("7F")
     return address == "00000000000000000000000001000000" or (

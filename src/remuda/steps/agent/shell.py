@@ -318,7 +318,7 @@ def resize(terminal: int, size: pb.TerminalSize) -> None:
 
 
 async def pass_on(order: Path, wish: pb.ShellOpen, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    """The same in a job that another agent runs: everything goes there, and comes from there."""
+    """Run the shell in a job that another agent runs: forward all input to that agent and all output back."""
     parsed = Order.read(order)
     forwarded = pb.ShellOpen()
     forwarded.CopyFrom(wish)

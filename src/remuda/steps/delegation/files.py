@@ -172,7 +172,8 @@ class PlainLog:
         return self._returns.log_offset + len(self._rest)
 
     def feed(self, data: bytes) -> tuple[bytes, int, bool]:
-        """The text of whole lines, and what to note of the log once that was passed on."""
+        """Add bytes of the other agent's log. Returns the text of the complete lines, and the offset and line state to
+        store when that text was passed on."""
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         offset, holds = self._returns.log_offset, self._returns.holds_line_end

@@ -70,7 +70,7 @@ class CommandExecution:
         self._may_start.set()
         self._is_held_back = False
         self._returned: dict[int, tuple[int, int]] = {}
-        """Of a step that another agent runs: how far its results are read."""
+        """How far the results of each step that another agent runs were read, by the serial of the step."""
         state.on_stop.append(self.look_again)
 
     def look_again(self) -> None:

@@ -147,7 +147,8 @@ class Job:
 
     @property
     def must_be_closed(self) -> bool:
-        """True if something is open outside of this machine, which stays if it is not closed."""
+        """True if the job has environments or a hold that would remain outside this machine if the job were only
+        killed."""
         if self._executor is None or self.end is not None:
             return self.hold.is_active
         return any(
@@ -157,7 +158,7 @@ class Job:
 
     @property
     def is_unwanted(self) -> bool:
-        """True if nobody will ask how the job ended."""
+        """True if no client will ask for the end of the job."""
         return (self.journal.folder / UNWANTED).exists()
 
     def leave(self) -> None:

@@ -92,7 +92,7 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
-    """Where to listen on a unix socket. Removes what a killed agent left of its own."""
+    """The path of the unix socket. Removes the socket of a killed agent."""
     _remove_temporary(data / "socket")
     path = Path(os.path.abspath(requested or data / "agent.sock"))
     temporary: str | None = None

@@ -26,7 +26,7 @@ LEAST_BYTES = 1024**2
 LEAST_FILES = 8
 """Fewer free inodes count as full."""
 RESERVE_BYTES = 16 * 1024**2
-"""On a small disk a sixteenth of it."""
+"""Size of the reserve; on a small disk a sixteenth of the disk."""
 RESERVE_FILES = 64
 RESERVE = "reserve"
 _COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)

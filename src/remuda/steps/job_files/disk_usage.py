@@ -24,7 +24,7 @@ LEAST_SHARE = 10
 MEASURE_SECONDS = 30.0
 """Time limit for measuring all jobs together, because the others wait meanwhile."""
 _TURN = 100
-"""So many files of one job are counted, then it is the next job's turn."""
+"""Number of files of one job that are counted before the next job's files are."""
 _UNNAMED = " (deleted)"
 
 

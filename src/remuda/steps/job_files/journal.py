@@ -50,7 +50,7 @@ _LARGE = ("variables", "env", "steps", "masks", "mask_prefixes")
 _NEW, _GONE = ".new-", ".gone-"
 DAMAGED = "damaged"
 MOST_DAMAGED = 5
-"""So many folders of damaged jobs are kept."""
+"""Number of folders of damaged jobs that are kept."""
 _DAMAGED_FILE = (errno.EISDIR, errno.EIO)
 """Errors that another attempt does not help against."""
 
@@ -93,7 +93,7 @@ class Journal:
         self.is_foreign = False
         """True if another version of the agent wrote it: the job cannot go on."""
         self.id = ""
-        """As it was accepted; empty if an earlier version of the agent did that."""
+        """Id of the job as the agent accepted it; empty if an earlier version of the agent did."""
         self.damage = ""
         """What is wrong with its files; empty if nothing is."""
         self._digest = ""

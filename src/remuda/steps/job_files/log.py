@@ -347,7 +347,7 @@ class Output:
 
     @property
     def partial_due_at(self) -> float | None:
-        """When the unfinished line is written as it is."""
+        """When an unfinished line must be written without waiting for its end; None if there is none."""
         return self._pending_since + PARTIAL_SECONDS if self._pending else None
 
     def show_partial(self) -> None:

@@ -62,7 +62,7 @@ class Outcome:
     reason: str = ""
     """script_failure, runner_system_failure, job_execution_timeout, job_canceled; empty on success."""
     exit_code: int = 0
-    """Of the step that decided; -1 if it has none."""
+    """Exit code of the step that determined the outcome; -1 if it has none."""
     message: str = ""
     """Ends in `exit status N` if there is a number, and contains these words nowhere else."""
     log_line: str = "Job succeeded"

@@ -72,7 +72,7 @@ def is_own_name(loaded: Loaded, names: Collection[str]) -> bool:
 
 
 def runs_in_container(node: Node) -> bool:
-    """True if the step's command runs in a container, whoever opened it. Our own programs never do."""
+    """True if the step's command runs in a container, no matter which step opened it. Our own programs never do."""
     if node.loaded is None or _runs_outside(node):
         return False
     host = node.host

@@ -44,7 +44,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a reference was resolved to."""
+    """The result of resolving a step reference."""
 
     step: Step
     reference: str

@@ -190,7 +190,7 @@ def _read_definition(fields: Fields, document: Node, spec: Spec) -> Definition:
 
 
 def _read_old_type(fields: Fields, node: Node | None, kind: str) -> None:
-    """Before 0.2 a definition named its kind; that is accepted if it is the right one."""
+    """Accept the key `type` of versions before 0.2, if its value is right."""
     if node is not None and (kind, node.value) not in (("exec", "exec"), ("run", "steps"), ("run", "run")):
         fields.refuse(node.line, f'definition.type: "{node.written[:40]}" does not fit "{kind}"; leave it out')
 

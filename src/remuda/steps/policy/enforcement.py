@@ -63,9 +63,9 @@ class PolicyEnforcement:
         has_own_user: bool = False,
         sandbox: Sandbox | None = None,
     ) -> None:
-        """`job` is the job's folder in the agent's; `key` identifies it among those of all agents. `slot` is the
-        control group around the whole job, below which its steps have theirs. `has_own_user`: nobody else on this
-        machine is `person`."""
+        """`job` is the job's folder in the agent's data folder; `key` identifies the job among those of all agents.
+        `slot` is the control group of the whole job; the groups of its steps are below it. `has_own_user`: no other job
+        on this machine uses `person`."""
         self.policy = policy
         self.person = person
         self.slot = slot

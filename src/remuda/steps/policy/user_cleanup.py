@@ -74,7 +74,7 @@ def _lives_as(uid: int, process: Path) -> bool:
 
 
 def _maker(namespace: Path) -> int:
-    """Who made the user namespace that this one belongs to: root for those of container engines."""
+    """User that created the user namespace of a process: root for those of container engines."""
     with (
         close_after(os.open(namespace, os.O_RDONLY)) as opened,
         close_after(ioctl(opened, _NS_GET_USERNS)) as users,

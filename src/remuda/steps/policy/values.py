@@ -19,7 +19,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Allows or denies the steps that it fits."""
+    """Allows or denies the steps that match it."""
 
     name: str
     allows: bool
@@ -84,7 +84,7 @@ class Policy:
 
     @property
     def refuses_advisory(self) -> str | None:
-        """The author who refuses advisory limits; None if nobody does."""
+        """The author of the layer that refuses advisory limits; None if no layer does."""
         return next((layer.author for layer in self.layers if layer.refuses_advisory), None)
 
 

@@ -211,7 +211,7 @@ def list_places(parent: str, *, proc: Path = Path("/proc/self")) -> tuple[Path, 
 
 
 def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
-    """Of each hierarchy: its controllers (version 2: none), its mount point, the group below which ours are."""
+    """Yields for each hierarchy its controllers (none in version 2), its mount point, and the parent of our groups."""
     mounts = list(_mounts(proc / "mountinfo"))
     for line in (_text(proc / "cgroup") or "").splitlines():
         _, names, own = line.split(":", 2)
@@ -268,7 +268,8 @@ def _children() -> list[int]:
 
 
 def _mounts(path: Path) -> Iterator[tuple[str, Path, set[str], str]]:
-    """Of each hierarchy: the mounted part, the mount point, its controllers, its kind."""
+    """Parse the mounts of control groups. Yields for each hierarchy the mounted part, the mount point, its options with
+    the controllers, and the file system type."""
     for line in (_text(path) or "").splitlines():
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)

@@ -222,7 +222,7 @@ def _read(connection: socket.socket) -> dict[str, Any]:
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
-    """So many bytes, or none if the other side is gone."""
+    """Read exactly this many bytes; empty if the peer has closed the connection."""
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))

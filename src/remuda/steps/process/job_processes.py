@@ -32,7 +32,7 @@ _QUIET_LOOKS = 10
 _PAUSE_SECONDS = 0.002
 _MOST_NAMED = 5
 _SURE_LOOKS = 1000
-"""After so many looks without a pause, the processor is left to others in between."""
+"""Number of searches without a pause, after which the search sleeps in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +219,13 @@ def send(pid: int, start: int, number: int) -> None:
 
 
 def reap(pid: int) -> None:
-    """Collect a child that has ended and that nobody waits for."""
+    """Reap an ended child process that no caller waits for."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def children() -> list[int]:
-    """Children of this process that nobody here waits for."""
+    """Child processes of this process that no caller waits for."""
     return [pid for pid in children_of(os.getpid()) if pid not in LED]
 
 

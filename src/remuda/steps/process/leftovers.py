@@ -51,7 +51,8 @@ def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -
 
 
 def _beside(leader: int) -> Leftover | None:
-    """The other processes in a worker's session: its children, or children of this process by now."""
+    """The other processes in a worker's session. They are children of the worker, or orphans that this process has
+    adopted."""
     others = _in_session(leader, [*children(), *children_of(leader)])
     processes = tuple(dict.fromkeys(process for process in others if process[0] != leader))
     return Leftover(session=leader, processes=processes) if processes else None

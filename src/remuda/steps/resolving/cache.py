@@ -33,7 +33,7 @@ from remuda.steps.resolving import tree
 LIMIT_BYTES = 4 * 1024**3
 LEAST_AGE_SECONDS = 24 * 3600
 FORGET_SECONDS = 90 * 24 * 3600
-"""When a name that nobody asked for is forgotten."""
+"""How long an unused name stays in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class PackageCache:
                             tree.remove(path) if path.is_dir() else path.unlink()
 
     def _discard(self, folder: Path) -> None:
-        """Rename first, so that nobody finds half of it."""
+        """Rename the entry before it is removed, so that no reader finds an incomplete one."""
         self._checked.pop(folder.name, None)
         with suppress(OSError), self.make_folder() as aside:
             folder.chmod(0o700)

@@ -315,7 +315,7 @@ def _image_key(reference: Reference, digest: str) -> str:
 
 
 async def _in_thread(call: Callable[[threading.Event], T]) -> T:
-    """Run in a thread, with an event that is set when nobody waits any more."""
+    """Run a function in a thread, with an event that is set when no caller waits for the result any more."""
     stop = threading.Event()
     try:
         return await asyncio.to_thread(call, stop)

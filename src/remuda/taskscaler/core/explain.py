@@ -9,7 +9,7 @@ from remuda.lib.durations import format_duration
 from remuda.taskscaler.core.decisions import Because, Plan, Reason, Terms
 
 SHOWN = 10
-"""At most so many instances are listed one by one; of the rest only the number."""
+"""Number of instances that are listed one by one; of the rest only the number is shown."""
 
 _WORDS = {
     Reason.WAITING_JOBS: "{slots} for jobs that wait here",

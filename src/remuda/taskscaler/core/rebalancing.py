@@ -19,9 +19,9 @@ REMEMBERED_SECONDS = 3600.0
 REMEMBERED = 200
 """Number of sightings: each is compared with all others at every update of a group."""
 NEAR_SECONDS = 600.0
-"""At most so long between a loss and its replacement: providers take minutes."""
+"""Longest time between a loss and its replacement: providers take minutes."""
 TOGETHER_SECONDS = 120.0
-"""At most so long between arrivals of one request."""
+"""Longest time between arrivals of one request."""
 REPEATED = 2
 TAKEN = 3
 """Losses without arrivals from which on a cause outside is assumed."""

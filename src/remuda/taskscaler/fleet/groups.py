@@ -36,7 +36,7 @@ class GroupState(msgspec.Struct, kw_only=True):
     info: ProviderInfo | None = None
     quota: int | None = None
     sightings: tuple[Sighting, ...] = ()
-    """Arrivals and losses that nobody here caused; see `rebalancing`."""
+    """Instances that appeared or disappeared without a request of this scaler; see `rebalancing`."""
     verdict: Verdict = Verdict()
     gone: dict[str, float] = {}
     """Instances that were first shown as gone, with the time when they were last shown so."""

@@ -109,7 +109,7 @@ class PendingRequests:
                 self._drop(one)
 
     def take(self, group: str) -> PendingRequest | None:
-        """Assign a new instance to the oldest request of its group. None: nobody requested it."""
+        """Assign a new instance to the oldest request of its group. None if there was no request for it."""
         for one in self.of(group):
             if one.phase is not Phase.QUEUED and one.missing:
                 one.shown += 1

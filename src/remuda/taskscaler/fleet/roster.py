@@ -42,7 +42,7 @@ class Gone(msgspec.Struct, frozen=True):
     name: str
     holders: tuple[str, ...]
     why: str = ""
-    """Why it probably vanished, if nobody here removed it; empty if unknown."""
+    """Probable cause if the instance disappeared without a request of this scaler; empty if unknown."""
 
 
 class Roster:
@@ -203,7 +203,7 @@ class Roster:
             self.refresh(name, now)
 
     def remove(self, name: str, now: float) -> None:
-        """Mark an instance for deletion. Nobody gets a slot of it from now on."""
+        """Mark an instance for deletion. No job gets a slot of it from now on."""
         member = self.members[name]
         member.removing_at = now
         member.removed_at = now if member.removed_at is None else member.removed_at
@@ -225,7 +225,7 @@ class Roster:
         return Gone(name, self.slots.lose(name), self._note_loss(name, member, now) if is_loss else "")
 
     def _note_loss(self, name: str, member: Member, now: float) -> str:
-        """Record a loss that nobody here caused. Returns its probable cause."""
+        """Record an instance that disappeared without a request of this scaler. Returns its probable cause."""
         group = self.groups[member.group]
         if member.shown is None:  # it vanished before this process looked: the time is unknown
             return ""

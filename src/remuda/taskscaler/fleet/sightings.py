@@ -17,7 +17,7 @@ from remuda.taskscaler.fleet.roster import Gone, Roster
 from remuda.taskscaler.fleet.setup import instance_name
 
 REMEMBERED_SECONDS = 600.0
-"""For so long, a deleted instance that is shown again without a request is deleted again."""
+"""How long a deleted instance that is listed again without a request is deleted again."""
 
 
 def apply_update(

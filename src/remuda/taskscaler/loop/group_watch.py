@@ -123,7 +123,7 @@ class GroupWatch:
             await self._send(tasks)
 
     async def update(self) -> None:
-        """Update the roster once. TemporaryError, PermanentError."""
+        """Update the roster once from the plugin. Raises TemporaryError or PermanentError of the plugin."""
         began_at = self._clock.now()
         states = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):

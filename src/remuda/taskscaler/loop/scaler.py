@@ -1,4 +1,4 @@
-"""The scaler of one fleet: the entry point for whoever runs jobs.
+"""The scaler of one fleet: the class that a runner manager uses.
 
 It owns the tasks: one for each group (`group_watch`), one that prepares and checks instances (`readiness`), one for the
 server's demand (`demand`), one for the state file (`state`), and one that plans (`planning`). A plan is made after

@@ -108,7 +108,7 @@ def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | No
 
 
 def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
-    """Fail a job that waits; no changes if it differs from `job` by now."""
+    """Fail a waiting job. Changes nothing if the stored job differs from `job`."""
     draft = FamilyDraft(family, now)
     if draft.find(job.id) != job or job.state not in (JobState.PENDING, JobState.SCHEDULED):
         return Changes()

@@ -153,7 +153,7 @@ def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
 
 
 async def _load_variables(edge: Edge, request: Request) -> tuple[ProjectVariable, list[ProjectVariable]]:
-    """A blank variable of the project, the group or the cell in the path, and all variables of it."""
+    """The existing variables of the project, group or cell in the path, after an empty variable that belongs to it."""
     path = request.scope["path"]
     if path.startswith("/api/v4/projects/"):
         project = await project_in_path(edge, request)

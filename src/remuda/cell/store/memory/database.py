@@ -36,7 +36,7 @@ class MemoryDatabase:
         self._tables: defaultdict[str, dict[tuple[Any, ...], Any]] = defaultdict(dict)
         self.specs: dict[JobId, JobSpec] = {}
         self.job_ids: dict[PipelineId, dict[JobId, None]] = {}
-        """Of all tries, by pipeline."""
+        """Ids of all jobs of a pipeline, including retried ones."""
         self._put(ORGANIZATIONS, FIRST_ORGANIZATION)
         self._put(NAMESPACES, FIRST_NAMESPACE)
         self._put(USERS, FIRST_USER)

@@ -54,7 +54,7 @@ _KEYED = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "loc
 time, which takes longer than to find the rows. Statements that may wait long for a lock use the other connections."""
 TRIES = 8
 _WAIT_SECONDS = 20
-"""For a connection, a lock or an answer; then the caller gets a StoreError."""
+"""Longest wait for a connection, a lock or an answer. After it the caller gets a StoreError."""
 _PAUSE = Backoff(first_seconds=0.002, ceiling_seconds=0.2)
 _LONGEST_TEXT = 255
 """Characters of a text that is in an index."""

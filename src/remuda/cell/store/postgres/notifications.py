@@ -43,7 +43,7 @@ class JobNotifications:
     def __init__(self, url: str) -> None:
         self._url = url
         self._unsent: dict[JobId, None] | None = None
-        """None while nobody in this process listens; then nothing is sent either."""
+        """None while this process has no listener; then notifications are not sent either."""
         self._gather_seconds = _GATHER_SECONDS
         self._received: dict[JobId, None] = {}
         self._news = asyncio.Event()

@@ -68,7 +68,7 @@ class Write(NamedTuple):
     runner: bytes | None = None
     """The runner that it is leased to."""
     query: PartsQuery | None = None
-    """Of a job that is leased."""
+    """The query for the parts of a job that is leased."""
     is_beside: bool = False
     """Store it only while a later job of its pipeline is under way."""
 

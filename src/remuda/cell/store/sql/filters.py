@@ -26,7 +26,7 @@ from remuda.model.runner import Pool, RunnerType
 Conditions = dict[str, Any]
 
 IS_OPEN = "status NOT IN ('success', 'failed', 'canceled', 'skipped')"
-"""Of pipelines, with the same text as the condition of the index `pipelines_open`."""
+"""SQL condition of unfinished pipelines. The text must equal the condition of the index `pipelines_open`."""
 
 
 class Dialect(Protocol):
