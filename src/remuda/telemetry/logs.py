@@ -19,12 +19,12 @@ class _Settings:
     as_text: bool | None = None
     out: TextIO | None = None
     is_applied = False
-    told: dict[str, Callable[[str], None]] = {}  # noqa: RUF012 - one for the process, like the rest
+    observers: dict[str, Callable[[str], None]] = {}  # noqa: RUF012 - one for the process, like the rest
 
 
-def tell_of(part: str, tell: Callable[[str], None]) -> None:
-    """Call `tell` with the level of every warning and error of a part, even if the line itself is not shown."""
-    _Settings.told[part] = tell
+def notify_of_problems(part: str, notify: Callable[[str], None]) -> None:
+    """Call `notify` with the level of every warning and error of a part, even if the line itself is not shown."""
+    _Settings.observers[part] = notify
 
 
 def configure(*, level: str = "info", log_format: str = "auto", stream: TextIO | None = None) -> None:
@@ -71,8 +71,8 @@ class Logger:
         self._log(logging.ERROR, event, values)
 
     def _log(self, level: int, event: str, values: dict[str, Any]) -> None:
-        if level >= logging.WARNING and (tell := _Settings.told.get(self._bound.get("part", ""))) is not None:
-            tell("warning" if level == logging.WARNING else "error")
+        if level >= logging.WARNING and (notify := _Settings.observers.get(self._bound.get("part", ""))) is not None:
+            notify("warning" if level == logging.WARNING else "error")
         if level < _Settings.level:
             return
         import structlog

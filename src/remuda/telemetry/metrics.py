@@ -65,12 +65,12 @@ class _Labelled(Generic[T]):
 
     def labels(self, *values: str) -> T:
         """The child with these label values, one for each label name."""
-        found = self.parts.get(values)
-        if found is None:
+        part = self.parts.get(values)
+        if part is None:
             if len(values) != len(self.names):
                 raise ValueError(f"{len(self.names)} labels are needed ({', '.join(self.names)}), not {values}")
-            found = self.parts[values] = self._new()
-        return found
+            part = self.parts[values] = self._new()
+        return part
 
 
 class Counter(_Labelled[Number]):
@@ -138,10 +138,10 @@ def render(registry: Registry) -> bytes:
     from prometheus_client import generate_latest
     from prometheus_client.registry import Collector
 
-    class Look(Collector):
+    class RegistryCollector(Collector):
         def collect(self) -> "list[Metric]":
             return [family() for family in registry.families]
 
     for refresh in registry.refreshers:
         refresh()
-    return generate_latest(Look())
+    return generate_latest(RegistryCollector())

@@ -77,7 +77,7 @@ class SpanExporter:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._finish()
         except TimeoutError:
-            self._lose("the receiver takes too long")
+            self._drop_all("the receiver takes too long")
         finally:
             await self._session.__aexit__(kind, error, trace)
 
@@ -104,9 +104,9 @@ class SpanExporter:
         while self._waiting and not self._failures:
             await self._send_batch()
         if self._waiting:
-            self._lose("the receiver is away")
+            self._drop_all("the receiver is away")
 
-    def _lose(self, cause: str) -> None:
+    def _drop_all(self, cause: str) -> None:
         self._counted("dropped", len(self._waiting))
         self._log.warning("dropping unsent spans at shutdown", spans=len(self._waiting), cause=cause)
         self._waiting.clear()
@@ -142,12 +142,12 @@ class SpanExporter:
                     "POST", settings.url, data=body, headers=headers, tls=self._tls, proxy=self._proxy
                 ) as answer,
             ):
-                status, said = answer.status, await answer.read()
+                status, body = answer.status, await answer.read()
         except (OSError, ValueError) as error:
             return str(error) or type(error).__name__
         if status in _LATER:
             return f"status {status}"
-        refused = len(batch) if status >= 300 else min(_count_rejected(said), len(batch))
+        refused = len(batch) if status >= 300 else min(_count_rejected(body), len(batch))
         if refused:
             self._counted("refused", refused)
             self._log.warning("collector refused spans", spans=refused, status=status)
@@ -157,7 +157,7 @@ class SpanExporter:
 
 def _count_rejected(body: bytes) -> int:
     try:
-        told = msgspec.json.decode(body[:_MOST_ANSWER_BYTES], type=_Answer)
-        return int(told.partial.get("rejectedSpans", 0))
+        answer = msgspec.json.decode(body[:_MOST_ANSWER_BYTES], type=_Answer)
+        return int(answer.partial.get("rejectedSpans", 0))
     except (msgspec.MsgspecError, ValueError):
         return 0

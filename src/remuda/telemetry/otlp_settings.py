@@ -29,7 +29,7 @@ class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Resource attributes: `service.name` and those of OTEL_RESOURCE_ATTRIBUTES."""
 
 
-def is_wanted(environment: Mapping[str, str]) -> bool:
+def is_enabled(environment: Mapping[str, str]) -> bool:
     """True if the variables enable the export of spans."""
     is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = environment.get("OTEL_TRACES_EXPORTER", "").split(",")
@@ -37,7 +37,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
     return is_named and not is_off and "none" not in map(str.strip, exporters)
 
 
-def otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettings:
+def read_otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettings:
     """Read the settings. `service` is the name of the service unless a variable sets another."""
 
     def read_variable(name: str) -> str:
@@ -56,12 +56,12 @@ def otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettin
         )
     if read_variable("COMPRESSION") not in ("", "none", "gzip"):
         raise OtlpError(f"the OTLP compression {read_variable('COMPRESSION')!r} is none of none, gzip")
-    resource = {"service.name": service} | _pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    resource = {"service.name": service} | _parse_pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     if name := environment.get("OTEL_SERVICE_NAME", "").strip():
         resource["service.name"] = name
     return OtlpSettings(
         url=url,
-        headers=_pairs(read_variable("HEADERS")),
+        headers=_parse_pairs(read_variable("HEADERS")),
         is_compressed=read_variable("COMPRESSION") == "gzip",
         timeout_seconds=_seconds(read_variable("TIMEOUT")),
         ca_file=read_variable("CERTIFICATE"),
@@ -75,10 +75,10 @@ def hide_password(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _parse_pairs(text: str) -> dict[str, str]:
     """Parse `name=value,name=value` with percent-encoding. Entries without a name or without `=` are ignored."""
-    found = (part.partition("=") for part in text.split(","))
-    return {unquote(name.strip()): unquote(value.strip()) for name, sign, value in found if sign and name.strip()}
+    pairs = (part.partition("=") for part in text.split(","))
+    return {unquote(name.strip()): unquote(value.strip()) for name, sign, value in pairs if sign and name.strip()}
 
 
 def _seconds(milliseconds: str) -> float:

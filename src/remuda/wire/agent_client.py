@@ -21,7 +21,7 @@ from grpclib.const import Status
 from grpclib.events import SendRequest, listen
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
-from remuda.wire.http2 import LiveChannel, allow_large_frames, leave_frames_untold
+from remuda.wire.http2 import LiveChannel, allow_large_frames, disable_frame_texts
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 
@@ -289,7 +289,7 @@ class AgentClient:
     """Calls to one agent over one connection."""
 
     def __init__(self, channel: Channel) -> None:
-        leave_frames_untold()
+        disable_frame_texts()
         self._channel = channel
         self.stub = AgentStub(channel)
 
@@ -310,7 +310,8 @@ class AgentClient:
             machine=answer.machine,
             uid=answer.uid,
             abilities=tuple(
-                AgentAbility(name=one.name, enforced=one.enforced, detail=one.detail) for one in answer.abilities
+                AgentAbility(name=ability.name, enforced=ability.enforced, detail=ability.detail)
+                for ability in answer.abilities
             ),
         )
 
@@ -323,7 +324,7 @@ class AgentClient:
             open_files=answer.open_files,
             open_files_limit=answer.open_files_limit,
             machine=msgspec.convert(answer.machine, MachineUsage, from_attributes=True),
-            jobs={one.id: msgspec.convert(one, JobUsage, from_attributes=True) for one in answer.jobs},
+            jobs={job.id: msgspec.convert(job, JobUsage, from_attributes=True) for job in answer.jobs},
         )
 
     async def start(self, job: JobStart) -> None:
@@ -489,12 +490,12 @@ def _read_event(event: pb.WatchEvent) -> WatchedEvent:
                 log_bytes=event.end.log_bytes,
                 results=event.end.results,
                 log_checksum=event.end.log_checksum,
-                used=_use(event.end.used),
+                used=_read_use(event.end.used),
                 held_seconds=event.end.held_seconds,
             )
         case _:
             return UnknownJob(job_id=event.id)
 
 
-def _use(told: pb.JobUse) -> JobUse:
-    return JobUse(**{field.name: value for field, value in told.ListFields()})
+def _read_use(message: pb.JobUse) -> JobUse:
+    return JobUse(**{field.name: value for field, value in message.ListFields()})

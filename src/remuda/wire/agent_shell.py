@@ -14,7 +14,7 @@ from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavai
 from remuda.wire.proto import agent_pb2 as pb
 
 
-class ShellWish(msgspec.Struct, frozen=True, kw_only=True):
+class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     """Request to run a command, with its terminal settings."""
 
     command: Sequence[str] = ()
@@ -86,14 +86,14 @@ class AgentShell:
 
 
 @asynccontextmanager
-async def open_shell(client: AgentClient, job_id: str, wish: ShellWish) -> AsyncIterator[AgentShell]:
+async def open_shell(client: AgentClient, job_id: str, command: ShellCommand) -> AsyncIterator[AgentShell]:
     """Run the command during the `async with` block. If the agent refuses it, iterating raises AgentRefusedError."""
     opening = pb.ShellOpen(
         id=job_id,
-        command=wish.command,
-        terminal=wish.terminal,
-        size=pb.TerminalSize(columns=wish.columns, rows=wish.rows),
-        term=wish.term,
+        command=command.command,
+        terminal=command.terminal,
+        size=pb.TerminalSize(columns=command.columns, rows=command.rows),
+        term=command.term,
     )
     async with AsyncExitStack() as stack:
         with translate_errors():

@@ -7,11 +7,11 @@ New fields get defaults, so that cell and command line may have different versio
 import msgspec
 
 
-class _Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base class of the parts of an explanation."""
 
 
-class JobRef(_Told, frozen=True, kw_only=True):
+class JobRef(_Part, frozen=True, kw_only=True):
     """Another job that an explanation names."""
 
     id: int
@@ -21,7 +21,7 @@ class JobRef(_Told, frozen=True, kw_only=True):
     pipeline_id: int = 0
 
 
-class WaitInfo(_Told, frozen=True, kw_only=True):
+class WaitInfo(_Part, frozen=True, kw_only=True):
     """One thing that a job waits for."""
 
     kind: str
@@ -41,7 +41,7 @@ class WaitInfo(_Told, frozen=True, kw_only=True):
     """For kind `person`: the command or API call that starts the job."""
 
 
-class ReasonCount(_Told, frozen=True, kw_only=True):
+class ReasonCount(_Part, frozen=True, kw_only=True):
     """How many runners do not fit for the same reason."""
 
     reason: str
@@ -93,7 +93,7 @@ class EstimateInfo(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class FailureInfo(_Told, frozen=True, kw_only=True):
+class FailureInfo(_Part, frozen=True, kw_only=True):
     """Why a job failed, and who has to act."""
 
     reason: str

@@ -37,6 +37,6 @@ async def allow_large_frames(channel: Channel) -> None:
     connection.flush()
 
 
-def leave_frames_untold() -> None:
+def disable_frame_texts() -> None:
     """Replace the `__repr__` of HTTP/2 frames, for the whole process, by one that does not format their bytes."""
     Frame.__repr__ = object.__repr__  # type: ignore[method-assign]

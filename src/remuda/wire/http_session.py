@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from remuda.wire.loopback_http import CannotConnectError, Nearby, is_nearby
+from remuda.wire.loopback_http import CannotConnectError, LoopbackClient, is_loopback
 
 if TYPE_CHECKING:
     import aiohttp
@@ -50,7 +50,7 @@ class HttpSession:
     def __init__(self, headers: Mapping[str, str], *, connect_seconds: float = 30.0) -> None:
         self._headers = dict(headers)
         self._connect_seconds = connect_seconds
-        self._nearby = Nearby(connect_seconds)
+        self._loopback = LoopbackClient(connect_seconds)
         self._library: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -59,7 +59,7 @@ class HttpSession:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._nearby.close()
+        self._loopback.close()
         if self._library is not None:
             await self._library.close()
 
@@ -76,12 +76,12 @@ class HttpSession:
     ) -> AbstractAsyncContextManager[Answer]:
         """Send one request. `read_seconds` limits each pause of the server; the caller limits the total time."""
         headers = {**self._headers, **headers}
-        if proxy is None and is_nearby(url):
-            return self._nearby.request(method, url, data=data, headers=headers, read_seconds=read_seconds)
-        return self._by_library(method, url, data, headers, tls, proxy, read_seconds)
+        if proxy is None and is_loopback(url):
+            return self._loopback.request(method, url, data=data, headers=headers, read_seconds=read_seconds)
+        return self._request_by_aiohttp(method, url, data, headers, tls, proxy, read_seconds)
 
     @asynccontextmanager
-    async def _by_library(
+    async def _request_by_aiohttp(
         self,
         method: str,
         url: str,

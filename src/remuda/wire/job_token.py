@@ -94,7 +94,7 @@ def new_key(kid: str) -> SigningKey:
 
 
 def load_key(kid: str, pem: bytes) -> SigningKey:
-    raw = _raw_of(pem)
+    raw = _read_raw(pem)
     if raw is not None:
         return SigningKey(kid=kid, private=Ed25519PrivateKey.from_private_bytes(raw))
     from cryptography.hazmat.primitives import serialization
@@ -105,7 +105,7 @@ def load_key(kid: str, pem: bytes) -> SigningKey:
     return SigningKey(kid=kid, private=private)
 
 
-def _raw_of(pem: bytes) -> bytes | None:
+def _read_raw(pem: bytes) -> bytes | None:
     """The raw bytes of a key that is stored in the form of this module; None if it has another form."""
     if not pem.startswith(_PEM_HEAD) or not pem.endswith(_PEM_TAIL):
         return None
@@ -131,7 +131,7 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
         "p": to_base36(claims.project_id),
         "u": to_base36(claims.user_id),
         "epoch": claims.epoch,
-        "scopes": _in_order(claims.scopes),
+        "scopes": _sort_scopes(claims.scopes),
     }
     text = f"{_header(key.kid)}.{_encode(body)}"
     return f"{PREFIX}{text}.{_base64url(key.private.sign(text.encode()))}"
@@ -143,10 +143,10 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
         raise TokenError("not a job token")
     signed, _, signature = token.removeprefix(PREFIX).rpartition(".")
     header, _, body = signed.partition(".")
-    told = _decode(header)
-    if told.get("alg") != _ALGORITHM or "crit" in told:
+    fields = _decode(header)
+    if fields.get("alg") != _ALGORITHM or "crit" in fields:
         raise TokenError("not a valid job token: it is signed in another way")
-    kid = told.get("kid")
+    kid = fields.get("kid")
     key = keys.get(kid) if isinstance(kid, str) else None
     if key is None:
         raise UnknownKeyError("signed with a key that this cell does not know")
@@ -154,10 +154,10 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
         key.private.public_key().verify(_bytes(signature), signed.encode())
     except InvalidSignature:
         raise TokenError("not a valid job token: Signature verification failed") from None
-    claimed = _decode(body)
-    if claimed.get("aud") != AUDIENCE:
+    values = _decode(body)
+    if values.get("aud") != AUDIENCE:
         raise TokenError("not a valid job token: it is for somebody else")
-    claims = _claims(claimed)
+    claims = _read_claims(values)
     if claims.expires_at <= now:
         raise ExpiredError(claims)
     return claims
@@ -170,11 +170,11 @@ def opaque(job_id: int, random: bytes) -> str:
 
 def opaque_job(token: str) -> int | None:
     """The job id in an opaque token; None if the text is not an opaque token."""
-    found = _OPAQUE.fullmatch(token)
-    return int(found[1], 16) if found else None
+    match = _OPAQUE.fullmatch(token)
+    return int(match[1], 16) if match else None
 
 
-def _claims(body: dict[str, Any]) -> JobClaims:
+def _read_claims(body: dict[str, Any]) -> JobClaims:
     scopes = body.get("scopes", list(SCOPES))  # tokens that an older release made have none
     if not isinstance(scopes, list):
         raise TokenError("the job token's scopes are no list")
@@ -194,7 +194,7 @@ def _claims(body: dict[str, Any]) -> JobClaims:
 
 
 @lru_cache(maxsize=64)
-def _in_order(scopes: frozenset[str]) -> list[str]:
+def _sort_scopes(scopes: frozenset[str]) -> list[str]:
     """Cached, because the scopes are the same for nearly all tokens. Callers must not change the result."""
     return sorted(scopes)
 

@@ -149,7 +149,7 @@ class _File:
         self._suites: list[str] = []
         self._case: dict[str, str] | None = None
         self._status = "success"
-        self._said = ""
+        self._output = ""
         self._text: list[str] | None = None
         self._length = 0
         self._parser = expat.ParserCreate(intern=self._names)
@@ -184,10 +184,10 @@ class _File:
         if tag == "testsuite":
             self._suites.append(attributes.get("name", "")[:_NAME_CHARACTERS])
         elif tag == "testcase":
-            self._case, self._status, self._said = attributes, "success", ""
+            self._case, self._status, self._output = attributes, "success", ""
         elif self._case is not None and self._status == "success" and tag in _STATUSES:
             self._status = _STATUSES[tag]
-            self._said = attributes.get("message") or attributes.get("type") or ""
+            self._output = attributes.get("message") or attributes.get("type") or ""
             self._text, self._length = [], 0
 
     def _characters(self, text: str) -> None:
@@ -204,7 +204,7 @@ class _File:
         elif self._text is not None and tag in _STATUSES:
             text = "".join(self._text).strip()
             # A message that the text holds would be said twice.
-            self._said = text if self._said.strip() in text else f"{self._said}\n{text}".strip()
+            self._output = text if self._output.strip() in text else f"{self._output}\n{text}".strip()
             self._text = None
 
     def _finish(self) -> None:
@@ -218,7 +218,7 @@ class _File:
                 file=case["file"][:_NAME_CHARACTERS] if case.get("file") else None,
                 line=_line(case.get("line", "")),
                 seconds=_seconds(case.get("time", "")),
-                output=self._said[:KEPT_CHARACTERS] or None,
+                output=self._output[:KEPT_CHARACTERS] or None,
             )
         )
 

@@ -29,20 +29,20 @@ class CannotConnectError(OSError):
     """The connection was refused, or the address cannot be reached. No request was sent."""
 
 
-def is_nearby(url: str) -> bool:
+def is_loopback(url: str) -> bool:
     """True if an address is plain HTTP to this machine."""
-    return _server(_start(url)).is_nearby
+    return _parse_server(_split_start(url)).is_loopback
 
 
 class _Server(NamedTuple):
-    is_nearby: bool
+    is_loopback: bool
     host: str
     """Value of the `Host` header."""
     place: tuple[str, int]
 
 
 @functools.lru_cache(maxsize=64)
-def _server(start: str) -> _Server:
+def _parse_server(start: str) -> _Server:
     """Parse the part of an address before its path. Cached, because every call needs it and there are few. Raises
     ValueError."""
     parts = urlsplit(start)
@@ -51,13 +51,13 @@ def _server(start: str) -> _Server:
     return _Server(True, parts.netloc, (parts.hostname, parts.port or 80))
 
 
-def _start(url: str) -> str:
+def _split_start(url: str) -> str:
     """The part of an address before its path."""
-    found = _START.match(url)
-    return found[0] if found else ""
+    match = _START.match(url)
+    return match[0] if match else ""
 
 
-class NearbyAnswer(asyncio.Protocol):
+class LoopbackAnswer(asyncio.Protocol):
     """A connection and the answer that it receives. The parser calls the `on_` methods."""
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class NearbyAnswer(asyncio.Protocol):
         self.read_seconds = read_seconds
         self._transport.write(request)
         while not self._has_head:
-            await self._change()
+            await self._wait_for_change()
 
     @property
-    def content(self) -> "NearbyAnswer":
+    def content(self) -> "LoopbackAnswer":
         """The object with the body. aiohttp has a separate object for it."""
         return self
 
@@ -103,7 +103,7 @@ class NearbyAnswer(asyncio.Protocol):
             elif self.is_over:
                 return
             else:
-                await self._change()
+                await self._wait_for_change()
 
     def is_usable(self) -> bool:
         """True if another request can be sent on this connection."""
@@ -113,7 +113,7 @@ class NearbyAnswer(asyncio.Protocol):
     def close(self) -> None:
         self._transport.abort()
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
@@ -141,8 +141,8 @@ class NearbyAnswer(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._error is None:
-            known = error if isinstance(error, OSError) else None
-            self._error = known or ConnectionResetError("the server has closed the connection")
+            cause = error if isinstance(error, OSError) else None
+            self._error = cause or ConnectionResetError("the server has closed the connection")
         self._wake()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -164,57 +164,57 @@ class NearbyAnswer(asyncio.Protocol):
         self.used_at = time.monotonic()
 
 
-class Nearby:
+class LoopbackClient:
     """Connections to servers on this machine."""
 
     def __init__(self, connect_seconds: float) -> None:
         self._connect_seconds = connect_seconds
-        self._free: dict[tuple[str, int], deque[NearbyAnswer]] = {}  # the one that was used last at the end
+        self._free: dict[tuple[str, int], deque[LoopbackAnswer]] = {}  # the one that was used last at the end
 
     @asynccontextmanager
     async def request(
         self, method: str, url: str, *, data: bytes | None, headers: Mapping[str, str], read_seconds: float | None
-    ) -> AsyncIterator[NearbyAnswer]:
+    ) -> AsyncIterator[LoopbackAnswer]:
         """Send one request. The part of the answer that is not read inside the `async with` block is dropped. Raises
         ValueError if the address is invalid."""
-        start = _start(url)
-        _, host, place = _server(start)
-        request = _request(method, host, url[len(start) :], headers, data)
+        start = _split_start(url)
+        _, host, place = _parse_server(start)
+        request = _format_request(method, host, url[len(start) :], headers, data)
         connection = await self._connect(place)
         try:
             await connection.send(request, read_seconds)
             yield connection
         finally:
             if connection.is_usable():
-                kept = self._free[place]
-                kept.append(connection)
-                while not kept[0].is_usable():
-                    kept.popleft().close()
+                idle = self._free[place]
+                idle.append(connection)
+                while not idle[0].is_usable():
+                    idle.popleft().close()
             else:
                 connection.close()
 
     def close(self) -> None:
         """Close all idle connections. Those of running requests stay open."""
-        for kept in self._free.values():
-            while kept:
-                kept.pop().close()
+        for idle in self._free.values():
+            while idle:
+                idle.pop().close()
 
-    async def _connect(self, place: tuple[str, int]) -> NearbyAnswer:
-        kept = self._free.setdefault(place, deque())
-        while kept:
-            connection = kept.pop()
+    async def _connect(self, place: tuple[str, int]) -> LoopbackAnswer:
+        idle = self._free.setdefault(place, deque())
+        while idle:
+            connection = idle.pop()
             if connection.is_usable():
                 return connection
             connection.close()
         try:
             async with asyncio.timeout(self._connect_seconds):
-                _, made = await asyncio.get_running_loop().create_connection(NearbyAnswer, *place)
+                _, connection = await asyncio.get_running_loop().create_connection(LoopbackAnswer, *place)
         except OSError as error:
             raise CannotConnectError(error.errno, error.strerror or str(error) or "it takes too long") from error
-        return made
+        return connection
 
 
-def _request(method: str, host: str, target: str, headers: Mapping[str, str], data: bytes | None) -> bytes:
+def _format_request(method: str, host: str, target: str, headers: Mapping[str, str], data: bytes | None) -> bytes:
     lines = [f"{method} {target or '/'} HTTP/1.1", f"Host: {host}", *(f"{name}: {headers[name]}" for name in headers)]
     if data is not None or method != "GET":
         lines.append(f"Content-Length: {len(data or b'')}")

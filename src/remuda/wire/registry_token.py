@@ -131,7 +131,7 @@ def sign_registry_token(
         "nbf": int(now) - 5,
         "exp": int(now) + LIFE_SECONDS,
         "jti": str(uuid.uuid4()),
-        "access": [{"type": "repository", "name": one.name, "actions": list(one.actions)} for one in access],
+        "access": [{"type": "repository", "name": image.name, "actions": list(image.actions)} for image in access],
     }
     chain = [base64.b64encode(key.certificate.public_bytes(serialization.Encoding.DER)).decode()]
     return jwt.encode(claims, key.private, algorithm=key.algorithm, headers={"kid": key.kid, "x5c": chain})

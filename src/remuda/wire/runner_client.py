@@ -135,9 +135,11 @@ class RunnerClient:
         timeout: float = CALL_TIMEOUT_SECONDS,
     ) -> OwnReply:
         """Make a call that only Remuda's cells serve, with the runner's token."""
-        shown = {"RUNNER-TOKEN": self._token} | (headers or {})
-        found = await self._call(method, path, endpoint=endpoint, headers=shown, body=body, timeout=timeout, attempts=1)
-        return OwnReply(status=found.status, headers=found.headers, body=found.body)
+        headers = {"RUNNER-TOKEN": self._token} | (headers or {})
+        response = await self._call(
+            method, path, endpoint=endpoint, headers=headers, body=body, timeout=timeout, attempts=1
+        )
+        return OwnReply(status=response.status, headers=response.headers, body=response.body)
 
     async def request_job(self, *, request_id: str, may_hold: bool = True) -> JobOffer:
         """Request a job. Without `may_hold` the server answers at once instead of holding the request."""
@@ -173,7 +175,7 @@ class RunnerClient:
                 raise msgspec.DecodeError("the answer is not application/json")
             payload = read_payload(response.body)
         except msgspec.MsgspecError as error:
-            return JobOffer(status=201, problem=str(error), rejected=identity_in(response.body), is_remuda=is_remuda)
+            return JobOffer(status=201, problem=str(error), rejected=read_identity(response.body), is_remuda=is_remuda)
         return JobOffer(status=201, body=response.body, payload=payload, is_remuda=is_remuda)
 
     async def update_job(
@@ -262,8 +264,8 @@ class RunnerClient:
         if response.status != 201 or not response.is_json:
             return RunnerReply(status=response.status, message=response.message)
         try:
-            found = {"id": runner_id} | msgspec.json.decode(response.body, type=dict)
-            credentials = msgspec.convert(found, RunnerCredentials)
+            values = {"id": runner_id} | msgspec.json.decode(response.body, type=dict)
+            credentials = msgspec.convert(values, RunnerCredentials)
         except msgspec.MsgspecError as error:
             return RunnerReply(status=response.status, message=f"the answer cannot be read: {error}")
         return RunnerReply(status=response.status, credentials=credentials)
@@ -330,19 +332,19 @@ def read_payload(body: bytes) -> JobPayload:
     try:
         return msgspec.json.decode(body, type=JobPayload)
     except msgspec.ValidationError:
-        return msgspec.convert(_without_nulls(msgspec.json.decode(body)), JobPayload)
+        return msgspec.convert(_remove_nulls(msgspec.json.decode(body)), JobPayload)
 
 
-def _without_nulls(value: Any) -> Any:
+def _remove_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {key: _remove_nulls(item) for key, item in value.items() if item is not None}
+    return [_remove_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def identity_in(body: bytes) -> tuple[int, str] | None:
+def read_identity(body: bytes) -> tuple[int, str] | None:
     """Id and token of a payload that cannot be decoded completely."""
     try:
-        found = msgspec.json.decode(body)
-        return int(found["id"]), str(found["token"])
+        payload = msgspec.json.decode(body)
+        return int(payload["id"]), str(payload["token"])
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
         return None

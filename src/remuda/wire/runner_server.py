@@ -68,10 +68,10 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
             where = urlsplit(self.headers.get("Location", ""))
             return f"it redirects to {where.scheme}://{where.hostname}, where tokens are not sent; correct the url"
         try:
-            found = json.loads(self.body).get("message", "") if self.is_json else ""
+            message = json.loads(self.body).get("message", "") if self.is_json else ""
         except (ValueError, AttributeError):
             return ""
-        return found if isinstance(found, str) else json.dumps(found)
+        return message if isinstance(message, str) else json.dumps(message)
 
 
 def api_root(url: str) -> str:

@@ -102,7 +102,7 @@ def size_of(data: bytes) -> tuple[int, int]:
     try:
         columns, rows = _SIZE.unpack(data)
     except struct.error:
-        raise FrameError("a size that is none") from None
+        raise FrameError("the size of a terminal is invalid") from None
     return columns, rows
 
 
@@ -110,7 +110,7 @@ def code_of(data: bytes) -> int:
     try:
         (code,) = _CODE.unpack(data)
     except struct.error:
-        raise FrameError("an exit code that is none") from None
+        raise FrameError("an exit code is invalid") from None
     return int(code)
 
 
@@ -124,18 +124,18 @@ class Frames:
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """Add bytes, and return the frames that are complete now."""
         rest = self._rest + data
-        found, place = [], 0
+        frames, place = [], 0
         while len(rest) - place >= _HEAD.size:
             kind, size = _HEAD.unpack_from(rest, place)
             if kind not in self._kinds or size > LONGEST_FRAME:
-                raise FrameError("the stream of a shell holds what is no frame")
+                raise FrameError("the stream of a shell has an invalid frame")
             if len(rest) - place - _HEAD.size < size:
                 break
             begin = place + _HEAD.size
-            found.append((kind, rest[begin : begin + size]))
+            frames.append((kind, rest[begin : begin + size]))
             place = begin + size
         self._rest = rest[place:]
-        return found
+        return frames
 
 
 TO_COMMAND = DATA + SIZE + END

@@ -31,19 +31,19 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     is_over: bool = False
 
 
-class LookingClient:
+class ShellClient:
     """The shell calls of one runner."""
 
     def __init__(self, client: RunnerClient) -> None:
         self._client = client
 
-    async def fetch_wanted(self, asked: LookRequest) -> Wanted | int:
+    async def fetch_wanted(self, request: LookRequest) -> Wanted | int:
         """Wait for requests to the manager. Returns the HTTP status if the cell answers with an error."""
         reply = await self._client.own(
             "POST",
             "/api/remuda/v1/runners/wanted",
             endpoint="wanted",
-            body=msgspec.json.encode(msgspec.structs.replace(asked, system_id=self._client.system_id)),
+            body=msgspec.json.encode(msgspec.structs.replace(request, system_id=self._client.system_id)),
             timeout=WANTED_SECONDS,
         )
         if reply.status != 200:
@@ -63,8 +63,8 @@ class LookingClient:
 
     async def output(self, shell: str, start: int, data: bytes) -> Taken:
         """Send output frames of the command at a byte offset."""
-        where = {"Content-Range": f"{start}-{start + len(data) - 1}", "Content-Type": "application/octet-stream"}
-        reply = await self._call("PATCH", f"{shell}/output", body=data, headers=where)
+        headers = {"Content-Range": f"{start}-{start + len(data) - 1}", "Content-Type": "application/octet-stream"}
+        reply = await self._call("PATCH", f"{shell}/output", body=data, headers=headers)
         size = reply.headers.get("Range", "").rpartition("-")[2]
         is_over = reply.headers.get("X-Remuda-Shell-State", "") == "over" or _is_final(reply.status)
         return Taken(size=int(size) if size.isascii() and size.isdigit() else start, is_over=is_over)
@@ -75,9 +75,9 @@ class LookingClient:
     async def _call(
         self, method: str, path: str, query: str = "", *, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> OwnReply:
-        who = quote(self._client.system_id, safe="")
-        where = f"{_SHELL}/{path}?system_id={who}{query}"
-        return await self._client.own(method, where, endpoint="shell", body=body, headers=headers or {})
+        system_id = quote(self._client.system_id, safe="")
+        target = f"{_SHELL}/{path}?system_id={system_id}{query}"
+        return await self._client.own(method, target, endpoint="shell", body=body, headers=headers or {})
 
 
 def _is_final(status: int) -> bool:

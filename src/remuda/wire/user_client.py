@@ -172,13 +172,13 @@ class UserClient:
         not exist."""
         path = path if "/" in path else f"{NAMESPACE}/{path}"
         try:
-            found = await self.call("GET", f"/api/v4/projects/{quote(path, safe='')}")
+            project = await self.call("GET", f"/api/v4/projects/{quote(path, safe='')}")
         except RefusedError as error:
             if error.status != 404:
                 raise
             body = {"name": path.rpartition("/")[2], "path": path, "default_branch": default_branch}
-            found = await self.call("POST", "/api/v4/projects", body)
-        return _convert(found, ProjectInfo)
+            project = await self.call("POST", "/api/v4/projects", body)
+        return _convert(project, ProjectInfo)
 
     async def allow_force_pushes(self, project_id: int) -> None:
         """Allow force pushes to the protected branches of a project."""
@@ -213,10 +213,10 @@ class UserClient:
         """Set the tags of a runner."""
         await self.call("PUT", f"/api/v4/runners/{runner_id}", {"tag_list": list(tags)})
 
-    async def create_pipeline(self, project_id: int, wanted: NewPipelineRequest) -> PipelineInfo:
+    async def create_pipeline(self, project_id: int, request: NewPipelineRequest) -> PipelineInfo:
         """Create a pipeline. Raises RefusedError with the mistakes of its file, or with the reason why there is no job
         to run."""
-        body = msgspec.to_builtins(wanted)
+        body = msgspec.to_builtins(request)
         return _convert(await self.call("POST", f"/api/remuda/v1/projects/{project_id}/pipelines", body), PipelineInfo)
 
     async def lint(
@@ -246,9 +246,9 @@ class UserClient:
 
     async def play(self, project_id: int, job_id: int, variables: Mapping[str, str] | None = None) -> JobInfo:
         """Start a manual job, with variables for this run."""
-        given = [{"key": key, "value": value} for key, value in (variables or {}).items()]
+        attributes = [{"key": key, "value": value} for key, value in (variables or {}).items()]
         path = f"/api/v4/projects/{project_id}/jobs/{job_id}/play"
-        return _convert(await self.call("POST", path, {"job_variables_attributes": given}), JobInfo)
+        return _convert(await self.call("POST", path, {"job_variables_attributes": attributes}), JobInfo)
 
     async def progress(self, pipeline_id: int, details: str = "none") -> PipelineProgress:
         """A pipeline with its jobs and the pipelines that they started; `details`: none, running or all."""
@@ -257,7 +257,7 @@ class UserClient:
             try:
                 return msgspec.json.decode(await answer.read(), type=PipelineProgress)
             except msgspec.DecodeError as error:
-                raise _not_understood(error) from None
+                raise _unreadable_answer(error) from None
 
     async def cancel_pipeline(self, project_id: int, pipeline_id: int) -> None:
         await self.call("POST", f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/cancel")
@@ -299,16 +299,16 @@ class UserClient:
     async def shell_input(self, job_id: int, shell: str, start: int, data: bytes) -> None:
         """Append input frames of a shell at a byte offset. Repeating the call changes nothing."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"
-        where = {"Content-Range": f"{start}-{start + len(data) - 1}"}
-        async with self._request("PATCH", path, data, {}, where) as answer:
+        headers = {"Content-Range": f"{start}-{start + len(data) - 1}"}
+        async with self._request("PATCH", path, data, {}, headers) as answer:
             await answer.read()
 
-    async def events(self, *, after: str = "", **wanted: str | int) -> AsyncGenerator[EventInfo, None]:
+    async def events(self, *, after: str = "", **filters: str | int) -> AsyncGenerator[EventInfo, None]:
         """Yield changes of jobs, pipelines and runners until the cell closes the stream. `after`: the id of the last
-        event that was received. `wanted` filters by `kind`, `project`, `pipeline` or `job`. After a `reset` the cell
+        event that was received. `filters` filters by `kind`, `project`, `pipeline` or `job`. After a `reset` the cell
         closes the stream at once."""
         headers = {"Last-Event-ID": after} if after else {}
-        async with self._request("GET", "/api/remuda/v1/events", None, wanted, headers) as answer:
+        async with self._request("GET", "/api/remuda/v1/events", None, filters, headers) as answer:
             fields: dict[str, str] = {}
             async for raw in _lines(answer):
                 name, _, value = raw.decode().partition(":")
@@ -379,10 +379,10 @@ class UserClient:
 
 async def _lines(answer: Answer) -> AsyncIterator[bytes]:
     """Yield the lines of an answer as they arrive."""
-    begun = b""
+    rest = b""
     async for piece in answer.content.iter_chunked(1 << 16):
-        *whole, begun = (begun + piece).split(b"\n")
-        for line in whole:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
             yield line
 
 
@@ -439,8 +439,8 @@ def _convert(value: Any, kind: type[_T]) -> _T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _not_understood(error) from None
+        raise _unreadable_answer(error) from None
 
 
-def _not_understood(error: Exception) -> UserApiError:
+def _unreadable_answer(error: Exception) -> UserApiError:
     return UserApiError(f"the cell's answer is not understood: {error}; are both of the same version?")

@@ -10,7 +10,7 @@ from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart, JobVariable
-from remuda.wire.agent_shell import ShellExit, ShellWish, open_shell
+from remuda.wire.agent_shell import ShellCommand, ShellExit, open_shell
 
 EXCHANGE = "$(dirname $REMUDA_OUTPUTS)"
 
@@ -90,7 +90,7 @@ async def test_a_container_of_a_held_job_changes_nothing_while_other_steps_run(
         seen = await follow(client, "1")
         assert (seen.check().exit_code, seen.lines[-1:]) == (3, [b"grew by 0"]), seen.log.decode()
         size = (tmp_path / "work/count").stat().st_size
-        async with open_shell(client, "1", ShellWish(command=("echo", "looked"), terminal=False)) as shell:
+        async with open_shell(client, "1", ShellCommand(command=("echo", "looked"), terminal=False)) as shell:
             shown = [event async for event in shell]
         assert ShellExit(0) in shown
         await until(lambda: (tmp_path / "work/count").stat().st_size > size)

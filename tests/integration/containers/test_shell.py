@@ -16,7 +16,7 @@ from remuda.testing.agent_process import AgentProcess, follow, steps_text, throu
 from remuda.testing.lab import ADMIN_TOKEN, Lab
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
-from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellWish, open_shell
+from remuda.wire.agent_shell import AgentShell, ShellCommand, ShellData, ShellExit, open_shell
 
 
 def a_job(engine: DockerEngine, folder: Path, script: str, inputs: Mapping[str, Any] = {}, **values: Any) -> JobStart:
@@ -38,7 +38,7 @@ def a_job(engine: DockerEngine, folder: Path, script: str, inputs: Mapping[str, 
 
 
 async def run(client: AgentClient, *command: str, feed: bytes = b"") -> tuple[int, bytes, bytes]:
-    async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+    async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
         await shell.write(feed)
         await shell.end_input()
         output, errors = b"", b""
@@ -72,7 +72,7 @@ async def test_shell_in_the_container_of_a_running_job(
         code, output, errors = await run(client, "sh", "-c", command, feed=b"sent\0\n")
         assert (code, errors) == (5, b"no\n")
         assert output == f"{tmp_path}/work\ns3cret\nof the file/bin/busybox\nsent\0\n".encode()
-        async with open_shell(client, "1", ShellWish(columns=91, rows=31)) as shell:
+        async with open_shell(client, "1", ShellCommand(columns=91, rows=31)) as shell:
             await shell.write(b"stty size; tr '\\0' '\\n' </proc/1/cmdline; sleep 1234 & echo re''ady\n")
             shown = await read_until(shell, b"ready\r\n")
             assert b"31 91" in shown

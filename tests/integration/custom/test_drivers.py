@@ -12,7 +12,7 @@ from remuda.manager.config.values import CustomBuildDirConfig
 from remuda.testing.agent_process import Seen, follow
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentRefusedError, JobEnded
-from remuda.wire.agent_shell import ShellData, ShellExit, ShellWish, open_shell
+from remuda.wire.agent_shell import ShellCommand, ShellData, ShellExit, open_shell
 
 ENDS_WITH = """#!/bin/sh
 echo "run $3" >>"$CALLS"
@@ -213,7 +213,7 @@ async def test_nobody_can_look_into_it(bench: Bench) -> None:
     async with bench.agent.client() as client:
         await client.start(job)
         await until(lambda: "run step_script" in bench.driver.calls)
-        async with open_shell(client, job.id, ShellWish(command=("true",))) as shell:
+        async with open_shell(client, job.id, ShellCommand(command=("true",))) as shell:
             events = [event async for event in shell]
         assert events[-1] == ShellExit(1)
         assert any(b"driver of the custom executor" in event.data for event in events if isinstance(event, ShellData))
@@ -230,7 +230,7 @@ async def test_nobody_gets_to_the_machine_while_the_driver_prepares(bench: Bench
         await until(lambda: "config" in bench.driver.calls)
         for answer in ("not open yet", "was not opened"):
             with pytest.raises(AgentRefusedError, match=answer):
-                async with open_shell(client, job.id, ShellWish(command=("true",))) as shell:
+                async with open_shell(client, job.id, ShellCommand(command=("true",))) as shell:
                     assert [event async for event in shell] == []
             go.touch()
             await follow(client, job.id)

@@ -156,7 +156,7 @@ async def test_a_job_that_cannot_be_started_for_the_moment_says_why_once(
     monkeypatch.setattr(environment, "prepare", full)
     levels: list[str] = []
     async with bench.manager(environment):
-        logs.tell_of("manager", levels.append)
+        logs.notify_of_problems("manager", levels.append)
         job = await coordinator.enqueue("true")
         found = await ask_status(bench.data)
         while not found.jobs or not found.jobs[0].waits_for:

@@ -2,24 +2,24 @@
 
 import pytest
 
-from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings, hide_password, is_wanted, otlp_settings
+from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings, hide_password, is_enabled, read_otlp_settings
 
 ALL, TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
 HERE = {f"{ALL}ENDPOINT": "http://collector:4318/"}
 
 
 def settings(**said: str) -> OtlpSettings:
-    return otlp_settings(HERE | said, service="remuda")
+    return read_otlp_settings(HERE | said, service="remuda")
 
 
 def test_nothing_is_sent_unless_somebody_says_where() -> None:
-    assert not is_wanted({})
-    assert not is_wanted({f"{ALL}HEADERS": "a=b"})
-    assert is_wanted(HERE)
-    assert is_wanted({f"{TRACES}ENDPOINT": "http://x/"})
-    assert not is_wanted(HERE | {"OTEL_SDK_DISABLED": "True"})
-    assert not is_wanted(HERE | {"OTEL_TRACES_EXPORTER": "none"})
-    assert is_wanted(HERE | {"OTEL_TRACES_EXPORTER": "otlp"})
+    assert not is_enabled({})
+    assert not is_enabled({f"{ALL}HEADERS": "a=b"})
+    assert is_enabled(HERE)
+    assert is_enabled({f"{TRACES}ENDPOINT": "http://x/"})
+    assert not is_enabled(HERE | {"OTEL_SDK_DISABLED": "True"})
+    assert not is_enabled(HERE | {"OTEL_TRACES_EXPORTER": "none"})
+    assert is_enabled(HERE | {"OTEL_TRACES_EXPORTER": "otlp"})
 
 
 def test_the_address_of_all_signals_gets_a_path_that_of_traces_has_one() -> None:

@@ -11,7 +11,7 @@ from grpclib.protocol import H2Protocol
 from grpclib.testing import ChannelFor
 from hyperframe.frame import DataFrame
 
-from remuda.wire.http2 import FRAME_BYTES, LiveChannel, allow_large_frames, leave_frames_untold
+from remuda.wire.http2 import FRAME_BYTES, LiveChannel, allow_large_frames, disable_frame_texts
 from remuda.wire.proto.step_runner_pb2 import FollowLogsRequest, FollowLogsResponse
 
 PATH = "/tests.Source/Read"
@@ -43,7 +43,7 @@ async def test_the_other_side_may_send_large_frames() -> None:
 
 
 def test_a_frame_is_not_written_out() -> None:
-    leave_frames_untold()
+    disable_frame_texts()
     assert b"secret".hex() not in repr(DataFrame(1, b"secret"))
 
 

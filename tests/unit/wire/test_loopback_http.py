@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from remuda.wire.http_session import HttpSession
-from remuda.wire.loopback_http import CannotConnectError, Nearby, is_nearby
+from remuda.wire.loopback_http import CannotConnectError, LoopbackClient, is_loopback
 
 
 class Server:
@@ -62,7 +62,7 @@ async def session() -> AsyncIterator[HttpSession]:
     ],
 )
 def test_only_plain_addresses_of_this_machine_are_nearby(url: str, nearby: bool) -> None:
-    assert is_nearby(url) is nearby
+    assert is_loopback(url) is nearby
 
 
 async def test_a_call_carries_its_body_and_all_headers(server: Server, session: HttpSession) -> None:
@@ -135,7 +135,7 @@ async def test_a_server_that_is_silent_is_an_error(server: Server, session: Http
 
 
 async def test_what_cannot_be_sent_is_refused(server: Server) -> None:
-    nearby = Nearby(10)
+    nearby = LoopbackClient(10)
     for url, headers in (
         (f"{server.url}/a b", {}),
         (f"{server.url}/a\r\nX: y", {}),

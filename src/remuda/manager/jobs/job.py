@@ -50,7 +50,7 @@ from remuda.manager.metrics.metrics import RunnerLabels, mode_of
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import JobEnded, JobUse, LogChunk, StepResultEvent, UnknownJob, WatchedEvent
-from remuda.wire.agent_shell import AgentShell, ShellWish, open_shell
+from remuda.wire.agent_shell import AgentShell, ShellCommand, open_shell
 from remuda.wire.runner_api import JobPayload
 from remuda.wire.runner_client import RunnerClient, read_payload
 from remuda.wire.runner_server import RunnerApiTemporaryError
@@ -397,7 +397,7 @@ class ManagedJob:
         self.life.release_hold()
         self._bell.ring()
 
-    def shell(self, wish: ShellWish) -> AbstractAsyncContextManager[AgentShell]:
+    def shell(self, wish: ShellCommand) -> AbstractAsyncContextManager[AgentShell]:
         """Open a shell in the job. EnvironmentTemporaryError: its machine is not connected."""
         client = None if self._link is None else self._link.client
         if client is None:

@@ -32,7 +32,7 @@ from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
 from remuda.wire.runner_api import VERSION
-from remuda.wire.runner_client import JobOffer, RunnerClient, identity_in
+from remuda.wire.runner_client import JobOffer, RunnerClient, read_identity
 
 
 class JobTable:
@@ -164,7 +164,7 @@ class JobTable:
         except Exception as error:  # noqa: BLE001 - it would fail again at every start, and stop all other jobs
             self._log.error("cannot resume job; it stays in the journal", job=row.job_id, exc_info=error)
             # A job that its agent has may be recovered from there, with a readable payload.
-            if is_waiting and (identity := identity_in(row.payload)):
+            if is_waiting and (identity := read_identity(row.payload)):
                 self._start(f"refusal of {row.key}", partial(refuse_job, client, *identity))
             return False
         self._folders.assign(row.key, slot or self._room.adopt(Slot(row.runner, row.slot)), row.slot)

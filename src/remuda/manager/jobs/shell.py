@@ -22,7 +22,7 @@ from remuda.manager.jobs.job import ManagedJob
 from remuda.manager.jobs.runners import ServedRunner
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentRefusedError, AgentUnavailableError
-from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellOpened, ShellWish
+from remuda.wire.agent_shell import AgentShell, ShellCommand, ShellData, ShellExit, ShellOpened
 from remuda.wire.runner_server import RunnerApiTemporaryError
 from remuda.wire.shell import (
     DATA,
@@ -43,7 +43,7 @@ from remuda.wire.shell import (
     refusal_frame,
     size_of,
 )
-from remuda.wire.shell_client import LookingClient
+from remuda.wire.shell_client import ShellClient
 
 LOOK_SECONDS = 1.0
 """Interval of the checks which runners are configured."""
@@ -111,7 +111,7 @@ class _RunnerPoll:
     ) -> None:
         self.changed = asyncio.Event()
         self._runner = runner
-        self._client = LookingClient(runner.client)
+        self._client = ShellClient(runner.client)
         self._clock = clock
         self._jobs = jobs
         self._on_hold = on_hold
@@ -233,7 +233,7 @@ class _RunnerPoll:
             return f"the runner manager does not have job {wanted.job_id} (any more)"
         if not job.allows_shells:
             return "this runner allows no shells in its jobs (allow_shell = false)"
-        wish = ShellWish(
+        wish = ShellCommand(
             command=wanted.command,
             terminal=wanted.terminal,
             columns=wanted.columns,
@@ -281,7 +281,7 @@ class _OverError(Exception):
 class _Output:
     """Output frames for the cell; several go in one call."""
 
-    def __init__(self, client: LookingClient, shell: str, clock: Clock) -> None:
+    def __init__(self, client: ShellClient, shell: str, clock: Clock) -> None:
         self._client = client
         self._shell = shell
         self._clock = clock

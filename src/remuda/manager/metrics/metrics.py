@@ -111,7 +111,7 @@ class ManagerMetrics:
         for outcome in ("sent", "dropped", "refused"):
             self.counter("remuda_manager_spans_total").labels(outcome)
         self.set_state("starting")
-        logs.tell_of("manager", lambda level: self.counter("gitlab_runner_errors_total").labels(level).inc())
+        logs.notify_of_problems("manager", lambda level: self.counter("gitlab_runner_errors_total").labels(level).inc())
 
     def _set_version(self) -> None:
         machine = platform.system().lower(), platform.machine()

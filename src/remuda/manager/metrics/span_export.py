@@ -22,9 +22,9 @@ def exporter_of(clock: Clock, own_id: str, count: Callable[[str, int], None]) ->
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
         return None
     from remuda.manager.metrics.spans import find_exporter
-    from remuda.telemetry.otlp_settings import is_wanted
+    from remuda.telemetry.otlp_settings import is_enabled
 
-    return find_exporter(os.environ, clock, count, own_id=own_id) if is_wanted(os.environ) else None
+    return find_exporter(os.environ, clock, count, own_id=own_id) if is_enabled(os.environ) else None
 
 
 def spans_factory(exporter: "SpanExporter | None") -> "Callable[[JobRow, JobPayload], JobSpans] | None":

@@ -19,7 +19,7 @@ from remuda.manager.core.record import JobRow, Outcome
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
 from remuda.telemetry.otlp import Counted, SpanExporter
-from remuda.telemetry.otlp_settings import OtlpError, hide_password, otlp_settings
+from remuda.telemetry.otlp_settings import OtlpError, hide_password, read_otlp_settings
 from remuda.telemetry.spans import SERVER, Context, Span, Value, parse_traceparent, span_id_of, trace_id_of
 from remuda.wire.agent_client import JobVariable
 from remuda.wire.runner_api import JobPayload
@@ -228,7 +228,7 @@ def _result(event: _Event) -> str:
 def find_exporter(environment: Mapping[str, str], clock: Clock, count: Counted, *, own_id: str) -> SpanExporter | None:
     """The exporter of a manager's spans; None, with a warning, if the settings are wrong."""
     try:
-        settings = otlp_settings(environment, service=SERVICE)
+        settings = read_otlp_settings(environment, service=SERVICE)
         resource = {"service.version": __version__, "service.instance.id": own_id, **settings.resource}
         exporter = SpanExporter(msgspec.structs.replace(settings, resource=resource), clock, count)
     except OtlpError as error:

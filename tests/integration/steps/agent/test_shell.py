@@ -14,7 +14,7 @@ import pytest
 from remuda.testing.agent_process import AgentProcess, follow, steps_text
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
-from remuda.wire.agent_shell import AgentShell, ShellData, ShellExit, ShellOpened, ShellWish, open_shell
+from remuda.wire.agent_shell import AgentShell, ShellCommand, ShellData, ShellExit, ShellOpened, open_shell
 
 WAITS = 'echo begun >begun; while [ ! -e "$CI_PROJECT_DIR/go" ]; do sleep 0.05; done; exit ${CODE:-0}'
 
@@ -68,7 +68,7 @@ async def test_command_on_pipes_has_the_jobs_variables_folder_and_files(
 ) -> None:
     async with await running() as client:
         command = ("sh", "-c", 'pwd; echo $SECRET; cat "$KEY_FILE"; echo no >&2; cat; exit 7')
-        async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+        async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
             await shell.write(b"sent\0raw\n")
             await shell.end_input()
             screen = Screen(shell)
@@ -80,7 +80,7 @@ async def test_command_on_pipes_has_the_jobs_variables_folder_and_files(
 async def test_shell_on_a_terminal_of_the_callers_size(running: Callable[..., Awaitable[AgentClient]]) -> None:
     async with (
         await running() as client,
-        open_shell(client, "1", ShellWish(columns=101, rows=37, term="vt100")) as shell,
+        open_shell(client, "1", ShellCommand(columns=101, rows=37, term="vt100")) as shell,
     ):
         screen = Screen(shell)
         await shell.write(b"stty size; tty; echo $TERM; echo $((40+2))\n")
@@ -102,7 +102,7 @@ async def test_shell_ends_with_everything_in_it_when_its_caller_goes(
     running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
 ) -> None:
     async with await running() as client:
-        async with open_shell(client, "1", ShellWish()) as shell:
+        async with open_shell(client, "1", ShellCommand()) as shell:
             screen = Screen(shell)
             await shell.write(b"(trap '' HUP; echo $BASHPID >work-pid; exec sleep 1000) & sleep 0.1; echo re''ady\n")
             await screen.until(b"ready\r\n")
@@ -114,7 +114,7 @@ async def test_shell_ends_with_everything_in_it_when_its_caller_goes(
 
 
 async def test_shell_ends_with_the_job(running: Callable[..., Awaitable[AgentClient]], tmp_path: Path) -> None:
-    async with await running() as client, open_shell(client, "1", ShellWish()) as shell:
+    async with await running() as client, open_shell(client, "1", ShellCommand()) as shell:
         screen = Screen(shell)
         await shell.write(b"touch go; echo do''ne\n")
         await screen.until(b"done")
@@ -122,20 +122,20 @@ async def test_shell_ends_with_the_job(running: Callable[..., Awaitable[AgentCli
         assert (await follow(client, "1")).check().status == "success"
     async with await running() as client:
         with pytest.raises(AgentRefusedError, match="is over"):
-            async with open_shell(client, "1", ShellWish()) as shell:
+            async with open_shell(client, "1", ShellCommand()) as shell:
                 await Screen(shell).end()
 
 
 async def test_shell_of_an_unknown_job(agent: AgentProcess) -> None:
     async with agent.client() as client:
         with pytest.raises(AgentRefusedError, match='no job with id "9"'):
-            async with open_shell(client, "9", ShellWish()) as shell:
+            async with open_shell(client, "9", ShellCommand()) as shell:
                 await Screen(shell).end()
 
 
 async def test_one_job_has_a_bounded_number_of_shells(running: Callable[..., Awaitable[AgentClient]]) -> None:
     async with await running() as client:
-        opened = [open_shell(client, "1", ShellWish(command=["cat"], terminal=False)) for _ in range(21)]
+        opened = [open_shell(client, "1", ShellCommand(command=["cat"], terminal=False)) for _ in range(21)]
         screens = [Screen(await one.__aenter__()) for one in opened]
         refused = [await asyncio.gather(screen._next(), return_exceptions=True) for screen in screens]
         assert sum(isinstance(error, AgentRefusedError) for (error,) in refused) == 1
@@ -166,11 +166,11 @@ async def test_failed_job_is_held_until_it_is_closed(
 ) -> None:
     async with await held_job(agent, a_job) as client:
         command = ("sh", "-c", 'cat "$KEY_FILE"')
-        async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+        async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
             screen = Screen(shell)
             assert await screen.end() == 0
         assert screen.shown == b"in the file\n"
-        async with open_shell(client, "1", ShellWish()) as shell:
+        async with open_shell(client, "1", ShellCommand()) as shell:
             screen = Screen(shell)
             await shell.write(b"echo o''pen\n")
             await screen.until(b"open\r\n")
@@ -184,7 +184,7 @@ async def test_hold_ends_by_itself(agent: AgentProcess, a_job: Callable[..., Job
         while (await follow(client, "1")).check().held_seconds:  # noqa: ASYNC110 - the agent tells nobody
             await asyncio.sleep(0.1)
         with pytest.raises(AgentRefusedError, match="is over"):
-            async with open_shell(client, "1", ShellWish()) as shell:
+            async with open_shell(client, "1", ShellCommand()) as shell:
                 await Screen(shell).end()
 
 
@@ -194,7 +194,9 @@ async def test_hold_outlives_the_agent(agent: AgentProcess, a_job: Callable[...,
     await agent.start()
     async with agent.client() as client:
         assert (await follow(client, "1")).check().held_seconds
-        async with open_shell(client, "1", ShellWish(command=["sh", "-c", 'cat "$KEY_FILE"'], terminal=False)) as shell:
+        async with open_shell(
+            client, "1", ShellCommand(command=["sh", "-c", 'cat "$KEY_FILE"'], terminal=False)
+        ) as shell:
             screen = Screen(shell)
             assert await screen.end() == 0
         assert screen.shown == b"in the file\n"
@@ -246,7 +248,7 @@ async def test_shell_in_what_another_agent_runs(
         await client.start(a_job(steps=steps, variables=[JobVariable(key="SECRET", value="s3cret")]))
         await until((work / "begun").exists)
         command = ("sh", "-c", "echo $SECRET $PPID; cat; exit 6")
-        async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+        async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
             await shell.write(b"sent\n")
             await shell.end_input()
             screen = Screen(shell)
@@ -266,7 +268,7 @@ async def test_what_another_agent_runs_is_held_there(
         assert (end.exit_code, end.held_seconds > 0) == (3, True)
         assert len((await there.hello()).jobs) == 1
         assert not (tmp_path / "trail").exists()
-        async with open_shell(client, "1", ShellWish(command=("cat", "made"), terminal=False)) as shell:
+        async with open_shell(client, "1", ShellCommand(command=("cat", "made"), terminal=False)) as shell:
             screen = Screen(shell)
             assert await screen.end() == 0
         assert screen.shown == b"made\n"
@@ -298,11 +300,11 @@ async def test_shell_runs_as_whoever_the_steps_run_as(
         await client.start(a_job(script=WAITS, run_as="65534:65534", variables=given))
         await until((tmp_path / "work/begun").exists)
         command = ("sh", "-c", 'id -u; id -G; cat "$KEY_FILE"; cat /proc/self/status | grep NoNewPrivs')
-        async with open_shell(client, "1", ShellWish(command=command, terminal=False)) as shell:
+        async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
             screen = Screen(shell)
             assert await screen.end() == 0, screen.errors
         assert screen.shown == b"65534\n65534\nin the file\nNoNewPrivs:\t1\n"
-        async with open_shell(client, "1", ShellWish()) as shell:
+        async with open_shell(client, "1", ShellCommand()) as shell:
             screen = Screen(shell)
             await shell.write(b"id -u; ls -ln $(tty); echo he''re >/dev/tty; exit\n")
             assert b"here\r\n" in await screen.until(b"here\r\n")
@@ -317,7 +319,7 @@ async def test_shell_is_in_the_sandbox_of_the_steps(
     async with agent.client() as client:
         await client.start(a_job(script="touch begun; while [ ! -e go ]; do sleep 0.05; done", sandbox=True))
         await until((tmp_path / "work/begun").exists)
-        async with open_shell(client, "1", ShellWish()) as shell:
+        async with open_shell(client, "1", ShellCommand()) as shell:
             screen = Screen(shell)
             await shell.write(b"stty size; grep -q root /etc/shadow || echo hid''den; touch he''re; exit 3\n")
             assert await screen.end() == 3
@@ -388,7 +390,7 @@ def waits(name: str) -> str:
 
 async def shown_in_shell(agent: AgentProcess) -> bytes:
     async with agent.client() as client:
-        async with open_shell(client, "1", ShellWish(command=("echo", "machine"), terminal=False)) as shell:
+        async with open_shell(client, "1", ShellCommand(command=("echo", "machine"), terminal=False)) as shell:
             screen = Screen(shell)
             await screen.end()
         return screen.shown
@@ -450,14 +452,14 @@ async def test_no_shell_beside_a_step_that_a_policy_inserted(
     look = "if [ -e /proc/$(cat pid)/status ]; then echo beside; else echo alone; fi"
     policy = inserting({"script": f"{look}; {waits('audit')}"})
     async with await running(policy=policy) as client:
-        async with open_shell(client, "1", ShellWish(command=("sh", "-c", STUBBORN), terminal=False)) as shell:
+        async with open_shell(client, "1", ShellCommand(command=("sh", "-c", STUBBORN), terminal=False)) as shell:
             await until((work / "pid").exists)
             (work / "go").touch()
             with pytest.raises(AgentRefusedError, match='step "audit" of a policy runs'):
                 await Screen(shell).end()
         await until((work / "audit").exists)
         with pytest.raises(AgentRefusedError, match='step "audit" of a policy runs'):
-            async with open_shell(client, "1", ShellWish()) as shell:
+            async with open_shell(client, "1", ShellCommand()) as shell:
                 await Screen(shell).end()
         (work / "go-audit").touch()
         seen = await follow(client, "1")
@@ -472,7 +474,7 @@ async def test_an_inserted_step_does_not_wait_for_a_shell_without_a_reader(
     command = ("sh", "-c", "trap '' HUP TERM; touch full; exec yes")
     async with (
         await running(policy=inserting({"script": "true"})) as client,
-        open_shell(client, "1", ShellWish(command=command, terminal=False)),
+        open_shell(client, "1", ShellCommand(command=command, terminal=False)),
         asyncio.timeout(30),
     ):
         await until((work / "full").exists)

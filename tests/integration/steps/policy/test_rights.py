@@ -15,7 +15,7 @@ from remuda.steps.policy import sandbox
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, JobStart, JobVariable
-from remuda.wire.agent_shell import ShellData, ShellExit, ShellWish, open_shell
+from remuda.wire.agent_shell import ShellCommand, ShellData, ShellExit, open_shell
 
 UID = 123456
 PYTHON = "/usr/bin/python3"
@@ -204,7 +204,7 @@ def an_environment_of_the_job(place: Path, enter: str, *inner: dict[str, Any], c
 
 async def shell(client: AgentClient, *command: str, terminal: bool = False) -> bytes:
     """What a command prints that somebody runs in the job."""
-    async with open_shell(client, "1", ShellWish(command=command, terminal=terminal)) as opened:
+    async with open_shell(client, "1", ShellCommand(command=command, terminal=terminal)) as opened:
         shown = b""
         async for event in opened:
             match event:

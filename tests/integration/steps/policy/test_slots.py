@@ -15,7 +15,7 @@ from remuda.steps.process.cgroups import find_groups, list_places
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import GroupLimits, JobStart
-from remuda.wire.agent_shell import ShellExit, ShellWish, open_shell
+from remuda.wire.agent_shell import ShellCommand, ShellExit, open_shell
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -106,7 +106,7 @@ async def test_a_shell_is_in_the_slot_as_steps_are(path: str, tmp_path: Path) ->
         async with agent.client() as client:
             await client.start(job)
             await until((tmp_path / "w/begun").exists)
-            wish = ShellWish(command=("touch", "go"), terminal=False)
+            wish = ShellCommand(command=("touch", "go"), terminal=False)
             async with open_shell(client, "1", wish) as shell:
                 told = [one async for one in shell]
             assert told[-1] == ShellExit(0)

@@ -19,10 +19,10 @@ from remuda.wire.http_session import Answer, HttpSession
 from remuda.wire.runner_api import RunnerInfo
 from remuda.wire.runner_client import RunnerClient
 from remuda.wire.runner_server import RunnerApiTemporaryError, Server
-from remuda.wire.shell_client import LookingClient, Taken
+from remuda.wire.shell_client import ShellClient, Taken
 
 
-class Cell(LookingClient):
+class Cell(ShellClient):
     """Keeps bytes as a cell does; `moods` say what becomes of each call."""
 
     def __init__(self, moods: str = "") -> None:

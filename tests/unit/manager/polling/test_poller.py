@@ -346,7 +346,7 @@ async def test_a_job_that_cannot_be_read_is_refused_at_once(bench: Bench) -> Non
 class TestDisk:
     async def test_too_little_is_said_once_and_no_job_is_asked_for(self, bench: Bench) -> None:
         levels: list[str] = []
-        logs.tell_of("manager", levels.append)
+        logs.notify_of_problems("manager", levels.append)
         server = Server()
         bench.environment.disk_free_bytes = 5 << 20
         poller = bench.poller(server, remuda=RemudaConfig(least_disk="1g"))
@@ -398,7 +398,7 @@ class TestDisk:
 class TestUnstored:
     async def test_a_cell_is_asked_for_the_same_job_again_after_a_while(self, bench: Bench) -> None:
         levels: list[str] = []
-        logs.tell_of("manager", levels.append)
+        logs.notify_of_problems("manager", levels.append)
         server = Server()
         bench.store_problem = "the journal cannot be written"
         poller = bench.poller(server)

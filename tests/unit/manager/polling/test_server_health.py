@@ -9,7 +9,7 @@ from remuda.telemetry import logs
 @pytest.fixture
 def levels() -> list[str]:
     found: list[str] = []
-    logs.tell_of("manager", found.append)
+    logs.notify_of_problems("manager", found.append)
     return found
 
 
