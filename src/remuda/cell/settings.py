@@ -123,7 +123,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     results_limit_bytes: int = 8 * MEBIBYTE
     """The limit for one call with step results."""
     results_total_limit_bytes: int = 16 * MEBIBYTE
-    """The limit for all step results of a job; further ones are dropped, and a note says so."""
+    """The limit for all step results of a job; further results are dropped, and a last entry says so."""
     request_limit_bytes: int = 32 * 1024
     """The limit for one `jobs/request`."""
     requests_per_minute: int = 12_000

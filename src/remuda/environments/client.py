@@ -22,7 +22,7 @@ from remuda.wire.proto.environment_grpc import EnvironmentStub
 
 FOR_GOOD = (Status.FAILED_PRECONDITION, Status.NOT_FOUND)
 CALL_SECONDS = 600.0
-"""Deadline of all calls but Watch, Acquire and Connect; a hook may take so long."""
+"""Deadline of all calls except Watch, Acquire and Connect. It equals the time limit of a hook."""
 
 
 @contextmanager

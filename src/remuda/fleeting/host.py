@@ -40,7 +40,7 @@ from remuda.wire.proto import fleeting_process_pb2 as pb
 from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub
 
 STEADY_SECONDS = 60.0
-"""A process that ran for so long was healthy: its end counts as a first failure."""
+"""Runtime after which a process counts as healthy: its end is then a first failure."""
 BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
 T = TypeVar("T")
 

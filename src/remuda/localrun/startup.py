@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 NO_PROXY = ("127.0.0.1", "localhost", "::1")
 AGENT_IDLE_SECONDS = 5.0
-"""If the run is killed with -9, its agent ends by itself so long after its last job."""
+"""How long after its last job the agent ends by itself, if the run was killed with SIGKILL."""
 STARTS_NOTHING = frozenset({"--help", "-h", "--list"})
 """Options of `remuda run` that print something and run nothing."""
 

@@ -76,7 +76,7 @@ class _Line:
         self.front: list[tuple[int, JobId]] = []
         """The first entries of the heap, sorted and without gaps."""
         self.left = 0
-        """Number of jobs that left since `front` was built. At most so many of its entries are outdated."""
+        """Number of jobs that left since `front` was built; an upper bound for its outdated entries."""
         self.levels: dict[int, set[JobId]] = {}
         """All jobs of the line, by level."""
         self.rank: _Rank | None = None

@@ -54,7 +54,7 @@ class Parsers:
 
     @contextlib.asynccontextmanager
     async def reserve(self, cost_bytes: int) -> AsyncIterator[None]:
-        """Wait until so much of the budget is free, and hold it while the block runs."""
+        """Wait until this many bytes of the budget are free, and reserve them while the block runs."""
         cost = min(cost_bytes, self._memory_bytes)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((cost, turn))

@@ -53,9 +53,7 @@ OFFERS_SECONDS = 10.0
 REFRESH_SECONDS = 4.0
 """How often keys and runners are read. It is shorter than the time for which they are cached."""
 ALIKE = 32
-"""If so many equally good jobs wait, each process of a cell prefers every second of them. If each process chose the
-oldest, all would choose the same one, and every second lease would fail. A process whose lease failed draws anew
-whether it takes the even or the odd ones."""
+"""Number of equally good waiting jobs from which on each process of a cell prefers every second of them."""
 _ALL = Page(size=100_000)
 
 _log = logger("cell")

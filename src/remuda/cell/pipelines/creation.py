@@ -52,7 +52,7 @@ from remuda.telemetry.logs import logger
 REMEMBERED_PIPELINES = 10_000
 """How many pipelines are remembered whose commits have a ref; for others the ref is looked up again."""
 REMOTE_SECONDS = 20.0
-"""A compilation that has spent so long on remote files fetches no more."""
+"""Time limit for fetching remote files in one compilation. After it no more are fetched."""
 COMPILATIONS = 4
 """How many files are compiled for pipelines at the same time."""
 LINTS = 2

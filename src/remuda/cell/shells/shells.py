@@ -32,9 +32,9 @@ from remuda.wire.shell import HeldJob, LookRequest, Wanted, WantedShell
 HOLD_SECONDS = 25.0
 """How long a call waits for bytes; proxies commonly give up after 60 s."""
 GONE_SECONDS = 60.0
-"""A person or manager that has not called for so long is gone."""
+"""Time without a call after which a user or manager counts as gone."""
 CONNECTED_SECONDS = 100.0
-"""A manager that has not asked for so long is not connected."""
+"""Time without a request after which a manager counts as not connected."""
 KEPT_SECONDS = 60.0
 """How long a shell that is over can be read to its end."""
 SWEEP_SECONDS = 5.0

@@ -307,7 +307,7 @@ class FileTraces:
 
 
 def _has_at_least(path: str, size: int) -> bool:
-    """True if the file exists and has so many bytes."""
+    """True if the file exists and has this size."""
     try:
         return os.stat(path).st_size >= size
     except FileNotFoundError:

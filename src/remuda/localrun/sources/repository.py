@@ -102,7 +102,7 @@ class Repository:
         return [os.fsdecode(name) for name in (self.ask(*arguments) or b"").split(b"\0") if name]
 
     def settings(self, *names: str) -> dict[str, str]:
-        """The values of these settings, as far as they are set. Names are in lower case."""
+        """The values of those of these settings that are set. Names are in lower case."""
         return {name: self._settings[name] for name in names if name in self._settings}
 
     def is_set(self, pattern: str) -> bool:

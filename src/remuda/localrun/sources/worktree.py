@@ -213,10 +213,8 @@ def _names(
 
 
 def _server_commit(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
-    """The server's commit of the branch, as far as this clone knows.
-
-    None if there is nothing to push: then everything counts as changed.
-    """
+    """The commit of the branch on the server, according to this clone's remote-tracking ref. None if there is nothing
+    to push: then everything counts as changed."""
     upstream = repository.resolve("@{upstream}") if branch == current else None
     commit = upstream or repository.resolve(f"refs/remotes/origin/{branch}")
     base = commit if commit == head else repository.merge_base(commit) if commit else None

@@ -128,7 +128,7 @@ class Life:
 
     @property
     def is_overfull(self) -> bool:
-        """True if so much waits for the server that the agent should pause."""
+        """True if the unsent log and results have reached the limit at which the agent should pause."""
         return max(self.trace.bytes_waiting, self.results.bytes_waiting) > HIGH_BYTES
 
     def next_action(self, now: float) -> Action:

@@ -13,6 +13,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ending: float = 86400.0
     """How long the final state is sent again."""
     agent: float = 900.0
-    """A job fails if its agent is unreachable for so long."""
+    """How long an agent may be unreachable before its jobs fail."""
     gathering: float = 0.0
-    """First log bytes and step results wait so long for more, so that a short job needs few calls."""
+    """How long the first log bytes and step results wait for more, so that a short job needs few calls."""

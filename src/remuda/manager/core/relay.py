@@ -58,7 +58,7 @@ class TraceRelay:
         return bytes(self._waiting[: self._most])
 
     def halve(self, refused: int) -> None:
-        """Use smaller chunks: the server, or a proxy, refused so many bytes."""
+        """Use smaller chunks, after the server or a proxy refused a chunk of this size."""
         self._most = max(min(self._most, refused) // 2, LEAST_BYTES)
 
     def server_has(self, size: int) -> None:

@@ -33,7 +33,7 @@ HELLO_SECONDS = 60.0
 UP_SECONDS = 30.0
 """How long a call waits for a plugin that is being started."""
 STEADY_SECONDS = 60.0
-"""A plugin that ran for so long is restarted after the shortest pause."""
+"""Runtime after which a plugin that ends is restarted after the shortest pause."""
 _BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
 
 

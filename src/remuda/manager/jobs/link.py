@@ -30,7 +30,7 @@ CALL_SECONDS = 30.0
 LASTING_FAILURES = 5
 """Number of failures in a row that is logged as an error. A restart of the agent causes fewer."""
 STEADY_SECONDS = 2.0
-"""A connection that lasted so long resets the count of failures."""
+"""Duration of a connection that resets the count of failures."""
 MOST_STARTING = 32
 """Number of jobs being started at the agent above which no more are requested. Further jobs wait at the server, where
 other managers can take them."""

@@ -234,7 +234,7 @@ class ManagerMetrics:
             self.counter("gitlab_runner_worker_processing_failures_total").labels("job_failure", *labels.values()).inc()
 
     def count_usage(self, labels: RunnerLabels, use: JobUse) -> None:
-        """Resources that a job used, as far as they are known."""
+        """Resources that a job used; unknown values are left out."""
         for name, kind, amount in (
             ("cpu_seconds", "user", use.cpu_user_seconds),
             ("cpu_seconds", "system", use.cpu_system_seconds),

@@ -49,7 +49,7 @@ answer later are searched then."""
 GATHERING_SECONDS = 0.2
 """First log bytes and results wait this long, unnoticed by people: a job that is over by then needs half the calls."""
 STEADY_SECONDS = 60.0
-"""A part that ran for so long is restarted after the shortest pause."""
+"""Runtime after which a part that fails is restarted after the shortest pause."""
 _RESTART = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 Part = tuple[str, Callable[[], Awaitable[None]]]
@@ -62,7 +62,7 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_seconds: float = 30.0
     """A silent job calls its server this often, and learns from the answer that it is canceled."""
     agent_lost_seconds: float = Limits().agent
-    """A job whose agent is unreachable for so long fails."""
+    """How long an agent may be unreachable before its jobs fail."""
     recovers: bool = True
     """Whether jobs are recovered from agents when the journal is lost. Pointless where both are in one folder."""
     keep_builds: bool = False

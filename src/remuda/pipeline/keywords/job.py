@@ -67,7 +67,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) -> Draft:
-    """A job with defaults applied. Its mistakes are reported, and it is drafted all the same."""
+    """Read a job and apply defaults. Mistakes are reported, and a draft of the job is returned anyway."""
     name = entry.key.text
     entries = read_table(report, entry.value, name, JOB)
     fields = Fields(report, entries, name)

@@ -263,7 +263,8 @@ class Engine:
 
     @contextlib.contextmanager
     def start_call(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Callable[[float], Any]]:
-        """Send a call now. The yielded function waits so many seconds for its answer, and returns the JSON."""
+        """Send a call now. The yielded function waits for its answer, for the given number of seconds, and returns the
+        JSON."""
         connection = self._connection(CALL_SECONDS)
         target = self._target(path, query)
 

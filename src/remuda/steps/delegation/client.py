@@ -99,7 +99,7 @@ class CommandChannel(LiveChannel):
 
 
 CONFIRM_BYTES = 1024 * 1024
-"""Each time so much of the log was passed on, that is confirmed to the other agent."""
+"""Number of log bytes after which the position is confirmed to the other agent."""
 
 
 class Delegate:

@@ -80,7 +80,7 @@ class Closing:
     is_jobs: bool = False
     """It runs as the user of the job's own steps."""
     way: Way | None = None
-    """The way into what it ends, unless that is part of another environment."""
+    """How to enter the environment that the step closes, unless that is part of another environment."""
     seconds: float = CLOSING_SECONDS
     """Its time limit."""
 
@@ -148,7 +148,8 @@ def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
 
 
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
-    """The way into a job whose steps run. `is_inside`: they never run on the machine. AgentError while there is none.
+    """How to enter the environment of a running job. `is_inside`: its steps never run on the machine itself. Raises
+    AgentError while the environment is not open.
 
     Containers of the hooks around the checkout do not count, only that of the job's own steps.
     """
@@ -181,7 +182,7 @@ def no_shell_beside(inserted: Node) -> str:
 
 
 def way_held(folder: Path, *, is_inside: bool) -> Way:
-    """The way into a job on hold. AgentError when its environment was never opened."""
+    """How to enter the environment of a job on hold. Raises AgentError if its environment was never opened."""
     way = next((closing.way for closing in reversed(closings(folder)) if closing.way is not None), None)
     if way is None and is_inside:
         raise AgentError("there is nothing to look into: the job failed, and its environment was not opened")

@@ -1,4 +1,4 @@
-"""The hold of a failed job: how long its environments are kept for a look, and the way into them meanwhile.
+"""The hold of a failed job: how long its environments are kept for inspection, and how to enter them.
 
 `hold` decides which steps are put off and stores them; `job_execution` waits for the end of the hold.
 """

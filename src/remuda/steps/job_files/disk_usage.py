@@ -84,11 +84,7 @@ def lacks_files(folder: Path) -> bool:
 
 
 def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE_SECONDS) -> dict[str, DiskUse]:
-    """What each job has put on the same disk as `disk`, as far as it can be counted in so many seconds. Jobs are
-    counted in turns, so one with very many files does not use up the time of the others.
-
-    Uses the time of the last status change of a file, which nobody can set. A file with several names counts once.
-    """
+    """The bytes that each job has put on the disk of `disk`, as far as they can be counted within the given time."""
     until = time.monotonic() + seconds
     device = os.stat(disk).st_dev
     tallies = {name: _Tally(device, job.since) for name, job in jobs.items()}

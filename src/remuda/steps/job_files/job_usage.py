@@ -43,7 +43,7 @@ class Account:
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def count_whole(self, used: Mapping[str, Any]) -> None:
-        """Take over what was counted for the whole job at once, where that is more."""
+        """Use the values that were counted for the whole job, if they are larger."""
         for name, known_as in _ADDED.items():
             if isinstance(value := used.get(name), int | float):
                 self._sums[known_as] = max(self._sums.get(known_as, 0), value)

@@ -119,7 +119,7 @@ class LogFile:
     def __init__(
         self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock, waiting_limit_bytes: int = -1
     ) -> None:
-        """`waiting_limit_bytes`: 0 is the agent's own limit, below 0 there is none."""
+        """`waiting_limit_bytes`: 0 means the agent's default limit, a negative value no limit."""
         self.secrets = secrets
         """What is masked from now on; may be replaced by more."""
         self.clock = clock
@@ -186,7 +186,8 @@ class LogFile:
             self.freed = end
 
     def holds_back(self) -> bool:
-        """True if so much is unconfirmed that steps must not print more. Logs a warning when that is over."""
+        """True if the unconfirmed bytes have reached the limit, so that steps must not print more. Logs a warning when
+        that is over."""
         waiting = self.mark.length - self.confirmed
         if self._held_since is None:
             if 0 < self._most_waiting <= waiting and not self.mark.full:

@@ -39,7 +39,7 @@ EXIT_PLATFORM = 75
 """Exit code (EX_TEMPFAIL) of a standard step when the platform failed, not the user's input."""
 
 MOST_AT_ONCE = 100
-"""No further member of a group begins while so many steps are open."""
+"""Number of open steps at which no further member of a group starts."""
 
 
 @dataclass(frozen=True, slots=True)

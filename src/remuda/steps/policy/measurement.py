@@ -17,7 +17,7 @@ from remuda.steps.process.usage import format_bytes
 LOOK_SECONDS = 2.0
 """Between two measurements; longer if one takes long."""
 SHARE = 20
-"""A measurement may take one part in so many of the time."""
+"""Measurements may take at most one part in SHARE of the time."""
 
 
 def folder_bytes(folder: Path) -> int:

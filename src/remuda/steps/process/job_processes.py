@@ -84,7 +84,8 @@ class JobProcesses:
         return await asyncio.to_thread(self._look)
 
     def kill(self, seconds: float) -> tuple[str, ...]:
-        """Kill them until none is left, for at most so long. Returns descriptions of those that do not end."""
+        """Kill the processes until none is left, for at most this time. Returns descriptions of those that do not
+        end."""
         until = time.monotonic() + seconds
         stopped: set[tuple[int, int]] = set()
         quiet = busy = 0

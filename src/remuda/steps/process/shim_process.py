@@ -28,7 +28,7 @@ _ON_ITS_WAY_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a step's processes used, as far as they were waited for."""
+    """Resource usage of a step's processes; only of those that were waited for."""
 
     cpu_user_seconds: float
     cpu_system_seconds: float

@@ -15,7 +15,7 @@ from remuda.taskscaler.core.values import Cause, InstanceState
 from remuda.taskscaler.fleet.setup import FleetSetup
 
 MISSES = 3
-"""An instance is lost after so many updates in a row that do not show it."""
+"""Number of updates in a row without an instance, after which it counts as lost."""
 _GONE = frozenset({Shown.DELETED, Shown.TIMEOUT})
 _STRANGE = frozenset({Shown.UNKNOWN, Shown.SUSPENDING, Shown.SUSPENDED, Shown.RESUMING})
 

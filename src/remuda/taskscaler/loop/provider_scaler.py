@@ -47,7 +47,7 @@ CALL_SECONDS = 90.0
 CLOSE_SECONDS = 30.0
 _AGAIN = Backoff(first_seconds=0.5, ceiling_seconds=30.0)
 MISSES = 2
-"""An instance is gone after so many updates in a row that do not show it."""
+"""Number of updates in a row without an instance, after which it counts as lost."""
 _NO_METRICS = NoMetrics()
 
 

@@ -102,7 +102,7 @@ def release(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def is_unheard(job: Job) -> bool:
-    """True if the runner has not acknowledged the job yet, as far as is stored."""
+    """True if the store has no acknowledgement of the job by its runner."""
     return job.state is JobState.LEASED or (job.state is JobState.CANCELING and job.lease_until is not None)
 
 

@@ -23,7 +23,7 @@ Verdict = tuple[FailureReason, str]
 def may_be_stuck(
     job: Job, settings: CellSettings, *, since: float, now: float, outages: Sequence[Outage] | None = None
 ) -> bool:
-    """True if a pending job has waited so long that `check_stuck` has to look at the runners."""
+    """True if a pending job has waited longer than a limit, so that `check_stuck` has to look at the runners."""
     if job.is_trigger:
         return False
     pending_at, limit = _wait_start(job), settings.unserved_seconds
@@ -75,7 +75,7 @@ def check_overtime(
 
 
 def may_be_overtime(job: Job, settings: CellSettings, now: float) -> bool:
-    """True if the job runs for so long that `check_overtime` has to look at its timeout."""
+    """True if the job may have exceeded its timeout, so that `check_overtime` has to look at it."""
     return not job.is_trigger and job.started_at is not None and now - job.started_at >= settings.overtime_seconds
 
 

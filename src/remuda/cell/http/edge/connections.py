@@ -67,7 +67,7 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def connections_within(descriptors: int) -> Connections:
-    """The limits for a process that may have so many file descriptors."""
+    """The limits for a process with this maximum number of file descriptors."""
     return Connections(most=max(descriptors // 2, 1))
 
 

@@ -31,7 +31,7 @@ _PENDING_SECONDS = 0.005
 """Between two notifications if a job is pending: a runner may wait for it at another process."""
 _PAUSE = Backoff(first_seconds=0.2, ceiling_seconds=10.0)
 _CHECK_SECONDS = 30.0
-"""A connection that was silent for so long is checked."""
+"""Time without a message after which a connection is checked."""
 _ANSWER_SECONDS = 10.0
 _SERVER_SETTINGS = {"application_name": "remuda cell: hints", "synchronous_commit": "off"}
 """The changes are stored already; notifications need not survive a crash, so no disk is waited for."""
