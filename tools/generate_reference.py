@@ -152,7 +152,7 @@ def _describe(fact: Fact) -> str:
     remark = "*Only Remuda*: " if fact.is_own else _REMARKS[fact.verdict]
     about = re.sub(r"\]\((?!https?:)", "](../", fact.about.removeprefix(UNSAFE))
     about = about if remark else about[0].upper() + about[1:]
-    names = " A table; its keys are free." if fact.is_open else ""
+    names = " A table with any keys." if fact.is_open else ""
     required = " Required." if fact.default == "required" else f" Default: {fact.default}." if fact.default else ""
     return f"{remark}{about}.{names}{required}"
 

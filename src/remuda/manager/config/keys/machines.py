@@ -76,12 +76,12 @@ AUTOSCALER: Facts = {
     ),
     "max_use_count": works(
         "number of jobs that a machine may run in its lifetime; default for `use_count` of a listed machine",
-        "0: no limit",
+        "0, no limit",
     ),
     "max_instances": differs(
         "number of machines, in any state. A lower maximum of the plugin has precedence", "maximum of the plugin"
     ),
-    "plugin": works("name or path of the plugin that creates machines", "required, unless machines are listed"),
+    "plugin": works("name or path of the plugin that creates machines; required, unless machines are listed"),
     "plugin_config": works("settings of the plugin", is_open=True),
     "instance_ready_command": works("command that runs on each new machine; if it fails, the machine is removed"),
     "instance_acquire_timeout": differs(
@@ -129,7 +129,7 @@ AUTOSCALER: Facts = {
     "policy.idle_count": works("number of free slots for new jobs, in addition to jobs that run or wait", "0"),
     "policy.idle_time": differs("how long an idle machine that is not needed is kept; `0s`: not at all", "5m"),
     "policy.scale_factor": differs("free slots per running job, at least `idle_count`", "0"),
-    "policy.scale_factor_limit": differs("upper limit for the free slots from `scale_factor`", "0: no limit"),
+    "policy.scale_factor_limit": differs("upper limit for the free slots from `scale_factor`", "0, no limit"),
     "policy.preemptive_mode": works(
         "request a job only when a machine is ready for it", "true if `idle_count` is above 0"
     ),
@@ -141,7 +141,7 @@ def _means(word: str) -> Fact:
 
 
 MACHINE: Facts = {
-    "MaxGrowthRate": works("machines that may be created at the same time", "0: no limit"),
+    "MaxGrowthRate": works("machines that may be created at the same time", "0, no limit"),
     "IdleCount": _means("`idle_count` (with `IdleScaleFactor`: `scale_factor_limit`) of a policy"),
     "IdleScaleFactor": _means("`scale_factor` of a policy"),
     "IdleCountMin": _means("`idle_count` of a policy with a `scale_factor`"),

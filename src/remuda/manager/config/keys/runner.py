@@ -87,11 +87,13 @@ RUNNER: Facts = {
     "clean_git_config": differs(
         "always on, also with the shell executor: git configuration that earlier jobs left in a repository is not used"
     ),
-    "unhealthy_requests_limit": differs(
-        "after a refusal the manager waits for a short time, from the first refusal on"
+    "unhealthy_requests_limit": differs("the value is ignored: the manager pauses after the first refused job request"),
+    "unhealthy_interval": differs(
+        "the value is ignored: the pause grows up to a minute; in gitlab-runner it is an hour"
     ),
-    "unhealthy_interval": differs("the wait grows to at most a minute, instead of an hour"),
-    "job_status_final_update_retry_limit": differs("the final state is sent again for up to a day"),
+    "job_status_final_update_retry_limit": differs(
+        "the value is ignored: the manager repeats the final state of a job for up to a day"
+    ),
     "prepare_timeout": differs(
         "how long it may take until a job has its machine and folders and its agent runs; pulling images is part of "
         "the job",
