@@ -8,7 +8,7 @@ files come through the port `Sources`.
 from remuda.pipeline.compile import compile_pipeline
 from remuda.pipeline.errors import Mistake, PipelineError
 from remuda.pipeline.facts import Facts, SourceProblem
-from remuda.pipeline.graph import artifact_sources, prerequisites, upstream
+from remuda.pipeline.graph import artifact_sources, prerequisites
 from remuda.pipeline.include.sources import Component, ComponentAddress, MemorySources, Sources
 from remuda.pipeline.spec import Artifacts, Environment, JobSpec, LeftOut, Need, OutsideNeed, Pipeline, Trigger
 from remuda.pipeline.syntax.merged_text import merge_yaml
@@ -37,5 +37,4 @@ __all__ = [
     "expand",
     "merge_yaml",
     "prerequisites",
-    "upstream",
 ]

@@ -14,15 +14,6 @@ from itertools import groupby
 from remuda.pipeline.spec import JobSpec
 
 
-def upstream(spec: JobSpec, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
-    """The names of the jobs that `spec` waits for."""
-    if spec.needs is None:
-        ordered = sorted(jobs, key=_stage_index)
-        return tuple(job.name for job in ordered if job.stage_index < spec.stage_index)
-    names = {job.name for job in jobs}
-    return tuple(need.job for need in spec.needs if need.job in names)
-
-
 def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
     """The names that each job waits for: its needs that exist, or without `needs` all jobs of earlier stages."""
     names = {job.name for job in jobs}

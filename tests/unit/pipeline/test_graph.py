@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.pipeline import Artifacts, JobSpec, Need, artifact_sources, prerequisites, upstream
+from remuda.pipeline import Artifacts, JobSpec, Need, artifact_sources, prerequisites
 from remuda.pipeline.graph import circles
 from remuda.testing.builders import a_spec
 
@@ -14,6 +14,15 @@ def staged(name: str, stage: int, *, needs: list[str | Need] | None = None, arti
         needs=None if needs is None else tuple(n if isinstance(n, Need) else Need(job=n) for n in needs),
         artifacts=Artifacts(paths=("out",)) if artifacts else None,
     )
+
+
+def upstream(spec: JobSpec, jobs: list[JobSpec]) -> tuple[str, ...]:
+    """The names of the jobs that one job waits for, found without sharing anything between jobs."""
+    if spec.needs is None:
+        ordered = sorted(jobs, key=lambda job: job.stage_index)
+        return tuple(job.name for job in ordered if job.stage_index < spec.stage_index)
+    names = {job.name for job in jobs}
+    return tuple(need.job for need in spec.needs if need.job in names)
 
 
 def test_stages_wait_for_all_jobs_of_earlier_stages() -> None:

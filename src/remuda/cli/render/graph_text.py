@@ -58,7 +58,9 @@ def dot(graph: Graph) -> list[str]:
         lines += (f"  subgraph cluster_{index} {{", f"    label={_quote(column.title)};")
         if _has_gate(column, index):
             lines.append(f'    g{index} [shape=point, label="", tooltip={_quote(f"start of {column.title}")}];')
-        lines += (f"    {ids[node.name]} [label={_label(node)}{_style(node)}];" for node in column.nodes)
+        for node in column.nodes:
+            label = _quote("\n".join((node.label, *node.notes)))
+            lines.append(f"    {ids[node.name]} [label={label}{_style(node)}];")
         lines.append("  }")
     gates = [index for index, column in enumerate(columns) if _has_gate(column, index)]
     for index in gates:
@@ -74,10 +76,6 @@ def dot(graph: Graph) -> list[str]:
 
 def _has_gate(column: Column, index: int) -> bool:
     return index > 0 and any(node.waits == "stages" for node in column.nodes)
-
-
-def _label(node: Node) -> str:
-    return _quote("\n".join((node.label, *node.notes)))
 
 
 def _style(node: Node) -> str:

@@ -58,7 +58,7 @@ class WorkTreeSources(Sources):
         clone = self._clone(project)
         if isinstance(clone, SourceProblem):
             return clone
-        text = clone.text(file) if isinstance(clone, _Folder) else clone.text(ref, file)
+        text = clone.text(file, ref)
         if text is not None:
             return self._record(f"{project}:{file}", text)
         reason = f"the project {quote(project)} has no file {quote(file)}"
@@ -66,10 +66,9 @@ class WorkTreeSources(Sources):
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         clone = self._clone(project)
-        if isinstance(clone, SourceProblem) or (isinstance(clone, _Clone) and not clone.has(ref)):
-            # The compiler then asks for a file of that name, and gets the problem.
-            return [pattern]
-        return clone.glob(pattern) if isinstance(clone, _Folder) else clone.glob(ref, pattern)
+        paths = None if isinstance(clone, SourceProblem) else clone.glob(pattern, ref)
+        # Without paths the compiler asks for a file of that name, and gets the problem.
+        return [pattern] if paths is None else paths
 
     def remote(self, url: str) -> str | SourceProblem:
         return self._record(url, self._remote.text(url))
@@ -78,15 +77,12 @@ class WorkTreeSources(Sources):
         clone = self._clone(address.project)
         if isinstance(clone, SourceProblem):
             return clone
-        ref = ""
-        if isinstance(clone, _Clone):
-            commit = clone.version(address.version)
-            if commit is None:
-                reason = f"the component's project has no version {quote(address.version)}"
-                return SourceProblem(reason=reason, suggestion="check it, or fetch it with git in that clone")
-            ref = commit
+        ref = clone.version(address.version)
+        if ref is None:
+            reason = f"the component's project has no version {quote(address.version)}"
+            return SourceProblem(reason=reason, suggestion="check it, or fetch it with git in that clone")
         for file in (f"templates/{address.name}.yml", f"templates/{address.name}/template.yml"):
-            text = clone.text(file) if isinstance(clone, _Folder) else clone.text(ref, file)
+            text = clone.text(file, ref)
             if isinstance(text, SourceProblem):
                 return text
             if text is not None:
@@ -122,7 +118,7 @@ class _Folder:
         self._folder = folder
         self._files = WorkTreeFiles(folder, Repository.at(folder))
 
-    def text(self, path: str) -> str | SourceProblem | None:
+    def text(self, path: str, _ref: str | None = None) -> str | SourceProblem | None:
         try:
             return self._text(path)
         except (OSError, ValueError):
@@ -147,8 +143,11 @@ class _Folder:
             return SourceProblem(reason=reason, suggestion="add it with git add --force, or include another file")
         return _decode(data, path)
 
-    def glob(self, pattern: str) -> list[str]:
+    def glob(self, pattern: str, _ref: str | None = None) -> list[str]:
         return match_paths([pattern], _printable_paths(self._files))
+
+    def version(self, _text: str) -> str:
+        return ""
 
 
 class _Clone:
@@ -157,10 +156,7 @@ class _Clone:
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
-    def has(self, ref: str | None) -> bool:
-        return self._commit(ref) is not None
-
-    def text(self, ref: str | None, path: str) -> str | SourceProblem | None:
+    def text(self, path: str, ref: str | None) -> str | SourceProblem | None:
         commit = self._commit(ref)
         if commit is None:
             reason = f"the project has no ref {quote(ref)}" if ref else "the project has no commits"
@@ -176,9 +172,10 @@ class _Clone:
             return SourceProblem(reason=reason, suggestion="fetch all of it with git")
         return _decode(data, path)
 
-    def glob(self, ref: str | None, pattern: str) -> list[str]:
+    def glob(self, pattern: str, ref: str | None) -> list[str] | None:
+        """The matching paths of a commit, sorted; None if there is no such ref."""
         commit = self._commit(ref)
-        return match_paths([pattern], _printable_paths(self._repository.tree(commit))) if commit else []
+        return match_paths([pattern], _printable_paths(self._repository.tree(commit))) if commit else None
 
     def version(self, text: str) -> str | None:
         """The commit of a component's version: an id, a tag, a branch, `~latest`, or the beginning of a version."""

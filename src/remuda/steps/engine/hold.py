@@ -34,7 +34,6 @@ from remuda.steps.language.values import ReferenceKind
 from remuda.steps.pack.program import own_command
 from remuda.steps.process.launch import Launch
 from remuda.steps.process.marks import VARIABLE
-from remuda.steps.process.step_files import StepFiles
 
 CLOSING_SECONDS = 60.0
 """Time limit of a closing step that names none."""
@@ -236,11 +235,6 @@ async def _run(argv: Sequence[str], env: Mapping[str, str], work_dir: str, secon
             async with asyncio.timeout(KILLED_SECONDS):
                 await process.wait()
     return process.returncode
-
-
-def env_file(folder: Path, number: int) -> Path:
-    """File with the environment of a closing step until it has become another user."""
-    return StepFiles(folder, 0).base.with_name(f"closing-{number}.env")
 
 
 def _way_of(host: Node) -> Way | None:

@@ -37,6 +37,7 @@ from remuda.steps.job_tree.outcome import Cause, Fault, Kind, Outcome, failure, 
 from remuda.steps.job_tree.tree import Node, Tree, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.steps.policy.enforcement import PolicyEnforcement
+from remuda.steps.policy.rules import find_insertions
 from remuda.steps.process import leftovers
 from remuda.steps.process.job_processes import describe_survivors
 from remuda.wire.proto.agent_pb2 import StartRequest
@@ -274,7 +275,7 @@ class Job:
         tree = Tree(
             step,
             work_dir=request.work_dir,
-            around=enforcement.around_job(),
+            around=find_insertions(enforcement.policy),
             insertable=enforcement.insertable(),
             context=read_context(request.steps),
         )

@@ -134,4 +134,4 @@ def build_closing_command(
         spec={"uid": enforcement.person.uid, "gid": enforcement.person.gid},
         person=enforcement.person,
     )
-    return enclosure.wrap(closing.argv, closing.env, hold.env_file(folder, number))
+    return enclosure.wrap(closing.argv, closing.env, folder / f"closing-{number}.env")

@@ -30,6 +30,7 @@ class StepLoop:
 
     async def run(self) -> Outcome:
         state, clock = self._state, self._state.context.clock
+        holds = partial(condition_holds, state.tree, state.facts)
         async with unwrap_group_error(), asyncio.TaskGroup() as group:
             while True:
                 self._notify()
@@ -38,7 +39,7 @@ class StepLoop:
                 now = clock.now()
                 until: float | None = None
                 has_acted = False
-                actions = sequence.next_actions(state.tree, self._holds, now=now, job_deadline=state.facts.deadline)
+                actions = sequence.next_actions(state.tree, holds, now=now, job_deadline=state.facts.deadline)
                 for action in actions:
                     match action:
                         case End(outcome):
@@ -56,9 +57,6 @@ class StepLoop:
                             has_acted = True
                 if not has_acted:
                     await wait_for_event(self._wake, within_seconds=None if until is None else until - now)
-
-    def _holds(self, node: Node, level: sequence.Level) -> bool:
-        return condition_holds(self._state.tree, self._state.facts, node, level)
 
     def _execute_beside(self, group: asyncio.TaskGroup, node: Node) -> None:
         key = tuple(node.key)

@@ -122,9 +122,6 @@ class PolicyEnforcement:
         why = "; ".join(sorted(set(self._host.groups.lacking.values())))
         return f"the job's processes are not in the control group {self.cgroup}: {why}"
 
-    def around_job(self) -> Inserted:
-        return find_insertions(self.policy)
-
     def insertable(self) -> dict[str, Call]:
         """Everything that the policy inserts anywhere, by name."""
         return {insertion.call.name: insertion.call for layer in self.policy.layers for insertion in layer.insertions}

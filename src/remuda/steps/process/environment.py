@@ -53,7 +53,7 @@ def check_variables(request: StartRequest) -> None:
     for key, value in pairs:
         if not NAME.fullmatch(key):
             raise BadRequestError(f'variable "{key}": a name of letters, digits and _ is needed')
-        if "\0" in value and not _is_file(key, request.variables):
+        if "\0" in value and not any(variable.key == key and variable.file for variable in request.variables):
             raise BadRequestError(f"variable {key}: its value holds a NUL byte, which no environment can carry")
 
 
@@ -89,7 +89,3 @@ def fit(env: Mapping[str, str]) -> Environment:
         else:
             too_large[key] = env[key]
     return Environment(exported=exported, too_large=too_large)
-
-
-def _is_file(key: str, variables: Sequence[Variable]) -> bool:
-    return any(variable.key == key and variable.file for variable in variables)

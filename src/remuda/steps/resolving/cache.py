@@ -28,6 +28,7 @@ from typing import Any
 from remuda.lib.clock import Clock
 from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
+from remuda.lib.safe_paths import remove_tree
 from remuda.steps.resolving import tree
 
 LIMIT_BYTES = 4 * 1024**3
@@ -89,7 +90,7 @@ class PackageCache:
         try:
             yield folder
         finally:
-            tree.remove(folder)
+            remove_tree(folder, ignore_errors=True)
 
     def add(self, key: str, files: Path) -> Package:
         """Keep the folder `files`, which is in one of `make_folder`, under this key."""
@@ -146,7 +147,7 @@ class PackageCache:
                 for path in folder.iterdir():
                     with suppress(OSError):
                         if now - path.stat().st_mtime >= age:
-                            tree.remove(path) if path.is_dir() else path.unlink()
+                            remove_tree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
     def _discard(self, folder: Path) -> None:
         """Rename the entry before it is removed, so that no reader finds an incomplete one."""

@@ -8,8 +8,7 @@ call may be repeated at any time, also by another process after a crash.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -280,11 +279,9 @@ class Resolver:
             **facts,
         )
 
-    @asynccontextmanager
-    async def _turn(self, key: str) -> AsyncIterator[None]:
-        """One at a time for each key."""
-        async with self._turns.setdefault(key, asyncio.Lock()):
-            yield
+    def _turn(self, key: str) -> asyncio.Lock:
+        """The lock for a key: one caller at a time."""
+        return self._turns.setdefault(key, asyncio.Lock())
 
 
 def _substitute(reference: Reference, substitutes: Mapping[str, str]) -> str | None:

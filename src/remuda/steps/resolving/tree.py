@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from remuda.lib.safe_paths import remove_tree
-
 _CHUNK = 256 * 1024
 _FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
 
@@ -59,11 +57,6 @@ def keep(folder: Path, place: Path) -> None:
         with suppress(OSError):
             folder.rename(place)
         protect(place)
-
-
-def remove(root: Path) -> None:
-    """Remove the whole tree, read-only or not."""
-    remove_tree(root, ignore_errors=True)
 
 
 def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
