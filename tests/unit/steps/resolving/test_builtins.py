@@ -88,7 +88,7 @@ def test_a_package_declares_what_its_program_tells(name: str) -> None:
     told = {
         keyword.arg
         for call in calls
-        if isinstance(call.func, ast.Name) and call.func.id == "tell"
+        if isinstance(call.func, ast.Name) and call.func.id == "write_outputs"
         for keyword in call.keywords
     }
     outputs = package(name).spec.outputs
