@@ -7,10 +7,10 @@ restarts. The scaler uses this; `close` ends the process.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from grpclib import GRPCError
 from grpclib.client import Channel
@@ -18,16 +18,7 @@ from grpclib.client import Channel
 from remuda.fleeting.client import Deadlines, HungError, WireGroup
 from remuda.fleeting.errors import PermanentError, TemporaryError
 from remuda.fleeting.plugin_search import find_program
-from remuda.fleeting.port import (
-    ConnectInfo,
-    GroupStats,
-    InstanceState,
-    ProviderInfo,
-    RoomAtProvider,
-    Settings,
-    TaggedInstance,
-    Wishes,
-)
+from remuda.fleeting.port import ProviderInfo, Settings
 from remuda.fleeting.process import END_SECONDS, FleetingProcess
 from remuda.fleeting.streams import ENDS, hold_broker, read_stdio
 from remuda.lib.backoff import Backoff
@@ -42,7 +33,19 @@ from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub
 STEADY_SECONDS = 60.0
 """Runtime after which a process counts as healthy: its end is then a first failure."""
 BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _forward(
+    method: Callable[Concatenate[WireGroup, P], Awaitable[T]], *, is_vital: bool = False
+) -> "Callable[Concatenate[HostedGroup, P], Coroutine[Any, Any, T]]":
+    """A method that calls `method` of the running process. `is_vital`: a process that does not answer is killed."""
+
+    async def forward(host: "HostedGroup", /, *args: P.args, **options: P.kwargs) -> T:
+        return await host._call(lambda group: method(group, *args, **options), is_vital=is_vital)
+
+    return forward
 
 
 class HostedGroup:
@@ -98,44 +101,19 @@ class HostedGroup:
             await self.close()
             raise
 
-    async def update(self) -> Mapping[str, InstanceState]:
-        return await self._call(lambda group: group.update(), is_vital=True)
-
-    async def increase(self, count: int) -> int:
-        return await self._call(lambda group: group.increase(count), is_vital=True)
-
-    async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
-        return await self._call(lambda group: group.decrease(instances), is_vital=True)
-
-    async def connect_info(self, instance: str) -> ConnectInfo:
-        return await self._call(lambda group: group.connect_info(instance))
-
-    async def shutdown(self) -> None:
-        await self._call(lambda group: group.shutdown())
-
-    async def heartbeat(self, instance: str) -> None:
-        await self._call(lambda group: group.heartbeat(instance))
-
-    async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
-        return await self._call(lambda group: group.suspend(instances))
-
-    async def resume(self, instances: Sequence[str]) -> Sequence[str]:
-        return await self._call(lambda group: group.resume(instances))
-
-    async def stats(self) -> GroupStats:
-        return await self._call(lambda group: group.stats())
-
-    async def recover(self) -> Sequence[TaggedInstance]:
-        return await self._call(lambda group: group.recover())
-
-    async def room(self, wishes: Wishes) -> RoomAtProvider:
-        return await self._call(lambda group: group.room(wishes))
-
-    async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        return await self._call(lambda group: group.acquire(holder, key=key, caches=caches))
-
-    async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
-        await self._call(lambda group: group.release(holder, is_used=is_used, warmed=warmed))
+    update = _forward(WireGroup.update, is_vital=True)
+    increase = _forward(WireGroup.increase, is_vital=True)
+    decrease = _forward(WireGroup.decrease, is_vital=True)
+    connect_info = _forward(WireGroup.connect_info)
+    shutdown = _forward(WireGroup.shutdown)
+    heartbeat = _forward(WireGroup.heartbeat)
+    suspend = _forward(WireGroup.suspend)
+    resume = _forward(WireGroup.resume)
+    stats = _forward(WireGroup.stats)
+    recover = _forward(WireGroup.recover)
+    room = _forward(WireGroup.room)
+    acquire = _forward(WireGroup.acquire)
+    release = _forward(WireGroup.release)
 
     async def close(self) -> None:
         """End the process. May be repeated, and `init` may follow."""
