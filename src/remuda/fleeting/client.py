@@ -104,7 +104,7 @@ class WireGroup:
             # Dates of a configuration file are texts for a plugin.
             text = json.dumps(dict(config), sort_keys=True, allow_nan=False, default=str)
         except ValueError as error:
-            raise PermanentError(f"plugin_config cannot be told to a plugin: {error}") from error
+            raise PermanentError(f"plugin_config cannot be sent to the plugin: {error}") from error
         request = pb.InitRequest(config=text.encode(), settings=settings_to_wire(settings))
         with translate_errors("Init"):
             info = info_from_wire(await self._stub.Init(request, timeout=self._deadlines.init))

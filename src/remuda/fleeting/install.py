@@ -93,7 +93,7 @@ def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Versio
         if isinstance(marks, Mapping) and MARK in marks:
             version = parse_version(str(marks[MARK]))
             if version is None:
-                raise PermanentError(f"its version is {str(marks[MARK])!r}, which is none such as 1.2.3")
+                raise PermanentError(f"its version is {str(marks[MARK])!r}, which is not a version such as 1.2.3")
             size = layer.get("size")
             if not isinstance(size, int) or not 0 < size <= LARGEST_BYTES:
                 raise PermanentError(f"it has {size!r} bytes; more than {LARGEST_BYTES} are not taken")

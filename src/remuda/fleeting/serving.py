@@ -115,7 +115,7 @@ def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
         if not folder.is_dir():
             raise PermanentError(f"there is no folder {folder}; make it, or name another in {FOLDER}")
         if version is None:
-            raise PermanentError(f"the version {plugin.version!r} is none such as 1.2.3; {PACKED_VERSION} can name one")
+            raise PermanentError(f"the version {plugin.version!r} is not like 1.2.3; {PACKED_VERSION} can name one")
         with tempfile.TemporaryDirectory(prefix=".install-", dir=folder) as work:
             copy_program(Path(sys.argv[0]), Path(work) / "files")
             done = put(Path(work) / "files", reference, version, folder)

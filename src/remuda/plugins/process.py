@@ -81,7 +81,7 @@ class PluginProcess:
             async with asyncio.timeout(self._start_seconds):
                 line = await stdout.readuntil(b"\n")
         except TimeoutError:
-            raise TemporaryError(self.describe(f"said no handshake within {self._start_seconds:.0f} s")) from None
+            raise TemporaryError(self.describe(f"printed no handshake within {self._start_seconds:.0f} s")) from None
         except asyncio.LimitOverrunError:
             longest = f"more than {LONGEST_LINE_BYTES} bytes"
             raise PermanentError(f"{self.program} printed a first line of {longest}; it is no plugin") from None

@@ -263,7 +263,7 @@ async def test_one_that_starts_only_once_is_told(tmp_path: Path, monkeypatch: py
     async for one in conformance.try_out(trial):
         if one.name == "ends when it is told to":
             long.touch()
-    assert (one.name, one.happened) == ("ends with its host", "started once more it said no handshake")
+    assert (one.name, one.happened) == ("ends with its host", "started again it printed no handshake")
 
 
 def a_variant(folder: Path, body: str, *, first: str = "") -> Path:

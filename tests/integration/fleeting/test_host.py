@@ -95,7 +95,7 @@ def shell(folder: Path, text: str) -> Path:
             "ended with 3 before its handshake; its last words: no licence",
         ),
         ("printf half; exit 0", TemporaryError, "ended with 0 before its handshake and after printing b'half'"),
-        ("exec sleep 60", TemporaryError, "said no handshake within 1 s"),
+        ("exec sleep 60", TemporaryError, "printed no handshake within 1 s"),
         ("exec >&-; exec sleep 60", TemporaryError, "closed its stdout before its handshake"),
         ("kill -9 $$", TemporaryError, "ended with -9"),
         ("echo '2|0|unix|/nowhere|grpc|'; sleep 60", PermanentError, "core protocol 2"),
@@ -378,7 +378,7 @@ async def test_inherited_env_scrubbed(host: Host, tmp_path: Path, monkeypatch: p
 
 
 async def test_a_configuration_that_cannot_be_told_is_refused(host: Host, tmp_path: Path) -> None:
-    with pytest.raises(PermanentError, match="plugin_config cannot be told"):
+    with pytest.raises(PermanentError, match="plugin_config cannot be sent"):
         await host(a_plugin(tmp_path)).init({"max_size": float("nan")}, Settings())
     dated = await host(a_plugin(tmp_path)).init({"address": date(2026, 1, 2)}, Settings())
     assert dated.id == "test/table"

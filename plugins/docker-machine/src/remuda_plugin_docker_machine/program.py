@@ -43,7 +43,7 @@ class Ran:
     def cause(self) -> str:
         """The error as one line."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        text = " / ".join(lines[-3:])[-500:] or "it said nothing"
+        text = " / ".join(lines[-3:])[-500:] or "no output"
         return f"it took too long: {text}" if self.code in TIMED_OUT else f"exit code {self.code}: {text}"
 
 

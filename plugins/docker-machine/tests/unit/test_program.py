@@ -44,4 +44,4 @@ def test_a_broken_file_may_pass(tmp_path: Path, text: str) -> None:
 
 def test_causes_are_one_line() -> None:
     assert Ran(code=1, output="a\n\nb\nc\nd\n").cause == "exit code 1: b / c / d"
-    assert Ran(code=124, output="").cause == "it took too long: it said nothing"
+    assert Ran(code=124, output="").cause == "it took too long: no output"

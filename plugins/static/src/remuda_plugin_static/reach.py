@@ -10,7 +10,7 @@ def parse_address(address: str, port: int) -> tuple[str, int]:
     """Host and port of `host`, `host:port`, `::1` or `[::1]:22`. ValueError says what is wrong."""
     host, _, own = address.rpartition(":") if address.count(":") == 1 or "]:" in address else (address, "", "")
     if own and not (own.isascii() and own.isdecimal() and 0 < int(own) < 65536):
-        raise ValueError(f"the address {address!r} has a port that is none; HOST or HOST:PORT is needed")
+        raise ValueError(f"the address {address!r} has an invalid port; HOST or HOST:PORT is needed")
     host = host.removeprefix("[").removesuffix("]")
     if not host or any(letter.isspace() or letter in "/[]@" for letter in host):
         raise ValueError(f"the address {address!r} has no host; HOST or HOST:PORT is needed")

@@ -145,7 +145,7 @@ async def connect_info(life: Life) -> None:
             connector.timeout > 0,
             f"timeout is {connector.timeout}; 0 makes every login of gitlab-runner's fail",
         )
-        need(connector.protocol in PROTOCOLS, f"the protocol is {connector.protocol!r}, which nobody knows")
+        need(connector.protocol in PROTOCOLS, f"the protocol is {connector.protocol!r}, which is unknown")
         need(0 <= connector.protocol_port < 65536, f"the port is {connector.protocol_port}")
         need(answer.expires == 0 or answer.expires > time.time(), f"expires is {answer.expires}, which is in the past")
         life.can_connect = True

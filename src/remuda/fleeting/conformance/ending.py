@@ -66,7 +66,7 @@ async def _end_with_host(life: Life) -> None:
                     pid = int(await host.stdout.readline())
                     line = (await host.stdout.readline()).decode(errors="replace")
             except (ValueError, TimeoutError):  # no number, a line without end, nothing at all
-                raise FailedError("started once more it said no handshake") from None
+                raise FailedError("started again it printed no handshake") from None
             handshake = read_handshake(line)
             host.kill()
             await reap(host)

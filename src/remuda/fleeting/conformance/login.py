@@ -19,7 +19,7 @@ async def log_in(info: ConnectInfo, *, seconds: float) -> None:
         raise NotedError(f"only SSH is tried out, not {connector.protocol}", to_do=ONLY_SSH)
     address = info.address(use_external=not info.internal_addr)
     host, port = _split(address, connector.port or 22)
-    cause = "nobody answers"
+    cause = "no answer"
     try:
         async with asyncio.timeout(seconds):
             while True:

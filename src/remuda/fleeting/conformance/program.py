@@ -74,7 +74,7 @@ async def _handshake(life: Life) -> None:
     except TemporaryError as error:
         if life.process is None or life.process.exit_code is None:
             raise
-        raise FailedError(str(error), to_do="mend why it ended; its last words say so, if anything does") from error
+        raise FailedError(str(error), to_do="correct why it ended; its last output may say so") from error
 
 
 @CHECKS.add(
@@ -87,7 +87,7 @@ async def _no_config(life: Life) -> None:
     try:
         await life.init(None)
     except (TemporaryError, PermanentError) as error:
-        need(isinstance(error.__cause__, Exception) and str(error), "Init failed without a word")
+        need(isinstance(error.__cause__, Exception) and str(error), "Init failed without a message")
     await _is_alive(life)
 
 

@@ -35,7 +35,7 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables,
         return []
     git = payload.git_info
     if strategy != "empty" and len(git.sha) < SHORTEST_SHA:
-        raise CompileError(f"the server sent {git.sha!r} as the commit, which is none")
+        raise CompileError(f"the server sent {git.sha!r} as the commit, which is not a commit id")
     hooks = {hook.get("name"): list(hook.get("script") or ()) for hook in payload.hooks or ()}
     before = [*lines(runner.pre_get_sources_script), *hooks.get("pre_get_sources_script", ())]
     after = [*hooks.get("post_get_sources_script", ()), *lines(runner.post_get_sources_script)]

@@ -114,7 +114,7 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
         if runner.executor == "custom" and getattr(own, key):
             raise ConfigError(
                 f"{where}.remuda.{key}: a driver of the custom executor runs as the manager's user, and keeps jobs "
-                "apart as it likes; remove this key"
+                "apart itself; remove this key"
             )
     if own.run_as and own.first_uid:
         raise ConfigError(f"{where}.remuda: run_as and first_uid exclude each other; keep one")

@@ -74,7 +74,7 @@ def check_ssh(ssh: SshConfig, where: str) -> None:
     if not str(ssh.port).isdigit() or not 0 < int(ssh.port) < 65536:
         raise ConfigError(f"{where}.port: {ssh.port!r} is no port")
     if not ssh.password and not ssh.identity_file:
-        raise ConfigError(f"{where}: has neither identity_file nor password; nobody could log in")
+        raise ConfigError(f"{where}: has neither identity_file nor password; set one of them for the login")
 
 
 def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
@@ -90,7 +90,7 @@ def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
         if machine.use_count < 0:
             raise ConfigError(f"{place}.use_count: {machine.use_count} is below 0; 0 is no limit")
         if not machine.password and not machine.identity_file:
-            raise ConfigError(f"{place}: has neither identity_file nor password; nobody could log in")
+            raise ConfigError(f"{place}: has neither identity_file nor password; set one of them for the login")
     names = [machine.name for machine in machines]
     for name in names:
         if names.count(name) > 1:

@@ -84,7 +84,7 @@ class Instances:
             raise TemporaryError(str(error)) from error
         except SshError as error:
             if now - entry.tried_at >= seconds:
-                raise PermanentError(f"nobody could log in within {seconds:.0f} s: {error}") from error
+                raise PermanentError(f"no login within {seconds:.0f} s: {error}") from error
             raise TemporaryError(str(error)) from error
         try:
             await entry.machine.need_sessions()

@@ -169,7 +169,7 @@ class JobTable:
             return False
         self._folders.assign(row.key, slot or self._room.adopt(Slot(row.runner, row.slot)), row.slot)
         if is_waiting and self._runners.is_placeholder(runner):
-            cause = f"its runner {row.runner} is not configured any more, and nobody knows how it was"
+            cause = f"its runner {row.runner} is not configured any more, and its former settings are unknown"
             job.life.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, self._clock.monotonic())
         self._jobs[row.key] = job
         if self._is_draining:

@@ -236,6 +236,6 @@ def _settings(record: GroupRecord, owner: str) -> Settings:
 
 def _unknown(fleet: OrphanedFleet) -> str:
     return (
-        f"nobody knows how the plugin of {', '.join(fleet.unknown)} was set up: put the runner's section "
+        f"the settings of the plugin of {', '.join(fleet.unknown)} are unknown: put the runner's section "
         "back, and take it out while the manager runs"
     )

@@ -22,7 +22,7 @@ _WORDS = {
     Reason.MAX_CREATING: "{starting} are on their way, and {max_creating} may be",
     Reason.BACKING_OFF: "the last {failures} creations failed; the next try is in {seconds}",
     Reason.PROBING: "the last {failures} creations failed, so one has to succeed before more are asked for",
-    Reason.NOT_CURRENT: "its plugin does not answer, or has not begun yet, so nobody knows what there is",
+    Reason.NOT_CURRENT: "its plugin does not answer, or is still starting, so its instances are unknown",
     Reason.IDLE: "idle for {seconds}, which is {idle_seconds} or more, and nobody wants its slots ({slots})",
     Reason.USED_UP: "has had {uses} of at most {max_use_count} jobs",
     Reason.UNHEALTHY: "{failures} health checks failed in a row; jobs there: {jobs}",

@@ -168,5 +168,5 @@ _DONE = {
     "create": "instances are created",
     "remove": "an instance is removed",
     "drain": "an instance gets no more jobs",
-    "forget": "counted no more",
+    "forget": "instances are not counted any more",
 }

@@ -243,7 +243,7 @@ MACHINE = '[[runners.remuda.machines]]\nhost = "10.0.0.1"\nidentity_file = "/key
     ("executor", "section", "words"),
     [
         ("ssh", "", ["runners[0].ssh.host", "missing"]),
-        ("ssh", '[runners.ssh]\nhost = "h"\n', ["runners[0].ssh", "nobody could log in"]),
+        ("ssh", '[runners.ssh]\nhost = "h"\n', ["runners[0].ssh", "set one of them for the login"]),
         ("ssh", '[runners.ssh]\nhost = "h"\nport = "x"\npassword = "p"\n', ["runners[0].ssh.port", "no port"]),
         ("custom", "", ["runners[0].custom.run_exec", "missing"]),
         ("custom", '[runners.custom]\nrun_exec = "r"\nprepare_exec_timeout = -1\n', ["prepare_exec_timeout", "below"]),
@@ -251,7 +251,7 @@ MACHINE = '[[runners.remuda.machines]]\nhost = "10.0.0.1"\nidentity_file = "/key
         ("instance", "", ["runners[0].autoscaler.plugin", "[[runners.remuda.machines]]"]),
         ("docker+machine", "[runners.machine]\nMaxBuilds = 1\n", ["machine.MachineDriver", "is missing"]),
         ("instance", MACHINE + "capacity = 0\n", ["machines[0].capacity", "at least 1"]),
-        ("instance", MACHINE.replace('"/key"', '""'), ["machines[0]", "nobody could log in"]),
+        ("instance", MACHINE.replace('"/key"', '""'), ["machines[0]", "set one of them for the login"]),
         ("instance", MACHINE + MACHINE, ["'10.0.0.1' is there twice"]),
         ("instance", "[runners.autoscaler.vm_isolation]\nenabled = true\n" + MACHINE, ["vm_isolation", "not be safe"]),
         ("shell", 'prepare_timeout = "soon"\n', ["runners[0].prepare_timeout", "not a duration"]),
