@@ -121,7 +121,7 @@ class _Forward(logging.Handler):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; CellError says why it cannot be."""
+    """A socket bound to the address. Raises CellError, which says why it cannot be."""
     where = f"{host or '*'}:{port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

@@ -35,7 +35,7 @@ class Handshake:
 
 
 def read_handshake(line: str) -> Handshake:
-    """Parse the line. PluginError says what is wrong with it."""
+    """Parse the line. Raises PluginError, which says what is wrong with it."""
     shape = f"the first line on stdout has to be {MAGIC}|VERSIONS|unix|PATH"
     magic, *rest = line.strip().split("|")
     if magic != MAGIC or len(rest) != 3:
@@ -49,7 +49,7 @@ def read_handshake(line: str) -> Handshake:
 
 
 def common_version(plugin: Collection[int], host: Collection[int] = VERSIONS) -> int:
-    """The highest common version. PluginError if there is none."""
+    """The highest common version. Raises PluginError if there is none."""
     shared = set(plugin) & set(host)
     if not shared:
         newer = "Remuda" if max(plugin) > max(host) else "plugin"

@@ -31,7 +31,7 @@ END_SECONDS = 5.0
 
 
 def find_plugin(name: str) -> str:
-    """Path of the program for a name or path. PluginError says where it was looked for."""
+    """Path of the program for a name or path. Raises PluginError, which says where it was looked for."""
     if "/" in name:
         if not is_program(Path(name)):
             raise PluginError(f"{name}: there is no such program, or it may not be executed")
@@ -53,7 +53,7 @@ class EnvironmentProcess(PluginProcess):
         self.handshake: Handshake | None = None
 
     async def start(self) -> int:
-        """Start the program and return the highest protocol version that both sides speak. PluginError."""
+        """Start the program and return the highest protocol version that both sides speak. Raises PluginError."""
         env = os.environ | {COOKIE: join_versions(self._versions, ","), SOCKETS: self.sockets}
         try:
             line = await self.launch(env)

@@ -28,7 +28,7 @@ def folders_of(base: Path, place: Place) -> Folders:
 
 
 def make_folders(base: Path, place: Place) -> Folders:
-    """Make a job's folders; existing ones stay. LostError."""
+    """Make a job's folders; existing ones stay. Raises LostError."""
     folders = folders_of(base, place)
     if place.run_as:
         raise LostError(f"run_as = {place.run_as}: jobs of this plugin run as its own user")
@@ -56,7 +56,7 @@ def _below(base: Path, place: Place, folder: str) -> tuple[Path, str]:
 
 
 async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
-    """Run an operator's command in a shell and return its output. LostError if it fails or takes too long."""
+    """Run an operator's command in a shell and return its output. Raises LostError if it fails or takes too long."""
     return await job_hooks.run_hook(name, command, place, work_dir=work_dir, error_type=LostError)
 
 

@@ -58,7 +58,7 @@ class Plugin:
         raise NotImplementedError
 
     async def before(self, place: Place, machine: str) -> str:
-        """Run `place.before_job` on the machine, outside the job. Return its output; LostError if it fails."""
+        """Run `place.before_job` on the machine, outside the job. Return its output. Raises LostError if it fails."""
         raise NotImplementedError
 
     async def after(self, place: Place, machine: str) -> str:

@@ -88,7 +88,7 @@ def connect_info_to_wire(info: ConnectInfo) -> pb.ConnectInfoResponse:
 
 
 def connect_info_from_wire(sent: pb.ConnectInfoResponse) -> ConnectInfo:
-    """TemporaryError if the answer does not say how to log in."""
+    """Raise TemporaryError if the answer does not say how to log in."""
     if not sent.HasField("connector"):
         raise TemporaryError("the plugin's ConnectInfo has no connector; it has to say how to log in")
     return ConnectInfo(

@@ -63,7 +63,7 @@ def choose_version(offered: str, own: Collection[int] = VERSIONS) -> int:
 
 
 def read_handshake(line: str, *, asked_for_certificate: bool = False) -> Handshake:
-    """Parse the line. PermanentError says what is wrong with it."""
+    """Parse the line. Raises PermanentError, which says what is wrong with it."""
     fields = line.strip().split("|")
     if len(fields) < 4 or not _NUMBER.fullmatch(fields[0]):
         raise PermanentError(

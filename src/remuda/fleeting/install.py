@@ -87,7 +87,7 @@ def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> M
 
 
 def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Version]:
-    """The layer with the plugin, and its version. PermanentError. Pure."""
+    """The layer with the plugin, and its version. Raises PermanentError. Pure."""
     for layer in _entries(document, "layers"):
         marks = layer.get("annotations")
         if isinstance(marks, Mapping) and MARK in marks:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 async def wait_for(method: str, answer: "Awaitable[T]") -> T:
-    """Await a method's result. TemporaryError if the method is not a coroutine."""
+    """Await a method's result. Raises TemporaryError if the method is not a coroutine."""
     if not inspect.isawaitable(answer):
         raise TemporaryError(f"{method}() is no coroutine; write `async def {method}`")
     return await answer

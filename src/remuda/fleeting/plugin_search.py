@@ -78,7 +78,7 @@ def plugin_folder(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
-    """Absolute path of the program. PermanentError says where it was searched, and what to do."""
+    """Absolute path of the program. Raises PermanentError, which says where it was searched, and what to do."""
     full_name = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
     for where in places(name):
         program = None

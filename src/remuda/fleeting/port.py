@@ -232,7 +232,7 @@ class Provides(Protocol):
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
         """Wait for an instance; a repeated call returns the same one. A cancelled call holds nothing.
 
-        PermanentError: there will never be one.
+        Raises PermanentError if there will never be one.
         """
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:

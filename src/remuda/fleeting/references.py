@@ -96,7 +96,7 @@ def parse_version(text: str) -> Version | None:
 
 
 def parse_reference(text: str) -> Reference:
-    """Parse a reference. PermanentError says what is wrong with it."""
+    """Parse a reference. Raises PermanentError, which says what is wrong with it."""
     path, colon, constraint = text.rpartition(":")
     if not colon or "/" in constraint:  # a colon before a slash belongs to a port
         path, constraint = text, LATEST

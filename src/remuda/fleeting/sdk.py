@@ -130,7 +130,7 @@ def _find_struct_mistake(kind: object) -> str:
 
 
 def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
-    """Parse durations. PermanentError for what msgspec does not check, or reports badly."""
+    """Parse durations. Raises PermanentError for what msgspec does not check, or reports badly."""
     match kind:
         case inspect.UnionType(types=kinds):
             fitting = [option for option in kinds if _may_be(option, value)]

@@ -67,7 +67,7 @@ def _sweep(room: str) -> None:
 
 @contextmanager
 def _lock_unused(path: Path) -> Iterator[Path]:
-    """Lock a folder of this user that no process has locked; OSError if there is a lock or another owner."""
+    """Lock a folder of this user that no process has locked. Raises OSError if there is a lock or another owner."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(folder).st_uid != os.geteuid():

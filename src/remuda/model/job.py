@@ -157,7 +157,7 @@ class TransitionError(Exception):
 
 
 def after(state: JobState, event: JobEvent) -> JobState:
-    """The next state. TransitionError if the event is not allowed."""
+    """The next state. Raises TransitionError if the event is not allowed."""
     try:
         return TRANSITIONS[state][event]
     except KeyError:

@@ -87,7 +87,7 @@ def server_context(own: Identity, client: str) -> ssl.SSLContext:
 
 
 def client_context(own: Identity, server: bytes) -> ssl.SSLContext:
-    """TLS context of a host whose plugin has this certificate (DER). PermanentError if it cannot be read."""
+    """TLS context of a host whose plugin has this certificate (DER). Raises PermanentError if it cannot be read."""
     try:
         shown = ssl.DER_cert_to_PEM_cert(server)
         return _complete(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, shown)

@@ -278,7 +278,8 @@ class Lab:
             return json.loads(answer.read() or b"null")
 
     def wait_until(self, probe: Callable[[], object], what: str, seconds: float = 60) -> None:
-        """Wait for a condition; LabError with the last output of the cell and the manager if it does not come true."""
+        """Wait for a condition. Raises LabError with the last output of the cell and the manager if it does not come
+        true."""
         try:
             wait_until(probe, what, seconds)
         except WaitError as error:

@@ -22,7 +22,7 @@ PAUSE_SECONDS = 0.02
 
 
 def wait_until(probe: Callable[[], T], what: str = "", seconds: float = 30) -> T:
-    """Return the probe's first true answer; WaitError if there is none within `seconds`."""
+    """Return the probe's first true answer. Raises WaitError if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := probe()):
         _check(deadline, what, seconds, answer)
@@ -35,7 +35,7 @@ async def until(probe: Callable[[], Awaitable[T]], what: str = "", seconds: floa
 @overload
 async def until(probe: Callable[[], T], what: str = "", seconds: float = 30) -> T: ...
 async def until(probe: Callable[[], Any], what: str = "", seconds: float = 30) -> Any:
-    """Return the probe's first true answer; WaitError if there is none within `seconds`.
+    """Return the probe's first true answer. Raises WaitError if there is none within `seconds`.
 
     The probe is a function or a coroutine function. One call may last longer than `seconds`.
     """

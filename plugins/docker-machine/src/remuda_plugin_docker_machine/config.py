@@ -65,7 +65,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(config: Config) -> None:
-    """Check the settings on this host. PermanentError."""
+    """Check the settings on this host. Raises PermanentError."""
     if not config.machine_driver:
         raise PermanentError("machine_driver is missing: name the driver of docker-machine that makes the machines")
     if "%s" not in config.machine_name:

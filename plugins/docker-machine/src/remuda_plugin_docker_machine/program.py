@@ -128,7 +128,7 @@ async def state_of(config: Config, name: str) -> str:
 
 
 async def ask_address(config: Config, name: str) -> str:
-    """Address of a machine whose driver does not store it. TemporaryError."""
+    """Address of a machine whose driver does not store it. Raises TemporaryError."""
     ran = await run(config, ["ip", name], seconds=30)
     address = ran.output.strip().rpartition("\n")[2]
     if ran.code != 0 or not address:
@@ -137,7 +137,7 @@ async def ask_address(config: Config, name: str) -> str:
 
 
 def read_login(folder: Path) -> Login:
-    """Read docker-machine's folder of a machine. TemporaryError if it is missing or broken."""
+    """Read docker-machine's folder of a machine. Raises TemporaryError if it is missing or broken."""
     try:
         driver = msgspec.json.decode((folder / "config.json").read_bytes(), type=_Machine).driver
     except (OSError, msgspec.DecodeError) as error:

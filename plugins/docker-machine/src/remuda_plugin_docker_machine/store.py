@@ -143,7 +143,7 @@ class Store:
             write_whole(self.place(name) / "deleting", b"", durable=True)
 
     def take_lock(self, name: str) -> int | None:
-        """Lock a machine; None if another process holds the lock. FileNotFoundError if the machine is gone."""
+        """Lock a machine; None if another process holds the lock. Raises FileNotFoundError if the machine is gone."""
         lock = os.open(self.place(name) / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

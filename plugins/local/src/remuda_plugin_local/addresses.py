@@ -20,7 +20,7 @@ _TRIES = 200
 
 
 def parse_network(text: str) -> IPv4Network:
-    """Parse and check the setting `network`. PermanentError."""
+    """Parse and check the setting `network`. Raises PermanentError."""
     try:
         network = IPv4Network(text)
     except ValueError as error:

@@ -80,7 +80,7 @@ def settings(one: Hierarchy, *, memory_bytes: int, cpus: float) -> dict[str, str
 
 
 def make(found: tuple[Hierarchy, ...], machine: str, *, memory_bytes: int, cpus: float) -> list[tuple[Hierarchy, Path]]:
-    """Make the groups of a machine. OSError if a limit cannot be set."""
+    """Make the groups of a machine. Raises OSError if a limit cannot be set."""
     made = []
     for one in found:
         parent, group = one.path / PARENT, one.path / PARENT / machine

@@ -106,7 +106,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(config: Config) -> None:
-    """Check the settings on this host. PermanentError."""
+    """Check the settings on this host. Raises PermanentError."""
     if not config.place.is_absolute():
         raise PermanentError(f"folder = {config.folder!r}: an absolute path is needed")
     if "," in str(config.place) or ":" in str(config.place) or re.search(r"\s", str(config.place)):

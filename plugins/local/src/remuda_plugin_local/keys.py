@@ -22,7 +22,7 @@ def new_key() -> bytes:
 
 
 def public_half(key: bytes) -> str:
-    """Public key as a line of `authorized_keys`. PermanentError."""
+    """Public key as a line of `authorized_keys`. Raises PermanentError."""
     load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in key else load_pem_private_key
     try:
         public = load(key, None).public_key()

@@ -45,7 +45,7 @@ def prepare(folder: Path, machine: str, *, login: str, authorized: str) -> None:
 
 
 def free_port(taken: Collection[int]) -> int:
-    """A port without a listener. TemporaryError. On a race of two machines one of them ends at once."""
+    """A port without a listener. Raises TemporaryError. On a race of two machines one of them ends at once."""
     for port in random.sample(PORTS, _TRIES):
         if port not in taken:
             with closing(socket.socket()) as probe:

@@ -133,7 +133,7 @@ class Store:
         return read_text(self.place(machine) / "log")[-_TAIL_BYTES:].strip()
 
     def take_lock(self, machine: str) -> int | None:
-        """Lock an ended machine for `remove`; None if it is alive. FileNotFoundError if it is gone."""
+        """Lock an ended machine for `remove`; None if it is alive. Raises FileNotFoundError if it is gone."""
         return _take_lock(self.place(machine) / "lock")
 
     def remove(self, machine: str) -> None:

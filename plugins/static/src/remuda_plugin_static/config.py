@@ -56,7 +56,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(config: Config) -> None:
-    """Check the settings. PermanentError."""
+    """Check the settings. Raises PermanentError."""
     if not config.instances:
         raise PermanentError("instances is empty: list the machines, by name, with external_addr or internal_addr")
     if not config.place.is_absolute():

@@ -7,7 +7,7 @@ CONNECT_SECONDS = 5.0
 
 
 def parse_address(address: str, port: int) -> tuple[str, int]:
-    """Host and port of `host`, `host:port`, `::1` or `[::1]:22`. ValueError says what is wrong."""
+    """Host and port of `host`, `host:port`, `::1` or `[::1]:22`. Raises ValueError, which says what is wrong."""
     host, _, own = address.rpartition(":") if address.count(":") == 1 or "]:" in address else (address, "", "")
     if own and not (own.isascii() and own.isdecimal() and 0 < int(own) < 65536):
         raise ValueError(f"the address {address!r} has an invalid port; HOST or HOST:PORT is needed")

@@ -57,7 +57,8 @@ class Run(Protocol):
 async def list_entries(
     blobs: Blobs, blob: str, *, first: int, count: int, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> tuple[list[Listed], int]:
-    """`count` entries of an archive from number `first` on, and the total; InvalidError for a damaged archive."""
+    """`count` entries of an archive from number `first` on, and the total. Raises InvalidError for a damaged
+    archive."""
 
     def find() -> tuple[list[Listed], int]:
         listed: list[Listed] = []
@@ -81,7 +82,7 @@ async def list_entries(
 async def find_entry(
     blobs: Blobs, blob: str, path: str, *, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> Entry:
-    """The file with this path; NotFoundError when there is none, InvalidError when it cannot be read."""
+    """The file with this path. Raises NotFoundError if there is none, InvalidError if it cannot be read."""
 
     def find() -> ZipEntry:
         last: ZipEntry | None = None
@@ -99,7 +100,7 @@ async def find_entry(
 
 
 async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
-    """The bytes of a file; InvalidError where they are damaged."""
+    """The bytes of a file. Raises InvalidError if they are damaged."""
     with await _run_on_archive(lambda: blobs.open(entry.blob)) as file:
         pieces = _unpack(file, entry.found)
         while piece := await _run_on_archive(lambda: next(pieces, b"")):

@@ -68,7 +68,7 @@ class ObjectBlobs:
         await asyncio.sleep(_LINGER_SECONDS)
 
     async def check(self) -> None:
-        """Write, read and remove a small object; CellError when that fails."""
+        """Write, read and remove a small object. Raises CellError if that fails."""
         probe = f"probe/{uuid.uuid4().hex}"
         try:
             await obstore.put_async(self._store, probe, b"remuda")
@@ -173,7 +173,7 @@ class ObjectBlobs:
 async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
     """The blobs at `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
 
-    CellError when the bucket cannot be reached or written.
+    Raises CellError if the bucket cannot be reached or written.
     """
     client: ClientConfig = {**_CLIENT, "allow_http": True} if endpoint.startswith("http://") else _CLIENT
     kinds: dict[str, Callable[[], ObjectStore]] = {

@@ -21,7 +21,7 @@ _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*",
 
 
 def check_key(key: str) -> str:
-    """The key unchanged; InvalidError when it has other characters than keys may have."""
+    """The key unchanged. Raises InvalidError if it has other characters than keys may have."""
     if len(key) > 500 or not _KEY.fullmatch(key):
         raise InvalidError(f"{key!r} is no key for a blob: names of letters, digits, '.', '_' and '-' with '/' between")
     return key
@@ -43,11 +43,11 @@ class Blobs(Protocol):
     async def size(self, key: str) -> int | None: ...
 
     def read(self, key: str, start: int = 0) -> AsyncGenerator[bytes, None]:
-        """The bytes from `start` on, in pieces; NotFoundError when there is no such blob."""
+        """The bytes from `start` on, in pieces. Raises NotFoundError if there is no such blob."""
         ...
 
     def open(self, key: str) -> BinaryIO:
-        """A seekable file; NotFoundError when there is no such blob. The caller closes it.
+        """A seekable file. Raises NotFoundError if there is no such blob. The caller closes it.
 
         This call and all reads block, so they belong into a thread.
         """

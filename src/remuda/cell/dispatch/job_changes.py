@@ -154,7 +154,7 @@ class JobChanges:
 
 
 async def load_job(jobs: JobStore, job_id: int) -> Job:
-    """The stored job; NotFoundError if there is none."""
+    """The stored job. Raises NotFoundError if there is none."""
     job = await jobs.load_job(JobId(job_id))
     if job is None:
         raise NotFoundError(f"there is no job {job_id}")
@@ -162,7 +162,7 @@ async def load_job(jobs: JobStore, job_id: int) -> Job:
 
 
 async def load_pipeline(pipelines: PipelineStore, pipeline_id: PipelineId) -> Pipeline:
-    """The stored pipeline; NotFoundError if there is none."""
+    """The stored pipeline. Raises NotFoundError if there is none."""
     pipeline = await pipelines.load_pipeline(pipeline_id)
     if pipeline is None:
         raise NotFoundError(f"there is no pipeline {pipeline_id}")

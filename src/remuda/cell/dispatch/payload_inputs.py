@@ -50,7 +50,7 @@ async def load_variables(store: Store, project: Project, environment: str = "") 
 
 
 async def load_context(store: Store, job: Job, runner: Runner, *, public_url: str) -> JobContext:
-    """The stored parts of a job; NotFoundError if one is missing."""
+    """The stored parts of a job. Raises NotFoundError if one is missing."""
     return await _build_context(store, job, runner, await store.jobs.load_payload_parts(job), public_url)
 
 
@@ -129,7 +129,7 @@ async def store_draft(store: Store, draft: Draft) -> Job:
 
 
 async def _check(store: Store, context: JobContext, features: Mapping[str, bool]) -> None:
-    """CannotStartError if the runner lacks a feature, or the user behind the job is blocked."""
+    """Raise CannotStartError if the runner lacks a feature, or the user behind the job is blocked."""
     if missing := missing_features(context, features):
         raise CannotStartError(missing, FailureReason.RUNNER_UNSUPPORTED)
     # The first user cannot be blocked.

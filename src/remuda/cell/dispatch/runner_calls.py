@@ -79,7 +79,7 @@ class RunnerCalls:
     async def authenticate(
         self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job"
     ) -> Job:
-        """The job of a token. ForbiddenError if the token is invalid, or for another job or scope.
+        """The job of a token. Raises ForbiddenError if the token is invalid, or for another job or scope.
 
         A token is valid while a runner has the job. With `ended` also afterwards, for calls that a runner may repeat;
         the job may then be a few seconds old (`job_cache`).

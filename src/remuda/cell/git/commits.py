@@ -75,7 +75,7 @@ def is_branch_name(name: str) -> bool:
 
 
 def check_path(path: str) -> str:
-    """The path unchanged; InvalidError when it leads out of the repository or into git's own folder."""
+    """The path unchanged. Raises InvalidError if it leads out of the repository or into git's own folder."""
     parts = path.split("/")
     if not path or len(path) > _MAX_PATH or any(len(part.encode()) > 255 for part in parts):
         raise InvalidError("a file path has 1 to 4096 characters, and 255 bytes between two slashes")
@@ -91,7 +91,7 @@ def check_path(path: str) -> str:
 
 
 def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> dict[str, Entry | None]:
-    """The changes that the actions make to the tree, in their order; InvalidError when one is impossible."""
+    """The changes that the actions make to the tree, in their order. Raises InvalidError if one is impossible."""
     after = _Tree(tree)
     for action in actions:
         path = check_path(action.file_path)

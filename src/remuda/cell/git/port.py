@@ -212,13 +212,13 @@ class Refs(Protocol):
         ...
 
     async def add_branch(self, repo: str, name: str, sha: str, *, before_move: Callable[[str], None]) -> None:
-        """Create a branch; ConflictError when the name is taken."""
+        """Create a branch. Raises ConflictError if the name is taken."""
         ...
 
     async def add_tag(
         self, repo: str, name: str, sha: str, *, message: str, at: int, before_move: Callable[[str], None]
     ) -> None:
-        """Create a tag, annotated if there is a message; ConflictError when the name is taken."""
+        """Create a tag, annotated if there is a message. Raises ConflictError if the name is taken."""
         ...
 
     async def remove_ref(self, repo: str, ref: str) -> None: ...
@@ -244,7 +244,7 @@ class Contents(Protocol):
     async def add_commit(
         self, repo: str, commit: NewCommit, *, before_move: Callable[[str], None] = lambda _: None
     ) -> str:
-        """Create a commit and move its branch; ConflictError when the branch has moved meanwhile.
+        """Create a commit and move its branch. Raises ConflictError if the branch has moved meanwhile.
 
         `before_move` is called with the commit just before the branch leads to it.
         """
@@ -255,11 +255,11 @@ class Contents(Protocol):
         ...
 
     async def file_size(self, repo: str, sha: str, path: str) -> int:
-        """A file's size in a commit; GitError when there is no such file."""
+        """A file's size in a commit. Raises GitError if there is no such file."""
         ...
 
     async def tree(self, repo: str, sha: str) -> dict[str, Entry]:
-        """All files of a commit; TooLargeError when the list is too long."""
+        """All files of a commit. Raises TooLargeError if the list is too long."""
         ...
 
     async def list_entries(
@@ -283,7 +283,7 @@ class Repositories(Refs, Contents, Protocol):
     """All repositories of a cell."""
 
     def prepare(self) -> None:
-        """Create the folders and the hook; CellError when git is not installed."""
+        """Create the folders and the hook. Raises CellError if git is not installed."""
         ...
 
     async def create(self, repo: str, default_branch: str) -> None:

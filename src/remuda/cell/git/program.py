@@ -71,7 +71,7 @@ class GitProgram:
     async def start(
         self, *args: str, repo: str | None = None, with_input: bool = False, environment: Mapping[str, str] = {}
     ) -> asyncio.subprocess.Process:
-        """Start git; StoreError when the machine cannot start programs now. The caller ends it.
+        """Start git. Raises StoreError if the machine cannot start programs now. The caller ends it.
 
         Without a repository git runs in the cell's folder, never in the working directory of the process: that may be a
         repository of somebody else.
@@ -93,7 +93,7 @@ class GitProgram:
             raise StoreError(f"cannot start git: {error}") from error
 
     def failure(self, command: str, err: bytes) -> CellError:
-        """StoreError for a full or broken disk, else GitError, with git's message."""
+        """Raise StoreError for a full or broken disk, else GitError, with git's message."""
         text = self.hide_root(err.decode(errors="replace")).strip()[-500:] or "no message"
         kind = StoreError if any(cause in text for cause in _DISK) else GitError
         return kind(f"git {command}: {text}")

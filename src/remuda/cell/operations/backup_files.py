@@ -100,7 +100,7 @@ def copy_repository(repo: Path, to: Path) -> None:
 
 
 def is_archive(path: Path) -> bool:
-    """True if the name is that of a supported archive; CellError for archives that are not supported."""
+    """True if the name is that of a supported archive. Raises CellError for archives that are not supported."""
     if path.name.endswith(ARCHIVES):
         return True
     if path.name.endswith(_NO_ARCHIVES):

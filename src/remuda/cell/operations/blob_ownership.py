@@ -41,7 +41,7 @@ async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
 
 
 async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
-    """Claim the blobs for this store; CellError when they belong to another one."""
+    """Claim the blobs for this store. Raises CellError if they belong to another one."""
     owner = await store.settings.load_setting(SETTING)
     if owner is None:
         await store.settings.put_setting(SETTING, uuid.uuid4().hex)
@@ -59,7 +59,7 @@ async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
 
 
 async def claim_folder(store: Store, folder: Path) -> None:
-    """Claim a data folder for a store in a database; DataFolderError when one of both belongs to another.
+    """Claim a data folder for a store in a database. Raises DataFolderError if one of both belongs to another.
 
     An empty mark, as a restore leaves, makes a new pair: a copy of a cell is a cell of its own.
     """

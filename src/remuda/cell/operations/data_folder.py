@@ -47,8 +47,8 @@ class DataFolder:
 
 @contextmanager
 def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFolder]:
-    """Lock the folder for this process, or for several with `shared`; DataFolderError says why it cannot be used and
-    what to do."""
+    """Lock the folder for this process, or for several with `shared`. Raises DataFolderError, which says why it cannot
+    be used and what to do."""
     with ExitStack() as stack:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[D
 
 
 def check_is_cell(path: Path) -> None:
-    """DataFolderError when it is not the data folder of a cell."""
+    """Raise DataFolderError if it is not the data folder of a cell."""
     if not (path / "version").exists():
         raise DataFolderError(f"the folder {path} is not a cell's; give the data folder of the cell with --data")
 
@@ -96,7 +96,8 @@ def _unusable(path: Path, error: OSError) -> DataFolderError:
 
 
 def _check_ours(path: Path) -> None:
-    """DataFolderError for a folder with other content: a mistyped --data must not change its files or its mode."""
+    """Raise DataFolderError for a folder with other content: a mistyped --data must not change its files or its
+    mode."""
     if (path / UNFINISHED).exists():
         raise DataFolderError(
             f"a restore into {path} was not finished; run `remuda cell restore` again, or give another --data"
@@ -118,7 +119,8 @@ def _is_bare(place: Path) -> bool:
 
 
 def _check_kind(folder: DataFolder, *, shared: bool) -> None:
-    """DataFolderError for a missing or superfluous --database: it would start a new cell that removes all blobs."""
+    """Raise DataFolderError for a missing or superfluous --database: it would start a new cell that removes all
+    blobs."""
     path = folder.path
     if shared and folder.database.exists():
         raise DataFolderError(
@@ -133,8 +135,8 @@ def _check_kind(folder: DataFolder, *, shared: bool) -> None:
 
 
 def _check_database(folder: DataFolder) -> None:
-    """DataFolderError for a lost database: a new one would be a new cell, which removes the files of the old one. A
-    start that died before it created the database has left no files."""
+    """Raise DataFolderError for a lost database: a new one would be a new cell, which removes the files of the old one.
+    A start that died before it created the database has left no files."""
     database = folder.database
     if database.is_dir():
         problem = "cannot be used: a folder is in its place"
@@ -164,7 +166,8 @@ def _check_version(path: Path) -> None:
 
 
 def _check_cell(path: Path, cell_id: int) -> None:
-    """DataFolderError for another cell id: ids and tokens in the folder have the id of the cell that created it."""
+    """Raise DataFolderError for another cell id: ids and tokens in the folder have the id of the cell that created
+    it."""
     number = _read_number(path / "cell")
     if number is None:
         write_whole(path / "cell", f"{cell_id}\n".encode())

@@ -64,7 +64,7 @@ async def rotate_encryption_key(settings: CellSettings) -> tuple[str, int]:
 
 
 async def forget_encryption_key(settings: CellSettings, key: str) -> None:
-    """Remove an old key from the key file; CellError when it is still needed."""
+    """Remove an old key from the key file. Raises CellError if it is still needed."""
     seals = await _read_seals(settings)
     if settings.encryption_keys:
         raise CellError(f"the keys are given in {VARIABLE}; once `list` shows no rows for a key take it out there")

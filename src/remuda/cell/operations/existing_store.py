@@ -37,7 +37,7 @@ async def migrate(settings: CellSettings) -> str:
 
 
 def check_revision(rows: Snapshot) -> None:
-    """CellError when the tables are not of this release's schema version."""
+    """Raise CellError if the tables are not of this release's schema version."""
     if rows.revision != migrations.HEAD:
         raise CellError(
             f"the store has schema version {rows.revision}, not {migrations.HEAD}; "
@@ -47,7 +47,7 @@ def check_revision(rows: Snapshot) -> None:
 
 @asynccontextmanager
 async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Store, int]]:
-    """The store of a cell and the cell's number; CellError when there is none, or it is not up to date."""
+    """The store of a cell and the cell's number. Raises CellError if there is none, or it is not up to date."""
     async with snapshots.read(settings) as rows:
         check_revision(rows)
     store, _ = await open_store(msgspec.structs.replace(settings, cell_id=rows.cell_id))

@@ -57,7 +57,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_cell(settings: CellSettings) -> Report:
-    """Check an existing cell, which may run meanwhile; DataFolderError when there is none, or of a newer release."""
+    """Check an existing cell, which may run meanwhile. Raises DataFolderError if there is none, or of a newer
+    release."""
     async with read(settings) as tables:
         check_revision(tables)
         check_is_cell(settings.data)
@@ -66,7 +67,7 @@ async def check_cell(settings: CellSettings) -> Report:
 
 
 async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
-    """Check everything; of a store with an old schema only its version. DataFolderError for a newer one."""
+    """Check everything; of a store with an old schema only its version. Raises DataFolderError for a newer one."""
     check_revision(tables)
     if tables.revision != migrations.HEAD:
         problem = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"

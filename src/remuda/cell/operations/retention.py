@@ -27,7 +27,7 @@ async def delete_artifacts(store: Store, blobs: Blobs, job_id: JobId) -> None:
 
 
 async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *, now: float) -> None:
-    """Remove trace and artifacts; InvalidError when the job is not over or has neither."""
+    """Remove trace and artifacts. Raises InvalidError if the job is not over or has neither."""
     job = await store.jobs.load_job(job_id)
     if job is None or not artifact_expiry.can_be_erased(
         job, has_artifacts=bool(await store.jobs.list_artifacts(job_id))

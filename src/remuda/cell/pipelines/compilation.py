@@ -58,7 +58,7 @@ def compile_request(
 ) -> tuple[Pipeline, Compiled] | None:
     """The pipeline as it would be stored, and its compiled file; None when the commit has no such file.
 
-    PipelineError with the file's mistakes, InvalidError when it cannot be read or lacks what was chosen.
+    Raises PipelineError with the file's mistakes, InvalidError if it cannot be read or lacks what was chosen.
     """
     text = _text(request, reader)
     if text is None:

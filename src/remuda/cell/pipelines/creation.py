@@ -66,7 +66,8 @@ class Starter(Protocol):
     """Creates pipelines; implemented by `Pipelines`."""
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """Create and store a pipeline. InvalidError if the file has mistakes or is missing, or if no jobs are left.
+        """Create and store a pipeline. Raises InvalidError if the file has mistakes or is missing, or if no jobs are
+        left.
 
         A request with an `upstream` that was answered before gets the same pipeline again.
         """
@@ -98,7 +99,8 @@ class Pipelines:
         self._lints = Compilers(LINTS, name="lint")
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """The stored pipeline. MistakesError with all mistakes of the file, InvalidError when there is nothing to run.
+        """The stored pipeline. Raises MistakesError with all mistakes of the file, InvalidError if there is nothing to
+        run.
 
         A request with `upstream` that was answered before gets the same pipeline again.
         """
@@ -116,7 +118,8 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def _check_starter(self, request: PipelineRequest) -> None:
-        """InvalidError when the user may not start the pipeline: developers may, on protected refs only maintainers.
+        """Raise InvalidError if the user may not start the pipeline: developers may, on protected refs only
+        maintainers.
 
         A child pipeline needs no check: its parent had one. A request that only claims to be a child is checked.
         """
@@ -159,7 +162,7 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def lint(self, request: PipelineRequest) -> Linted:
-        """Compile as `start` does, without a pipeline; InvalidError when there is no file.
+        """Compile as `start` does, without a pipeline. Raises InvalidError if there is no file.
 
         The result shows values of variables, so users below maintainers do not get protected variables.
         """

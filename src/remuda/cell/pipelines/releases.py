@@ -62,7 +62,7 @@ class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_time(text: str) -> float:
-    """An ISO 8601 time, UTC if it names no zone; InvalidError for other texts."""
+    """An ISO 8601 time, UTC if it names no zone. Raises InvalidError for other texts."""
     try:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
@@ -86,7 +86,8 @@ class Releases:
         )
 
     async def create(self, project: Project, new: NewRelease) -> Release:
-        """Store a release and create its tag if missing; ConflictError when the tag has a release, InvalidError."""
+        """Store a release and create its tag if missing. Raises ConflictError if the tag has a release,
+        InvalidError."""
         if not is_branch_name(new.tag):
             raise InvalidError(f"tag_name: {new.tag!r} is no name for a tag")
         links = check_links(new.links)
@@ -172,7 +173,8 @@ class Releases:
         return replace(context, inherited=dependencies.variables), dependencies
 
     async def _refuse_endless(self, context: JobContext, tag: str) -> None:
-        """InvalidError when a pipeline of a tag that a release created would create another tag, and so on for ever."""
+        """Raise InvalidError if a pipeline of a tag that a release created would create another tag, and so on for
+        ever."""
         if not context.pipeline.tag or tag == context.pipeline.ref:
             return
         cause = await self.find(context.project, context.pipeline.ref)
@@ -204,7 +206,7 @@ class Releases:
 
 
 def _check_own(existing: Release, new: NewRelease) -> Release:
-    """An existing release; ConflictError unless the same job has created it."""
+    """An existing release. Raises ConflictError unless the same job has created it."""
     if new.job_id is None or existing.job_id != new.job_id:
         raise ConflictError(f"Release already exists: {existing.tag}")
     return existing
@@ -232,7 +234,7 @@ def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
 
 
 def check_links(links: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
-    """The links unchanged; InvalidError when they break GitLab's rules."""
+    """The links unchanged. Raises InvalidError if they break GitLab's rules."""
     for link in links:
         if not link.get("name") or not _ADDRESS.fullmatch(link.get("url", "")):
             raise InvalidError("assets: a link has a name and an address that begins with http://, https:// or ftp://")

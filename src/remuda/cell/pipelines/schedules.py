@@ -74,7 +74,7 @@ class Schedules:
         return LOOK_SECONDS if first is None else max(first - self._clock.wall(), 0.0)
 
     async def _start_all(self, due: Sequence[Schedule], now: float, stop: asyncio.Event) -> None:
-        """Start schedules side by side, so that a slow one delays no other; StoreError if one of them got it."""
+        """Start schedules side by side, so that a slow one delays no other. Raises StoreError if one of them got it."""
         turns, failures = asyncio.Semaphore(AT_ONCE), list[StoreError]()
 
         async def start(schedule: Schedule) -> None:
@@ -117,7 +117,8 @@ class Schedules:
         )
 
     async def run(self, schedule: Schedule, *, due_at: float | None = None) -> Pipeline:
-        """Start the schedule's pipeline and store the given schedule with it; InvalidError when there is none to start.
+        """Start the schedule's pipeline and store the given schedule with it. Raises InvalidError if there is none to
+        start.
 
         `due_at` is the time for which it is due: ConflictError when another process has run it for that time.
         """

@@ -13,7 +13,7 @@ _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
 def check_path(path: str, *, least_parts: int = 2) -> str:
-    """The full path of a project or group, unchanged; InvalidError when it breaks a rule."""
+    """The full path of a project or group, unchanged. Raises InvalidError if it breaks a rule."""
     parts = path.split("/")
     if not least_parts <= len(parts) <= MAX_PARTS or len(path) > MAX_PATH:
         form = "namespace/name" if least_parts > 1 else "one or more names with / between them"

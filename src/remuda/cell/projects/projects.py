@@ -182,7 +182,7 @@ class Projects:
             self._pushes.add_note(project.repo_path, refs, user_id)
 
     async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
-        """Move refs to existing commits, as a push by this person does; GitError when that is impossible."""
+        """Move refs to existing commits, as a push by this person does. Raises GitError if that is impossible."""
         for ref, target in refs.items():
             await self.check_namesake(project, ref, target)
         before = await self._check_forward(project, refs)
@@ -195,7 +195,7 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
-        """The commit of a protected branch among `refs`; ForbiddenError when the move is a force push."""
+        """The commit of a protected branch among `refs`. Raises ForbiddenError if the move is a force push."""
         ref = await self.find_forward_ref(project)
         tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
         if ref is None or tip is None:
@@ -355,7 +355,7 @@ class Projects:
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
-        """InvalidError for a tag with the name of the protected branch, unless it leads to `target` already."""
+        """Raise InvalidError for a tag with the name of the protected branch, unless it leads to `target` already."""
         protected = await self.find_protected_ref(project) if ref.startswith("refs/tags/") else None
         if protected is None or ref != tag_with_name_of(protected):
             return

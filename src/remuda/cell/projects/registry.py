@@ -37,7 +37,7 @@ class Registry:
 
     @classmethod
     async def open(cls, store: Store, clock: Clock, settings: CellSettings) -> "Registry":
-        """Load or create the key; CellError when the file in the settings cannot be used."""
+        """Load or create the key. Raises CellError if the file in the settings cannot be used."""
         if settings.registry_key is not None:
             return cls(store, clock, settings, _load_key(settings.registry_key))
         while (pem := (await store.settings.load_signing_keys()).get(_KEY)) is None:

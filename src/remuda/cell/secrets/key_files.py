@@ -35,7 +35,7 @@ def key_file(settings: CellSettings) -> Path:
 def load_seals(settings: CellSettings, checked: str | None) -> Seals:
     """The seals of a cell. `checked` is the setting CHECK of its store; None when nothing is sealed yet.
 
-    CellError when there are none, or when they are not those that the store was encrypted with.
+    Raises CellError if there are none, or when they are not those that the store was encrypted with.
     """
     path = key_file(settings)
     if settings.encryption_keys:
@@ -56,7 +56,7 @@ def _keys_of_settings(settings: CellSettings) -> EncryptionKeys:
 
 
 def read_keys(path: Path) -> EncryptionKeys:
-    """The keys in a file; DataFolderError when it cannot be read or has none."""
+    """The keys in a file. Raises DataFolderError if it cannot be read or has none."""
     try:
         lines = path.read_text().splitlines()
     except FileNotFoundError:

@@ -120,7 +120,7 @@ class KeyRing:
         return job
 
     async def find_job(self, token: str, scope: str, known: Callable[[JobId], Job | None] = lambda _: None) -> Job:
-        """The job that this token was issued for; TokenError when the token is not valid.
+        """The job that this token was issued for. Raises TokenError if the token is not valid.
 
         `known` looks a job up in a cache; the job is not read again if the token fits it.
         """

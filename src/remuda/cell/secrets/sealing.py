@@ -62,7 +62,7 @@ def format_key(key: bytes) -> str:
 
 
 def read_key(text: str, where: str) -> bytes:
-    """A key from its text. CellError when it is none; the message never contains the text."""
+    """A key from its text. Raises CellError if it is none; the message never contains the text."""
     try:
         key = base64.b64decode(text.strip(), validate=True)
     except ValueError:
@@ -94,8 +94,8 @@ class Seals:
     def refresh(self) -> None:
         """Read the keys again.
 
-        CellError when that fails, or when the key that sealed so far is missing: a key is removed only long after a
-        newer one was added, so these keys belong to another cell or are incomplete.
+        Raises CellError if that fails, or when the key that sealed so far is missing: a key is removed only long after
+        a newer one was added, so these keys belong to another cell or are incomplete.
         """
         if self._reread is not None:
             keys = self._reread()

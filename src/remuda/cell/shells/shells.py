@@ -80,7 +80,7 @@ class Shells:
     # for people
 
     def open(self, job: Job, *, user_id: int, wish: WantedShell) -> About:
-        """Ask a job's manager for a shell; ConflictError says why there can be none."""
+        """Ask a job's manager for a shell. Raises ConflictError, which says why there can be none."""
         if job.state not in (JobState.RUNNING, JobState.CANCELING) and self.hold_of(job.id) is None:
             raise ConflictError(_no_environment(job))
         if job.runner_id is None:
@@ -106,7 +106,7 @@ class Shells:
         return about
 
     def of_user(self, shell: str, job_id: int, user_id: int) -> About:
-        """A person's own shell of a job; NotFoundError for any other."""
+        """A person's own shell of a job. Raises NotFoundError for any other."""
         about = self._store.about(shell) if _is_id(shell) else None
         if about is None or (about.job_id, about.user_id) != (job_id, user_id):
             raise NotFoundError("there is no such shell")
@@ -131,7 +131,7 @@ class Shells:
     # for managers
 
     def of_runner(self, shell: str, runner_id: int, system_id: str | None) -> About:
-        """A shell in a job of this manager; NotFoundError for any other."""
+        """A shell in a job of this manager. Raises NotFoundError for any other."""
         about = self._store.about(shell) if _is_id(shell) else None
         if about is None or (about.runner_id, about.system_id) != (runner_id, system_id or LEGACY):
             raise NotFoundError("there is no such shell")
@@ -213,7 +213,8 @@ class Shells:
         return sorted((hold for hold in self._store.holds() if hold.until > now), key=lambda hold: hold.job_id)
 
     def release(self, job_id: int) -> None:
-        """Ask the manager to remove the environment of a job on hold; ConflictError when the job is not on hold."""
+        """Ask the manager to remove the environment of a job on hold. Raises ConflictError if the job is not on
+        hold."""
         hold = self.hold_of(job_id)
         if hold is None:
             raise ConflictError(f"job {job_id} is not held")

@@ -15,7 +15,7 @@ from remuda.cell.store.sqlite.store import SqliteStore
 
 
 async def open_store(settings: CellSettings) -> tuple[Store, Seals]:
-    """The store of a cell, and the seals of its secrets; CellError when it cannot be used."""
+    """The store of a cell, and the seals of its secrets. Raises CellError if it cannot be used."""
     if settings.is_shared:
         # The import takes time that a cell with SQLite need not spend.
         from remuda.cell.store.postgres.store import PostgresStore

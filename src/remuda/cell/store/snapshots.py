@@ -75,7 +75,7 @@ class _PostgresSnapshot:
 
 @asynccontextmanager
 async def read(settings: CellSettings) -> AsyncIterator[Snapshot]:
-    """The rows of a cell as they are now; later changes are not seen. DataFolderError when there are none."""
+    """The rows of a cell as they are now; later changes are not seen. Raises DataFolderError if there are none."""
     if not settings.is_shared:
         path = settings.data / "cell.sqlite"
         with _open_for_reading(path) as db:
@@ -113,7 +113,7 @@ def _open_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def check_revision(snapshot: Snapshot) -> None:
-    """DataFolderError when the database is of a newer release."""
+    """Raise DataFolderError if the database is of a newer release."""
     migrations.check(snapshot.where, snapshot.revision, None, snapshot.cell_id)
 
 

@@ -13,7 +13,7 @@ WORDS = "remuda was here"
 
 
 async def log_in(info: ConnectInfo, *, seconds: float) -> None:
-    """Log in, with retries until the time limit. FailedError."""
+    """Log in, with retries until the time limit. Raises FailedError."""
     connector = info.connector
     if connector.protocol not in ("", "ssh"):
         raise NotedError(f"only SSH is tried out, not {connector.protocol}", to_do=ONLY_SSH)

@@ -27,7 +27,7 @@ _FORM = re.compile(r"[^\0-\x1f\x7f\"'$`\\]+")
 
 
 def clone_path(payload: JobPayload, runner: RunnerConfig, slot: int) -> str:
-    """The job's choice, relative to the builds folder; empty: none. CompileError: it is not allowed."""
+    """The job's choice, relative to the builds folder; empty: none. Raises CompileError if it is not allowed."""
     if not _is_named(payload, runner):
         return ""
     configured = Setting(runner=runner, system_id="", slot=slot, work_dir="", builds_dir="", cache_dir="")

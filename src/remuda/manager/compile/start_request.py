@@ -32,7 +32,7 @@ class StartContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_request(payload: JobPayload, context: StartContext) -> JobStart:
-    """CompileError: the job cannot run here."""
+    """Raise CompileError if the job cannot run here."""
     runner, prepared = context.runner, context.prepared
     chosen = clone_path(payload, runner, context.place.slot)
     builds_dir = prepared.work_dir.removesuffix(f"/{chosen}") if context.place.clone_path else prepared.builds_dir

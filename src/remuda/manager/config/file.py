@@ -99,7 +99,7 @@ class ConfigFile:
             del self._document["runners"]
 
     def check(self) -> None:
-        """ConfigError: the manager could not use the changed file."""
+        """Raise ConfigError if the manager could not use the changed file."""
         parse(self.text, file=str(self.path), environment=os.environ)
 
     def write(self) -> None:

@@ -111,7 +111,7 @@ def plugins_of(runner: RunnerConfig) -> dict[str, str]:
 
 
 def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
-    """The setup of a runner's fleet. ConfigError: a key file cannot be read."""
+    """The setup of a runner's fleet. Raises ConfigError if a key file cannot be read."""
     from remuda.taskscaler.fleet.setup import FleetSetup
 
     scaling = autoscaler_of(runner)
@@ -168,7 +168,7 @@ def limits_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) 
 
 
 def as_connector(login: ConnectorConfig) -> "Connector":
-    """The login in the form of the plugin port. ValueError: a duration is invalid."""
+    """The login in the form of the plugin port. Raises ValueError if a duration is invalid."""
     from remuda.fleeting.port import KEEPALIVE_SECONDS, TIMEOUT_SECONDS, Connector
 
     try:

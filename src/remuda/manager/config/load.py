@@ -26,7 +26,7 @@ _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idle: bool = False) -> Loaded:
-    """Read a configuration file. ConfigError: it cannot be used.
+    """Read a configuration file. Raises ConfigError if it cannot be used.
 
     With `may_be_idle` it may have no runners; an empty file is still an error, because an editor may just write it.
     """
@@ -46,14 +46,14 @@ def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idl
 
 
 def read_regular(path: Path) -> str:
-    """The text of a regular file. OSError: it is a pipe or a device, which cannot be read twice."""
+    """The text of a regular file. Raises OSError if it is a pipe or a device, which cannot be read twice."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError("it is no regular file")
     return path.read_text(encoding="utf-8")
 
 
 def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Loaded:
-    """Read the text of a configuration file. ConfigError: it cannot be used."""
+    """Read the text of a configuration file. Raises ConfigError if it cannot be used."""
     inspection = inspect(text, file=file, environment=environment, may_be_idle=may_be_idle)
     if inspection.problems:
         raise ConfigError(inspection.problems[0].in_file(file))
@@ -190,7 +190,7 @@ def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _expand(text: str, where: str, environment: Mapping[str, str]) -> str:
-    """Replace `$NAME` and `${NAME}` from the manager's environment. ConfigError: a variable is not set."""
+    """Replace `$NAME` and `${NAME}` from the manager's environment. Raises ConfigError if a variable is not set."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]

@@ -119,7 +119,7 @@ class AutoscaledEnvironment:
         await self._scaler.run()
 
     def setup_for(self, runner: RunnerConfig) -> FleetSetup:
-        """The setup for another configuration of its runner. ConfigError: a key file cannot be read."""
+        """The setup for another configuration of its runner. Raises ConfigError if a key file cannot be read."""
         return self._setup if runner == self._runner else fleet_setup(runner, system_id=self._system_id)
 
     def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:

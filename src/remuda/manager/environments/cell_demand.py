@@ -28,7 +28,7 @@ class CellDemand:
         """True if it is known whether the server is a cell. Without machines no other request has shown it."""
 
     async def ask(self, waiting: Mapping[str, int]) -> "Demand":
-        """The demand, with the jobs that already wait here. TemporaryError: the server gives no answer now."""
+        """The demand, with the jobs that already wait here. Raises TemporaryError if the server gives no answer now."""
         from remuda.fleeting.errors import TemporaryError
         from remuda.taskscaler.core.share import own_demand
 

@@ -184,7 +184,7 @@ class Instances:
         return new
 
     def _address(self, instance: str, info: ConnectInfo) -> Address:
-        """PermanentError: the plugin gave no usable address."""
+        """Raise PermanentError if the plugin gave no usable address."""
         group = self._groups.get(instance.partition("/")[0])
         login = info.connector
         if login.protocol not in ("", "ssh"):
@@ -204,8 +204,8 @@ class Instances:
         )
 
     def _read_pin(self, instance: str) -> str:
-        """The stored host key; empty: none is stored yet. PermanentError: the file is unreadable, and a new key cannot
-        be trusted."""
+        """The stored host key; empty: none is stored yet. Raises PermanentError if the file is unreadable, and a new
+        key cannot be trusted."""
         if self._own.known_hosts_file:
             return ""
         file, cause = self._pin_file(instance), "it is empty"

@@ -169,7 +169,7 @@ class Environments:
         self._context = msgspec.structs.replace(self._context, system_id=system_id, counts=counts)
 
     def check(self, runners: Iterable[RunnerConfig]) -> None:
-        """ClosingError: one of these runners needs an environment that is being closed."""
+        """Raise ClosingError if one of these runners needs an environment that is being closed."""
         for runner in runners:
             if self._identify(runner) in self._closing:
                 raise ClosingError(
@@ -187,7 +187,7 @@ class Environments:
 
     @contextmanager
     def block(self, fleet: str) -> Iterator[None]:
-        """Create no environment for this fleet within the block. ClosingError: it is blocked already."""
+        """Create no environment for this fleet within the block. Raises ClosingError if it is blocked already."""
         name = fleet_identity(fleet)
         if name in self._closing:
             raise ClosingError(f"machines of {fleet} are being removed; try again when that is done")

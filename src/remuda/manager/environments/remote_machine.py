@@ -248,7 +248,8 @@ class RemoteMachine:
         return self._ssh.host_key
 
     async def need_sessions(self) -> None:
-        """Check that sshd allows enough sessions for the commands beside the agent. SshLastingError: it does not."""
+        """Check that sshd allows enough sessions for the commands beside the agent. Raises SshLastingError if it does
+        not."""
         needed = self._commands_at_once + 1
         if (most := await self._ssh.sessions(needed)) < needed:
             raise SshLastingError(
@@ -257,7 +258,7 @@ class RemoteMachine:
             )
 
     async def command(self, line: str, *, seconds: float) -> None:
-        """Run an operator's command. SshLastingError: it failed."""
+        """Run an operator's command. Raises SshLastingError if it failed."""
         done = await self._ssh.run(line, seconds=seconds)
         if done.code:
             output = (done.err.strip() or done.out.decode(errors="replace").strip())[-OUTPUT_BYTES:]
@@ -269,7 +270,7 @@ class RemoteMachine:
     async def uses_left(self, claiming: str = "") -> int | None:
         """Jobs that it may still begin; None: any number. The job `claiming` a use is counted, once.
 
-        UsedUpError: no use is left for that job.
+        Raises UsedUpError if no use is left for that job.
         """
         if not self.use_count:
             return None

@@ -135,7 +135,7 @@ class SshConnection:
         return len(opened)
 
     async def run(self, line: str, data: bytes = b"", *, seconds: float = COMMAND_SECONDS) -> CommandResult:
-        """Run a command line in a shell. SshTimeoutError: it took too long; it keeps running."""
+        """Run a command line in a shell. Raises SshTimeoutError if it took too long; it keeps running."""
         async with self._commands:
             connection = await self.connect()
             try:

@@ -398,7 +398,7 @@ class ManagedJob:
         self._bell.ring()
 
     def shell(self, wish: ShellCommand) -> AbstractAsyncContextManager[AgentShell]:
-        """Open a shell in the job. EnvironmentTemporaryError: its machine is not connected."""
+        """Open a shell in the job. Raises EnvironmentTemporaryError if its machine is not connected."""
         client = None if self._link is None else self._link.client
         if client is None:
             raise EnvironmentTemporaryError("there is no connection to the job's machine now; try again")

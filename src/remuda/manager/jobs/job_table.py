@@ -116,7 +116,8 @@ class JobTable:
             self._begin(row, record, config, job_client, link.environment)
 
     async def take(self, runner: ServedRunner, offer: JobOffer, slot: Slot) -> bool:
-        """Store a received job and start it. True: the job now has the slot. NotStoredError: it cannot be stored."""
+        """Store a received job and start it. True: the job now has the slot. Raises NotStoredError if it cannot be
+        stored."""
         reach("manager.received")
         config, payload = runner.config, offer.payload
         assert payload is not None

@@ -74,7 +74,7 @@ class Journal:
     """Open it with the data folder locked; close it before the lock goes."""
 
     def __init__(self, path: Path) -> None:
-        """JournalDamagedError: the file is damaged, see `set_aside`."""
+        """Raise JournalDamagedError if the file is damaged, see `set_aside`."""
         try:
             self._connection = _open(path)
         except sqlite3.Error as error:
@@ -182,7 +182,7 @@ class Journal:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the data folder for this process. FolderTakenError: another manager has it."""
+    """Lock the data folder for this process. Raises FolderTakenError if another manager has it."""
     with ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

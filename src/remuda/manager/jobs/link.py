@@ -242,7 +242,7 @@ class AgentLink:
         await self._call(lambda client: client.close_job(job_id))
 
     def require_connection(self) -> None:
-        """Raise EnvironmentTemporaryError without a connection; ConnectingError while the first one is made."""
+        """Raise EnvironmentTemporaryError without a connection. Raises ConnectingError while the first one is made."""
         if not self.connected.is_set():
             if self.problem:
                 raise EnvironmentTemporaryError(self.problem)

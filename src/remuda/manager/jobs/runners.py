@@ -57,7 +57,7 @@ class ClientFactory:
         self._metrics = metrics
 
     def make(self, runner: RunnerConfig, *, concurrent: int) -> RunnerClient:
-        """ConfigError: the runner's TLS files cannot be used."""
+        """Raise ConfigError if the runner's TLS files cannot be used."""
         labels = RunnerLabels(runner=runner.short_token, runner_name=runner.name, system_id=self._system_id)
         try:
             tls = None

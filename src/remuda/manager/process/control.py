@@ -144,13 +144,13 @@ class Control:
 
 
 async def ask_status(folder: Path) -> ManagerStatus:
-    """The status of the manager of a data folder. NoManagerError: none runs."""
+    """The status of the manager of a data folder. Raises NoManagerError if none runs."""
     async with _connect(folder) as (reader, writer):
         return await _ask(folder, reader, writer, Command(command="status"), ManagerStatus)
 
 
 async def ask(folder: Path, command: Command, answer: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
-    """The answer to one of the `others`. ManagerError: it failed. NoManagerError: no manager runs."""
+    """The answer to one of the `others`. Raises ManagerError if it failed. Raises NoManagerError if no manager runs."""
     async with _connect(folder) as (reader, writer):
         return await _ask(folder, reader, writer, command, answer, seconds=seconds)
 

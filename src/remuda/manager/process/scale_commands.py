@@ -145,7 +145,7 @@ def _report(swept: Sequence[tuple[str, SweepResult]], remarks: Iterable[str]) ->
 def _select(
     fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str, *, others: bool = False
 ) -> list[tuple[RunnerConfig, Scaled]]:
-    """The fleets of one runner, or all. ManagerError: there are none, unless `others` match."""
+    """The fleets of one runner, or all. Raises ManagerError if there are none, unless `others` match."""
     candidates = list(fleets)
     if not candidates:
         raise ManagerError(

@@ -96,7 +96,7 @@ class ManagerService:
         reload: asyncio.Event | None = None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run until stopped or drained. ManagerError: it cannot start, or cannot go on."""
+        """Run until stopped or drained. Raises ManagerError if it cannot start, or cannot go on."""
         try:
             async with asyncio.timeout(None) as limit:
                 await self._run(stop, drain or asyncio.Event(), reload or asyncio.Event(), ready, limit)

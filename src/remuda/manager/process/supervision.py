@@ -180,7 +180,8 @@ class Manager:
         parts: Iterable[Part] = (),
         on_stopping: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run until stopped or drained; `parts` run beside the manager's own. ManagerError: it cannot go on."""
+        """Run until stopped or drained; `parts` run beside the manager's own. Raises ManagerError if it cannot go
+        on."""
         async with self._group:
             tasks = [self._start_task(name, work) for name, work in parts]
             if self.exporter is not None:
@@ -211,7 +212,7 @@ class Manager:
             raise self._problem
 
     def apply(self, new: ManagerConfig) -> Changes:
-        """Switch to another configuration. ConfigError: it cannot be used, and nothing has changed."""
+        """Switch to another configuration. Raises ConfigError if it cannot be used, and nothing has changed."""
         changes = compare(self.config, new)
         config, old = changes.applied, self.config
         self._environments.check(config.runners)

@@ -69,7 +69,7 @@ class Verification:
 
 
 def select_entries(file: ConfigFile, selection: Selection) -> list[Table]:
-    """The selected sections. RegisterError: there are none."""
+    """The selected sections. Raises RegisterError if there are none."""
     selects_all = selection.is_empty or selection.all
     entries = [entry for entry in file.runners if selects_all or _matches(entry, selection)]
     if not entries:

@@ -33,7 +33,7 @@ async def open_client(
 ) -> AsyncIterator[RunnerClient]:
     """A client of one runner; `keys` are those of its section, `beside` is the folder of its file.
 
-    RegisterError: the server cannot be reached.
+    Raises RegisterError if the server cannot be reached.
     """
     async with new_session() as session:
         client = RunnerClient(

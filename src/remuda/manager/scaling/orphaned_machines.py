@@ -154,7 +154,8 @@ class OrphanedMachines:
     def _owned_ids(self, plugin: str, *, remove: bool) -> set[str]:
         """Ids of instances that belong to a running fleet.
 
-        TemporaryError: a fleet with the same plugin may have adopted some and has not listed its instances yet.
+        Raises TemporaryError if a fleet with the same plugin may have adopted some and has not listed its instances
+        yet.
         """
         owned = set()
         for scaled in self._scaling.all:

@@ -64,7 +64,7 @@ class Scaling:
     def serve(self, runners: Iterable[ServedRunner], room: Room) -> None:
         """Apply the configuration of these runners, and connect their scalers to demand and to taken slots.
 
-        ConfigError: a configuration cannot be used, and nothing has changed.
+        Raises ConfigError if a configuration cannot be used, and nothing has changed.
         """
         scaled = [(runner, runner.environment) for runner in runners if isinstance(runner.environment, Scaled)]
         setups = [environment.setup_for(runner.config) for runner, environment in scaled]

@@ -39,7 +39,7 @@ def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
     folder if another process replaces the name.
 
     `root` is the folder for the caches of all projects: below it no link is followed, and `is_made` replaces links by
-    folders. Without a root the caller trusts the whole path. OSError: the folder cannot be opened.
+    folders. Without a root the caller trusts the whole path. Raises OSError if the folder cannot be opened.
     """
     if is_made and not root:
         os.makedirs(folder, mode=0o700, exist_ok=True)

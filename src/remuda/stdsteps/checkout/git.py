@@ -97,7 +97,7 @@ class Git:
         return result.returncode, text
 
     def run(self, *arguments: str) -> None:
-        """Run git. StepError: it failed."""
+        """Run git. Raises StepError if it failed."""
         code, _ = self.attempt(*arguments)
         if code:
             raise StepError(f"git {arguments[0]} failed with exit code {code}")
@@ -123,7 +123,7 @@ class Git:
         return retry(f"git {verb}", attempt)
 
     def read(self, *arguments: str) -> bytes:
-        """Run git; its stdout. StepError: it failed."""
+        """Run git; its stdout. Raises StepError if it failed."""
         result = subprocess.run(
             [*self._start, *arguments],
             cwd=self._work_dir,

@@ -62,7 +62,7 @@ def is_plain(folder: Path) -> bool:
 
 
 def check_mounts(folder: str) -> None:
-    """PlatformError if something is mounted inside the folder: cleaning would empty that, too."""
+    """Raise PlatformError if something is mounted inside the folder: cleaning would empty that, too."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             mounts = safe_paths.mounts_below(os.path.realpath(folder), file.read())

@@ -130,7 +130,7 @@ def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, 
 
 @contextmanager
 def open_zip(source: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """An archive to read. StepError: its list of entries is too large."""
+    """An archive to read. Raises StepError if its list of entries is too large."""
     with ExitStack() as opened:
         file = opened.enter_context(source.open("rb")) if isinstance(source, Path) else source
         archive = opened.enter_context(zipfile.ZipFile(cast("IO[bytes]", _Bounded(file))))
@@ -190,7 +190,7 @@ def _open_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO
 
 
 def _split_name(name: str) -> tuple[str, ...]:
-    """The folders and the file name of an entry. StepError: the path leads out of the root."""
+    """The folders and the file name of an entry. Raises StepError if the path leads out of the root."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or not pure.parts:
         raise StepError(
@@ -251,7 +251,7 @@ def _unpack_link(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, root: Path, p
 
 
 def _clear(folder: int, name: str) -> None:
-    """Remove a file or link that has the entry's name. StepError: it is a folder."""
+    """Remove a file or link that has the entry's name. Raises StepError if it is a folder."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise StepError(f"the archive holds a file {name!r} where the working directory has a folder")

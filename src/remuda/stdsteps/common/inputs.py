@@ -61,7 +61,7 @@ class Inputs:
         return value
 
     def done(self) -> None:
-        """StepError if inputs are left that no call has read."""
+        """Raise StepError if inputs are left that no call has read."""
         if self._values:
             raise StepError(f"unknown inputs: {', '.join(sorted(self._values))}")
 

@@ -24,7 +24,7 @@ def write_outputs(**values: Any) -> None:
 
 
 def append_lines(path: str, lines: list[bytes]) -> None:
-    """Append to a file that the step runner reads. StepError: it is not a plain file."""
+    """Append to a file that the step runner reads. Raises StepError if it is not a plain file."""
     try:
         file = os.open(path, _APPENDING, 0o600)
     except OSError as error:

@@ -48,7 +48,7 @@ def next_wait(
 
 
 def retry(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
-    """Call until it works; PlatformError when the attempts or the time are used up.
+    """Call until it works. Raises PlatformError if the attempts or the time are used up.
 
     `call` gets the number of failures so far. `patience`: seconds, at most those of the job's variable.
     """

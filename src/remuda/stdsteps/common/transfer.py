@@ -51,7 +51,8 @@ def find_transient(error: HttpError) -> TransientError | None:
 
 
 def with_retries(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
-    """Call until it works. StepError: the server refuses. PlatformError: transient errors did not end in time.
+    """Call until it works. Raises StepError if the server refuses. Raises PlatformError if transient errors did not end
+    in time.
 
     `call` gets the number of failures so far.
     """
@@ -114,7 +115,7 @@ def is_address(url: str) -> bool:
 
 
 def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
-    """At most `most` bytes of an answer's body. HttpError: the connection broke."""
+    """At most `most` bytes of an answer's body. Raises HttpError if the connection broke."""
     try:
         return response.read(most)
     except (OSError, http.client.HTTPException) as error:
@@ -122,7 +123,7 @@ def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
 
 
 def store(response: http.client.HTTPResponse, target: Path) -> int:
-    """Stream the body of an answer to a file; returns its size. HttpError: the body is incomplete."""
+    """Stream the body of an answer to a file; returns its size. Raises HttpError if the body is incomplete."""
     expected = response.getheader("Content-Length")
     size = 0
     try:

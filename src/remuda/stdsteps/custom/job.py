@@ -49,7 +49,7 @@ class DriverConfig:
 
 
 def parse_config(text: str) -> DriverConfig:
-    """Parse the output of `config_exec`; it may be empty. PlatformError: the output is invalid."""
+    """Parse the output of `config_exec`; it may be empty. Raises PlatformError if the output is invalid."""
     if not text.strip():
         return DriverConfig()
     try:
@@ -118,7 +118,7 @@ class CustomJob:
         return SHELLS[name]
 
     def check(self) -> None:
-        """StepError if the shell or a folder cannot be used."""
+        """Raise StepError if the shell or a folder cannot be used."""
         _ = self.shell
         if not self.builds_dir:
             raise StepError(

@@ -48,7 +48,7 @@ def resize(engine: Engine, exec_id: str, *, columns: int, rows: int) -> None:
 
 
 def exit_code(engine: Engine, exec_id: str) -> int:
-    """The exit code of a command whose output has ended. PlatformError: the engine does not report it."""
+    """The exit code of a command whose output has ended. Raises PlatformError if the engine does not report it."""
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until:
         state = engine.call("GET", f"/exec/{exec_id}/json")
@@ -61,7 +61,7 @@ def exit_code(engine: Engine, exec_id: str) -> int:
 def run_inside(
     engine: Engine, container: str, command: Sequence[str], *, user: str = "", seconds: float = 60.0
 ) -> tuple[int, bytes]:
-    """Run a short command; returns its exit code and output. PlatformError: it takes too long."""
+    """Run a short command; returns its exit code and output. Raises PlatformError if it takes too long."""
     exec_id, stream = begin(engine, container, command, user=user)
     until = time.monotonic() + seconds
     output = b""

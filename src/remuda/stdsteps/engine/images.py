@@ -246,7 +246,7 @@ def _read_machine_logins() -> tuple[Credential, ...]:
 
 
 def make_room(engine: Engine, needed: int) -> None:
-    """Remove unused images until enough disk is free. PlatformError: there is still too little."""
+    """Remove unused images until enough disk is free. Raises PlatformError if there is still too little."""
     folder = engine.call("GET", "/info").get("DockerRootDir") or ""
     free = _free_bytes(engine, folder)
     if free is None or free >= needed:

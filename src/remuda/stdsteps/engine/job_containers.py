@@ -181,7 +181,7 @@ def remove_network(engine: Engine, name: str) -> None:
 
 
 def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine) -> None:
-    """Kill containers whose engine is gone. PlatformError: they may still run."""
+    """Kill containers whose engine is gone. Raises PlatformError if they may still run."""
     say(f"WARNING: {error}")
     killed = kill_without_engine(names) if engine.is_local else 0
     if engine.is_local and os.geteuid() == 0:

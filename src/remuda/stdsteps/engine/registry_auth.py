@@ -64,7 +64,7 @@ def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
 
 
 def read_config(text: str) -> list[Credential]:
-    """Parse a Docker configuration, `{"auths": {HOST: {"auth": BASE64}}}`. ValueError: it is invalid."""
+    """Parse a Docker configuration, `{"auths": {HOST: {"auth": BASE64}}}`. Raises ValueError if it is invalid."""
     document = json.loads(text)
     auths = document.get("auths", {}) if isinstance(document, dict) else None
     if not isinstance(auths, dict):

@@ -24,7 +24,7 @@ LARGEST_KEY_BYTES = 16 * 1024
 
 
 def check_key(key: Path) -> None:
-    """PlatformError if the private key is missing, or other users can read it."""
+    """Raise PlatformError if the private key is missing, or other users can read it."""
     try:
         status = key.stat()
     except OSError as error:

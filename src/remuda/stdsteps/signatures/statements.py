@@ -52,7 +52,7 @@ def format_statement(digests: Mapping[str, str], predicate: Mapping[str, Any]) -
 
 
 def read_statement(data: bytes) -> Statement:
-    """Parse a statement. StepError: it is invalid."""
+    """Parse a statement. Raises StepError if it is invalid."""
     try:
         document = json.loads(data)
         if document["_type"] != TYPE or document["predicateType"] != PREDICATE:

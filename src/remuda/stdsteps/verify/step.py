@@ -39,7 +39,7 @@ def run(inputs: Inputs) -> None:
 
 
 def read_signed_statement(path: Path, public: bytes) -> Statement:
-    """Read a statement and verify its signature. StepError: it was not signed by this key."""
+    """Read a statement and verify its signature. Raises StepError if it was not signed by this key."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_BYTES)

@@ -93,7 +93,7 @@ def read_facts(text: str) -> MachineFacts:
 
 
 def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
-    """The offers that can run there, the best first. AgentError when there is none."""
+    """The offers that can run there, the best first. Raises AgentError if there is none."""
     if not facts.system:
         raise AgentError("the machine does not say what it is: no shell answers there, or it has no `uname`")
     fitting = [offer for offer in offers if offer.form is Form.ZIPAPP and facts.python]

@@ -83,7 +83,7 @@ class Prepared:
 
 
 def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
-    """Write the files that the command needs, and return how to start it. AgentError when it may not run here."""
+    """Write the files that the command needs, and return how to start it. Raises AgentError if it may not run here."""
     number = f"shell-{os.getpid()}-{next(_numbers)}"
     prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
     term = wish.term if wish.term and wish.term.isprintable() and len(wish.term) < 100 else DEFAULT_TERM

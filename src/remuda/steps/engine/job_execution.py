@@ -120,7 +120,7 @@ class Job:
         return self.journal.end
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """How to get into the job; None if it has not begun or is over. AgentError when there is no way now."""
+        """How to get into the job; None if it has not begun or is over. Raises AgentError if there is no way now."""
         if self._is_killed:
             return None
         if self._executor is not None:

@@ -52,7 +52,7 @@ class JobHold:
         self._is_released.set()
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """How to get into the job; None if it is not on hold. AgentError if its environment was never opened."""
+        """How to get into the job; None if it is not on hold. Raises AgentError if its environment was never opened."""
         if not self.is_active or self._is_released.is_set():
             return None
         folder, request = self._journal.folder, self._journal.read_request()

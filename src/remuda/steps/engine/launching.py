@@ -237,8 +237,8 @@ def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write a file that an earlier agent may have written, and that one of its processes may be reading.
-    DefinitionError where the job has put a folder there."""
+    """Write a file that an earlier agent may have written, and that one of its processes may be reading. Raises
+    DefinitionError if the job has put a folder there."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

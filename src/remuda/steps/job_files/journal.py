@@ -125,7 +125,7 @@ class Journal:
         return cls(folder)
 
     def read_request(self) -> StartRequest:
-        """The stored request. DamagedError if it cannot be read, or is another one."""
+        """The stored request. Raises DamagedError if it cannot be read, or is another one."""
         try:
             data = (self.folder / "request").read_bytes()
             request = StartRequest.FromString(data)

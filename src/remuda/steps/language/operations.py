@@ -43,7 +43,7 @@ def kind(value: Any) -> str:
 
 
 def number(value: float) -> int | float:
-    """A number as it is kept. ExpressionError if no double can hold it."""
+    """A number as it is kept. Raises ExpressionError if no double can hold it."""
     try:
         value = float(value)
     except OverflowError:
@@ -76,7 +76,7 @@ def size(value: Any, limit: int) -> int:
 
 
 def check_bounds(value: Any) -> Any:
-    """The value itself. ExpressionError if it is too large or too deep."""
+    """The value itself. Raises ExpressionError if it is too large or too deep."""
     if not isinstance(value, dict | list | tuple | Sensitive):
         return value
     if size(value, MAX_SIZE) >= MAX_SIZE:

@@ -98,9 +98,9 @@ class PolicyEnforcement:
         return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
 
     def prepare(self, *, has_begun: bool = False) -> None:
-        """Give the user of the steps access to the job's folders, and to nothing else of the agent. AgentError if the
-        job cannot be restricted as it must be. `has_begun`: an earlier agent has done that, and steps may have changed
-        files since."""
+        """Give the user of the steps access to the job's folders, and to nothing else of the agent. Raises AgentError
+        if the job cannot be restricted as it must be. `has_begun`: an earlier agent has done that, and steps may have
+        changed files since."""
         if self.slot is not None:
             self.slot.begin()
         if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
@@ -221,8 +221,8 @@ class PolicyEnforcement:
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command line and environment to run a command in the job's sandbox. The program that makes the sandbox runs
         outside of it, so the command's variables go into `env_file`, from which they are set inside. `is_inserted`: the
-        sandbox has the files of inserted steps. AgentError if `is_own`, one of our own programs, cannot be loaded
-        there; DefinitionError if the variables cannot be set."""
+        sandbox has the files of inserted steps. Raises AgentError if `is_own`, one of our own programs, cannot be
+        loaded there. Raises DefinitionError if the variables cannot be set."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
             why = problem(self.person.uid, self.person.gid, shown=hidden_folders.own_places())

@@ -28,7 +28,7 @@ class JobUser:
 
 
 def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
-    """A user's name, UID or UID:GID; None for an empty text. BadRequestError if this agent cannot do that."""
+    """A user's name, UID or UID:GID; None for an empty text. Raises BadRequestError if this agent cannot do that."""
     if not text:
         return None
     own = os.geteuid() if agent_uid is None else agent_uid

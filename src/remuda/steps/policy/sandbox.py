@@ -71,8 +71,8 @@ class Sandbox:
 
 
 def variable_options(env: Mapping[str, str]) -> bytes:
-    """The content of an `env_file`. DefinitionError if there are too many variables for bubblewrap, or if a value has a
-    NUL, after which another option could follow."""
+    """The content of an `env_file`. Raises DefinitionError if there are too many variables for bubblewrap, or if a
+    value has a NUL, after which another option could follow."""
     if len(env) > MOST_VARIABLES:
         raise DefinitionError(f"the step has {len(env)} variables; in a sandbox there can be {MOST_VARIABLES} at most")
     for name, value in env.items():

@@ -36,7 +36,7 @@ class SlotGroup:
         self._note = job / NOTE
 
     def begin(self) -> None:
-        """Make the group. AgentError if a limit cannot be enforced."""
+        """Make the group. Raises AgentError if a limit cannot be enforced."""
         if not self._note.exists():
             existing = [str(place) for place in list_places(self.path) if place.is_dir()]
             used = self._group.usage() if existing else None

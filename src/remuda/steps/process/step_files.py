@@ -36,7 +36,7 @@ def is_step_name(name: str) -> bool:
 
 def make_empty(path: Path | str) -> None:
     """Create a file, unless it exists. A job may have put something else in its place, such as a pipe: the agent opens
-    nothing that exists, so it never blocks. DefinitionError if it is no plain file."""
+    nothing that exists, so it never blocks. Raises DefinitionError if it is no plain file."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -46,7 +46,8 @@ def make_empty(path: Path | str) -> None:
 
 
 def make_empty_folder(path: Path) -> None:
-    """Create a folder for this user only. An empty one is replaced; OSError if the job has put something else there."""
+    """Create a folder for this user only. An empty one is replaced. Raises OSError if the job has put something else
+    there."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:

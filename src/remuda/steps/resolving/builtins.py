@@ -58,7 +58,7 @@ class Builtins:
         return sorted(self._found)
 
     def choose(self, name: str, wanted: str) -> Bundled:
-        """The newest version that fits: `wanted` is empty, 1, 1.2 or 1.2.3. ResolveError if there is none."""
+        """The newest version that fits: `wanted` is empty, 1, 1.2 or 1.2.3. Raises ResolveError if there is none."""
         if name not in self.names():
             import difflib  # only a mistake pays for it
 

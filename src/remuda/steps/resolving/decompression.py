@@ -24,7 +24,7 @@ _CHUNK = 256 * 1024
 
 
 def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
-    """Write the plain bytes of a file to another. ResolveError if they are damaged or too many."""
+    """Write the plain bytes of a file to another. Raises ResolveError if they are damaged or too many."""
     room = limit_bytes
     with source.open("rb", buffering=0) as packed, target.open("wb") as plain:
         magic = packed.read(4)

@@ -27,7 +27,7 @@ def host_platform() -> str:
 
 
 def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> dict[str, Any]:
-    """The entry of an index for this platform. ResolveError if there is none."""
+    """The entry of an index for this platform. Raises ResolveError if there is none."""
     platforms = [entry.get("platform") or {} for entry in manifests]
     names = [f"{entry_platform.get('os', '')}/{entry_platform.get('architecture', '')}" for entry_platform in platforms]
     fitting = [entry for entry, name in zip(manifests, names, strict=True) if name == host]

@@ -33,7 +33,7 @@ _DAMAGE = (
 
 
 def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LARGEST_BYTES) -> None:
-    """Put the files of all layers, in order, into a new folder. ResolveError for what is no tar."""
+    """Put the files of all layers, in order, into a new folder. Raises ResolveError for what is no tar."""
     target.mkdir()
     tree = _Tree(target, limit_bytes)
     try:

@@ -74,7 +74,7 @@ def git_address(url: str) -> tuple[SplitResult, str]:
 
 
 def image_address(reference: Reference) -> Reference:
-    """The reference with a normalized registry. ResolveError for a repository name with empty parts, . or .."""
+    """The reference with a normalized registry. Raises ResolveError for a repository name with empty parts, . or .."""
     if any(part in ("", ".", "..") for part in reference.repository.split("/")):
         raise ResolveError(f"{describe(reference)}: the name of a repository has no parts that are empty, . or ..")
     return replace(reference, registry=reference.registry.lower())

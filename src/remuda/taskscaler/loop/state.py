@@ -86,7 +86,7 @@ class StateFile:
         self._writer = writer(db, path.name)
 
     def read(self) -> Stored:
-        """The whole state; called before the first write. Rows that cannot be read are deleted. StateError."""
+        """The whole state; called before the first write. Rows that cannot be read are deleted. Raises StateError."""
         broken: list[tuple[str, str | int]] = []
         try:
             stored = _read(self._db, self._log, broken)
@@ -105,7 +105,7 @@ class StateFile:
 
 
 def read_state(path: Path) -> Stored:
-    """Read a state file that another process may be writing. Empty if there is none. StateError."""
+    """Read a state file that another process may be writing. Empty if there is none. Raises StateError."""
     if not path.exists():
         return Stored()
     try:

@@ -107,7 +107,7 @@ class JobTokens:
         self._verified[token] = claims
 
     def read(self, token: str, *, now: float) -> JobClaims:
-        """The claims of a token; TokenError if its signature, expiry or cell is wrong."""
+        """The claims of a token. Raises TokenError if its signature, expiry or cell is wrong."""
         claims = self.claims_from_cache(token, now=now)
         if claims is None:
             claims = job_token.verify(token, self.keys, now=now)

@@ -139,7 +139,7 @@ class FamilyDraft:
         return self._changed.get(job_id) or next((job for job in self._family.jobs if job.id == job_id), None)
 
     def get(self, job_id: JobId) -> Job:
-        """The job as it is in the draft; InvalidError if it was retried."""
+        """The job as it is in the draft. Raises InvalidError if it was retried."""
         job = self.find(job_id)
         if job is None:
             raise InvalidError(f"job {job_id} was retried; use the newest job of its name in the pipeline")

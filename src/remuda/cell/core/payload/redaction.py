@@ -25,7 +25,7 @@ def secrets_to_mask(values: Iterable[str]) -> Secrets:
 
 
 def without_secrets(value: Any, secrets: Secrets, depth: int = 0) -> Any:
-    """A copy of a JSON value with secrets masked in all strings. InvalidError if it is nested too deeply."""
+    """A copy of a JSON value with secrets masked in all strings. Raises InvalidError if it is nested too deeply."""
     if isinstance(value, str):
         return secrets.mask_bytes(value.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
     if depth > MAX_DEPTH:

@@ -37,7 +37,7 @@ def read_policy(text: str | None) -> StepPolicy:
 
 
 def change_policy(stored: str | None, document: dict[str, Any], seen: int | None, now: float) -> str:
-    """The next version, to be stored. ConflictError if `seen` is not the stored version."""
+    """The next version, to be stored. Raises ConflictError if `seen` is not the stored version."""
     old = read_policy(stored)
     if seen is not None and seen != old.version:
         raise ConflictError(f"the policy has version {old.version} by now, not {seen}; read it and change that")

@@ -40,7 +40,8 @@ def _depth(request: PipelineRequest) -> int:
 
 
 def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None:
-    """TooDeepError if too many pipelines started each other. `ancestors` of the upstream pipeline, nearest first."""
+    """Raise TooDeepError if too many pipelines started each other. `ancestors` of the upstream pipeline, nearest
+    first."""
     if _depth(request) > MAX_DEPTH:
         raise TooDeepError(
             f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs, or jobs "
@@ -126,7 +127,7 @@ def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
 def new_jobs(
     specs: Sequence[JobSpec], pipeline: Pipeline, project: Project, variables: Iterable[ProjectVariable], url: str
 ) -> list[NewJob]:
-    """The jobs to store. MistakesError if the name of an environment or resource group cannot be expanded."""
+    """The jobs to store. Raises MistakesError if the name of an environment or resource group cannot be expanded."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     predefined = of_pipeline(pipeline, project, url)
     own, raw = variables_for_expansion(pipeline, variables)

@@ -107,7 +107,7 @@ class Body:
         self.hang_up = HangUp(receive)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; ClientGoneError if the client disconnects before its end."""
+        """The body as it arrives. Raises ClientGoneError if the client disconnects before its end."""
         while not self._ended:
             if piece := await self._piece():
                 yield piece

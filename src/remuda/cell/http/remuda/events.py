@@ -50,7 +50,7 @@ class _Sight:
         self._projects: dict[ProjectId, bool] = {}
 
     async def renew(self) -> None:
-        """Check the token again after RIGHTS_SECONDS; ApiError if it is not valid any more."""
+        """Check the token again after RIGHTS_SECONDS. Raises ApiError if it is not valid any more."""
         now = self._edge.clock.monotonic()
         if now - self._looked_at >= RIGHTS_SECONDS:
             self._caller = await person(self._edge, self._token)

@@ -57,7 +57,7 @@ def sqlite_statements() -> list[str]:
 
 
 def check(where: str, revision: str, owner: int | None, cell_id: int) -> None:
-    """DataFolderError when a database is not for this release or not for this cell."""
+    """Raise DataFolderError if a database is not for this release or not for this cell."""
     if revision not in NAMES:
         raise DataFolderError(
             f"{where} has schema version {revision}, made by a newer release; this one reads up to {HEAD}. "

@@ -182,7 +182,7 @@ class Database(Rows, Protocol):
 
 
 async def add_row(database: Database, table: Table[S], value: S, *, taken: str = "the new id is taken already") -> S:
-    """Store a value with a new id. ConflictError with the text `taken` when another row has its unique value."""
+    """Store a value with a new id. Raises ConflictError with the text `taken` when another row has its unique value."""
 
     async def add(rows: Transaction) -> S:
         added = replace(value, id=await rows.draw_id(table))

@@ -65,7 +65,7 @@ class PeopleStore:
         return await self._database.find_all(ORGANIZATIONS, order=("id",))
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
-        """Add it with its first member. ConflictError when a namespace or a project has the path."""
+        """Add it with its first member. Raises ConflictError if a namespace or a project has the path."""
 
         async def add(rows: Transaction) -> Namespace:
             added = await _add_namespace(rows, namespace)
@@ -86,12 +86,12 @@ class PeopleStore:
         return await self._database.find_page(NAMESPACES, page, selection, order="path_key")
 
     async def put_namespace(self, namespace: Namespace) -> None:
-        """Change a namespace except for its path. NotFoundError when it does not exist."""
+        """Change a namespace except for its path. Raises NotFoundError if it does not exist."""
         if not await self._database.update(NAMESPACES, namespace):
             raise NotFoundError(f"there is no group {namespace.id}")
 
     async def remove_namespace(self, namespace_id: int) -> bool:
-        """Remove it with its members and variables. ConflictError while it contains a project or a namespace."""
+        """Remove it with its members and variables. Raises ConflictError while it contains a project or a namespace."""
 
         async def remove(rows: Transaction) -> bool:
             has_project = await rows.has_match(PROJECTS, ProjectFilter(namespace_id=namespace_id))
@@ -130,7 +130,7 @@ class PeopleStore:
         return await self._database.find_page(USERS, page, UserFilter(search=search, organization_id=organization_id))
 
     async def put_user(self, user: User) -> None:
-        """Change a user except for the username. NotFoundError when the user does not exist."""
+        """Change a user except for the username. Raises NotFoundError if the user does not exist."""
         if not await self._database.update(USERS, user):
             raise NotFoundError(f"there is no user {user.id}")
 
@@ -151,7 +151,7 @@ class PeopleStore:
     async def add_user_token(self, token: UserToken, *, instead_of: int | None = None) -> UserToken:
         """Store a token and revoke the one with the id `instead_of`, in one transaction.
 
-        ConflictError when that one is revoked already, or when the hash exists.
+        Raises ConflictError if that one is revoked already, or when the hash exists.
         """
 
         async def add(rows: Transaction) -> UserToken:
@@ -191,7 +191,8 @@ class PeopleStore:
 
 
 async def check_path_is_free(rows: Transaction, path: str, *, but: int | None = None) -> None:
-    """ConflictError when a namespace, or a project other than `but`, has the path. Projects and namespaces share it."""
+    """Raise ConflictError if a namespace, or a project other than `but`, has the path. Projects and namespaces share
+    it."""
     project = await rows.find(PROJECTS, path_key=path.casefold())
     namespace = await rows.find(NAMESPACES, path_key=path.casefold())
     if namespace or (project and project.id != but):

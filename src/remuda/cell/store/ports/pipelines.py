@@ -90,7 +90,7 @@ class PipelineStore(ABC):
 
     @abstractmethod
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store what `decide` returns for the current family. NotFoundError when the pipeline does not exist."""
+        """Store what `decide` returns for the current family. Raises NotFoundError if the pipeline does not exist."""
 
     @abstractmethod
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:

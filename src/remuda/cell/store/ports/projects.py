@@ -19,7 +19,7 @@ class ProjectStore:
         self._database = database
 
     async def add_project(self, project: Project) -> Project:
-        """Store it with a new id. ConflictError when a project or namespace has the path."""
+        """Store it with a new id. Raises ConflictError if a project or namespace has the path."""
 
         async def add(rows: Transaction) -> Project:
             await check_path_is_free(rows, project.path)
@@ -42,7 +42,7 @@ class ProjectStore:
     async def change_project(
         self, project_id: ProjectId, decide: Callable[[Project], Project | None]
     ) -> Project | None:
-        """Store and return what `decide` returns. ConflictError when the new path is taken."""
+        """Store and return what `decide` returns. Raises ConflictError if the new path is taken."""
 
         async def change(rows: Transaction) -> Project | None:
             project = await rows.find_locked(PROJECTS, id=project_id)

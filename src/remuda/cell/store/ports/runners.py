@@ -17,7 +17,7 @@ class RunnerStore:
         self._database = database
 
     async def add_runner(self, runner: Runner) -> Runner:
-        """Store it with a new id. ConflictError when a runner has the token."""
+        """Store it with a new id. Raises ConflictError if a runner has the token."""
         return await add_row(self._database, RUNNERS, runner, taken="there is a runner with this token already")
 
     async def load_runner(self, runner_id: RunnerId) -> Runner | None:

@@ -38,7 +38,7 @@ class ScheduleStore:
         return await self._database.find_all(SCHEDULES, where=("next_run_at", "<=", now), order=order)
 
     async def add_trigger(self, trigger: TriggerToken) -> TriggerToken:
-        """Store it with a new id. ConflictError when the token exists."""
+        """Store it with a new id. Raises ConflictError if the token exists."""
         return await add_row(self._database, TRIGGERS, trigger, taken="there is a trigger with this token already")
 
     async def find_trigger(self, token_hash: str) -> TriggerToken | None:

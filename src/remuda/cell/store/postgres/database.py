@@ -125,7 +125,7 @@ def storable(value: Any) -> Any:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
-    """A separate connection without time limits; DataFolderError when anything fails."""
+    """A separate connection without time limits. Raises DataFolderError if anything fails."""
     try:
         try:
             db = await asyncpg.connect(url, timeout=_WAIT_SECONDS)
@@ -303,7 +303,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
 
     @classmethod
     async def open(cls, url: str, cell_id: int) -> Self:
-        """Connect, and make or migrate the tables; DataFolderError when the database cannot be used."""
+        """Connect, and make or migrate the tables. Raises DataFolderError if the database cannot be used."""
         settings = {
             "application_name": f"remuda cell {cell_id}",
             "lock_timeout": f"{_WAIT_SECONDS}s",

@@ -49,7 +49,7 @@ class Pool:
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
 
     async def take(self) -> Connection:
-        """A connection for the caller alone, until `give`. TimeoutError when all are in use for too long."""
+        """A connection for the caller alone, until `give`. Raises TimeoutError if all are in use for too long."""
         if self._closed:
             raise asyncpg.InterfaceError("the connections are closed")
         while self._idle:

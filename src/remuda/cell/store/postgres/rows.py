@@ -87,7 +87,7 @@ def update_values(before: bytes, job: Job) -> tuple[Any, ...]:
 
 
 async def update_jobs(db: Connection, jobs: Sequence[Job], bodies: Mapping[JobId, bytes]) -> None:
-    """Store jobs that are still what was read; LostRaceError when one is not."""
+    """Store jobs that are still what was read. Raises LostRaceError if one is not."""
     if len(jobs) == 1:
         count = row_count(await db.execute(UPDATE_JOB, *update_values(bodies[jobs[0].id], jobs[0])))
     elif jobs:

@@ -16,7 +16,7 @@ _LOCK = 7_236_388_301
 
 
 async def prepare(db: Any, where: str, cell_id: int) -> None:
-    """Create or migrate the tables for this cell; DataFolderError when the database must not be used."""
+    """Create or migrate the tables for this cell. Raises DataFolderError if the database must not be used."""
     if await _check_revision(db, where, cell_id) == migrations.HEAD:
         return
     async with db.transaction():

@@ -15,6 +15,6 @@ class PostgresStore(Store):
 
     @classmethod
     async def open(cls, url: str, cell_id: int) -> Self:
-        """Connect, and create or migrate the tables; DataFolderError when the database cannot be used."""
+        """Connect, and create or migrate the tables. Raises DataFolderError if the database cannot be used."""
         database = await PostgresDatabase.open(url, cell_id)
         return cls(database, PostgresJobs(database), PostgresPipelines(database))

@@ -186,7 +186,7 @@ class SqliteDatabase(_Rows, SqlDatabase):
 
     @classmethod
     def open(cls, path: Path, cell_id: int) -> Self:
-        """Open or create the file; DataFolderError when it cannot be used."""
+        """Open or create the file. Raises DataFolderError if it cannot be used."""
         try:
             _make_files_private(path)
             db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)

@@ -13,7 +13,7 @@ from remuda.cell.store import migrations
 def prepare(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
     """Create or migrate the tables. Returns the id of the cell that the file belongs to.
 
-    DataFolderError when that is not `cell_id`. None accepts the file of any cell, but no empty one.
+    Raises DataFolderError if that is not `cell_id`. None accepts the file of any cell, but no empty one.
     """
     db.execute("BEGIN IMMEDIATE")
     try:
