@@ -41,7 +41,7 @@ class Waiting(msgspec.Struct):
     priority: int
     since: float
     level: int
-    """Its priority, with what it gained by waiting."""
+    """Its priority, plus the increase for the time that it has waited."""
     rises_at: float
 
     @property
@@ -58,7 +58,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     competing: int
     """Number of these jobs, itself included."""
     level: int
-    """Its priority, with what it gained by waiting."""
+    """Its priority, plus the increase for the time that it has waited."""
     running: int
     """Number of assigned jobs of its project."""
 

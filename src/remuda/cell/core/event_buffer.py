@@ -78,7 +78,8 @@ class Buffer(msgspec.Struct):
             self._events.popleft()
 
     def forget(self) -> None:
-        """Drop all events. A subscriber that reads on from an earlier number is told that some are gone."""
+        """Drop all events. A subscriber that continues from an earlier number gets a reset, which says that events are
+        missing."""
         self._events.clear()
         self.last += 1
 

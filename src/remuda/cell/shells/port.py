@@ -39,7 +39,7 @@ class JobHold(msgspec.Struct, frozen=True, kw_only=True):
     system_id: str
     until: float
     release: bool = False
-    """A person has released it; its manager is to remove the environment."""
+    """A user has released the job; its manager must remove the environment."""
 
 
 class ShellStore(Protocol):
@@ -100,7 +100,7 @@ class ShellStore(Protocol):
     def remove_hold(self, job_id: int) -> None: ...
 
     def note_manager(self, runner_id: int, system_id: str, now: float) -> None:
-        """A manager has asked what is wanted of it."""
+        """Record that a manager has asked for requests."""
         ...
 
     def manager_seen_at(self, runner_id: int, system_id: str) -> float:

@@ -292,7 +292,7 @@ class Life:
             self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, text, now)
 
     def on_machine_lost(self, cause: str, now: float) -> None:
-        """The machine, and the agent with it, is gone for good."""
+        """The machine and its agent are permanently lost."""
         self._agent_is_lost = self._agent_forgot = True
         self._subscribed_at, self._agent_at = None, now
         self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, now)
@@ -317,7 +317,7 @@ class Life:
         self.on_agent_back()
 
     def on_cancel_sent(self) -> None:
-        """The agent was told to cancel the job."""
+        """The cancel request was sent to the agent."""
         self._cancel_sent = True
 
     def on_closed(self) -> None:

@@ -85,7 +85,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     result_seq: int = FIRST_RESULT
     """The next result that the server needs."""
     cancel_told: bool = False
-    """The agent was told to cancel the job."""
+    """True if the cancel request was sent to the agent."""
     outcome: Outcome | None = None
     machine: str = ""
     """Name of its machine; empty: it has none yet."""

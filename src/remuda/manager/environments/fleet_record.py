@@ -1,4 +1,4 @@
-"""What the plugins of a fleet were told, kept in a file beside the fleet's state.
+"""The plugin settings of a fleet, stored in a file beside the fleet's state.
 
 A runner may leave the configuration while no manager runs. With this record `remuda scale sweep` can still reach the
 machines of its fleet. The file contains the settings of the runner's section and is readable by this user only. It is

@@ -54,7 +54,7 @@ class Listener(Protocol):
         """The agent cannot be reached."""
 
     def on_machine_lost(self, cause: str) -> None:
-        """The agent's machine is gone for good."""
+        """The agent's machine is permanently lost."""
 
 
 class AgentLink:
@@ -185,10 +185,8 @@ class AgentLink:
         return send
 
     def listen(self, job_id: str, listener: Listener, *, is_found: bool = False) -> None:
-        """Register a job; it gets events once it subscribes.
-
-        With `is_found` (a recovered job) the agent is told at once that the job has a manager again.
-        """
+        """Register a job; it gets events after it subscribes. With `is_found` (a recovered job) the agent is informed
+        at once that the job has a manager again."""
         self._listeners[job_id] = listener
         if is_found and self._client is not None:
             self._post(job_id, "confirm", self._presence_message(job_id))

@@ -112,7 +112,7 @@ class DataFolder:
         return None
 
     async def renew(self) -> None:
-        """Create the folder again. Raises DataFolderError if it belongs to another manager by now."""
+        """Create the folder again. Raises DataFolderError if another manager uses it meanwhile."""
         if identity_of(self.path / LOCK_NAME) != self._lock:
             self._hold()
         keep_system_id(self.path, self.own_id)

@@ -121,10 +121,8 @@ def take_inputs(
     patterns: Patterns,
     is_first: bool,
 ) -> dict[str, Node]:
-    """A value for every declared input. A missing value is a mistake of the including file, at `at`.
-
-    `is_first`: the inputs come from whoever starts the pipeline, not from an `include`.
-    """
+    """A value for every declared input. A missing value is a mistake of the including file, at `at`. `is_first`: the
+    inputs come from the request that starts the pipeline, not from an `include`."""
     values: dict[str, Node] = {}
     for name, entry in inputs.items():
         if name not in declared:

@@ -2,7 +2,7 @@
 
 An accepted job stays until it is closed, whatever happens to the agent or its clients. Accepting and closing do not
 await between check and act, so two calls for one id cannot interfere. Ending the processes of a running job takes time:
-until then the job is known, and whoever closes or starts it waits. The agent waits, too, before it stops; a client that
+until then the job is known, and calls that close or start it wait. The agent waits, too, before it stops; a client that
 disconnects changes nothing.
 """
 

@@ -48,7 +48,7 @@ class _LostError(Exception):
 
 
 class _FinalError(Exception):
-    """The run has failed for good."""
+    """The run has failed permanently."""
 
 
 class CommandChannel(LiveChannel):

@@ -4,7 +4,7 @@ The loop is the same for a new job and for one found after a crash: the journal'
 what follows, that is done and stored. Everything may be repeated, so the agent may die on any line; `journal`, `log`
 and `shim` make the repetition harmless.
 
-Whoever wants to follow the progress adds a listener; a call of it only means "look again".
+To follow the progress, add a listener. A call of it only means that something has changed.
 """
 
 import asyncio

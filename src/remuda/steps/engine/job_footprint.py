@@ -35,8 +35,8 @@ class JobFootprint:
         others: Callable[[], Iterable["JobFootprint"]],
         report_survivors: Callable[[Sequence[str]], None],
     ) -> None:
-        """`request` returns the part of the job's request that is still in memory, `others` those of the other
-        jobs of the agent. `report_survivors` is told of processes that do not end."""
+        """`request` returns the part of the job's request that is still in memory, `others` those of the other jobs of
+        the agent. `report_survivors` is called with processes that do not end."""
         self._request = request
         self._journal = journal
         self._context = context

@@ -301,7 +301,7 @@ class Output:
 
     @property
     def is_full(self) -> bool:
-        """True if the log takes no more of it."""
+        """True if the log accepts no more output."""
         return self._log.mark.full
 
     def read(self) -> bytes:

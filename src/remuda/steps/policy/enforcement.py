@@ -145,7 +145,7 @@ class PolicyEnforcement:
         return decide_engine(self.policy, address)
 
     def around(self, node: Node, loaded: Loaded) -> Inserted:
-        """What is to run before and after a step that may begin."""
+        """The steps that the policy inserts before and after a step that may begin."""
         if not self.policy.layers or node.phase or node.is_group or loaded.kind is None:
             return NOTHING_INSERTED
         return find_insertions(self.policy, _subject(node, loaded))

@@ -229,7 +229,7 @@ def _forget_unused(host: Host) -> None:
 
 
 def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
-    """What `enclosure_entry` is to do beyond joining groups."""
+    """The instructions for `enclosure_entry`, except for joining control groups."""
     spec: dict[str, Any] = {}
     if limits.network is not None and host.has_networks:
         spec["network"] = limits.network

@@ -78,7 +78,7 @@ def leave_network() -> None:
 
 
 def become(uid: int, gid: int) -> None:
-    """Become another user for good: no other groups, and no program can regain privileges."""
+    """Switch to another user permanently: without other groups, and so that no program can regain privileges."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)

@@ -72,7 +72,7 @@ class JobProcesses:
         self._is_only_user = is_only_user
         self.everywhere = everywhere
         self._known: dict[int, int] = {}
-        """All that were ever found, with their start times: their parents may be gone by now."""
+        """All processes that were ever found, with their start times. Their parents may have ended since."""
         self._dead: set[int] = set()
 
     def is_quiet(self) -> bool:

@@ -3,10 +3,10 @@
 The shim outlives the agent. It leads a session of its own, so that one signal reaches everything the step started, and
 it ignores the signals that end its command, so that it can still write how that ended.
 
-Whoever creates the pid file, exclusively, runs the step, and adds to it how that ended. So an agent that does not know
-whether its predecessor started a step starts it again: the second shim finds the file and exits. `forbid` makes the
-same claim for nobody. The environment is given to the shim itself, secrets are never arguments, and it needs only the
-shell.
+The shim that creates the pid file exclusively runs the step and appends the result to the file. So an agent that does
+not know whether its predecessor started a step starts it again: the second shim finds the file and exits. `forbid`
+creates the file without a shim, so that the step can never start. The shim gets the environment directly, secrets are
+never arguments, and it needs only the shell.
 
 A command prints into a pipe (`pipes`), which the shim holds open, so nothing is lost while there is no agent. When its
 command has ended, the shim writes that to the file, tells its agent over the socket that is its stdin, and waits until

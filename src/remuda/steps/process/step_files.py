@@ -104,7 +104,7 @@ class StepFiles:
 
     @property
     def order(self) -> Path:
-        """What another agent is to run."""
+        """Path of the order for another agent."""
         return Path(f"{self._own}.order")
 
     @property

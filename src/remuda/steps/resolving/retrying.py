@@ -45,7 +45,7 @@ def select_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 async def retry(clock: Clock, call: Callable[[], Awaitable[T]], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
-    """Call until it succeeds, fails for good, or the time is up."""
+    """Repeat a call until it succeeds, fails permanently, or the time is up."""
     until = clock.monotonic() + patience_seconds
     failures = 0
     while True:

@@ -173,7 +173,7 @@ class Roster:
         self.refresh(name, now)
 
     def mark_unpreparable(self, name: str, error: str, now: float) -> None:
-        """The preparation failed for good; the instance goes."""
+        """The preparation has failed permanently; the instance is removed."""
         member = self.members[name]
         member.is_failed, member.error = True, error
         text = f"{name} could not be prepared: {error}"

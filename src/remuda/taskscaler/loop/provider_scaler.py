@@ -129,7 +129,7 @@ class ProvidedScaler:
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """Wait for an instance for a job. Raises AcquireTimeoutError if the plugin refused for good."""
+        """Wait for an instance for a job. Raises AcquireTimeoutError if the plugin refused permanently."""
         if holder in self._held:
             return Slot(instance_name(self._group, self._held[holder]), 0)
         self._waits.add(holder)

@@ -3,8 +3,8 @@
 It is written before anything follows: a request before its plugin is called, a deletion mark before the deletion, a
 slot before its job gets it. Rows are independent, so a broken one loses only itself. A file that is no database is
 renamed, and the instances are found again by updates of their groups. A file that cannot be opened now, as on a full
-disk, is left as it is. `StateWriter` writes the roster's changes in their order and then calls whoever waits for them;
-while writing fails, they wait.
+disk, is left as it is. `StateWriter` writes the roster's changes in their order and then calls the callbacks that wait
+for them; while writing fails, they wait.
 """
 
 import asyncio

@@ -114,11 +114,8 @@ async def sweep_abandoned(
     clock: Clock,
     remove: bool,
 ) -> tuple[SweepResult, frozenset[str] | None]:
-    """Sweep a group that is not configured any more; its plugin is started and ended.
-
-    `taken` returns ids that belong to other fleets by now. Returns the result and the ids that still exist; None:
-    unknown.
-    """
+    """Sweep a group that is no longer configured; its plugin is started and ended. `taken` returns ids that belong to
+    other fleets. Returns the result and the ids that still exist; None: unknown."""
     calls = _Calls(abandoned.group, plugin, clock)
     try:
         await calls.within(plugin.init(abandoned.config, abandoned.settings), INIT_SECONDS, "Init")

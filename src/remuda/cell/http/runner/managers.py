@@ -36,7 +36,7 @@ class Managers:
         self._runners: OrderedDict[str, Runner] = OrderedDict()
 
     def find_runner(self, token_hash: str) -> Runner | None:
-        """The cached runner with this token. It may be out of date, or removed by now."""
+        """The cached runner with this token. The entry may be outdated, and the runner may have been removed."""
         runner = self._runners.get(token_hash)
         is_expired = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
         return None if is_expired else runner

@@ -57,7 +57,7 @@ class Dialect(Protocol):
         ...
 
     def without_index(self, column: str) -> str:
-        """A column for whose condition no index is to be used."""
+        """A column expression that prevents the database from using an index for its condition."""
         ...
 
 
