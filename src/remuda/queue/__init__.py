@@ -284,12 +284,12 @@ class WaitingJobs:
         if len(line.front) - line.left < many:
             entries = islice(_in_order(line.jobs), 4 * many)
             line.front, line.left = [entry for entry in entries if self._is_in(line, entry[1], -entry[0])], 0
-        found, last = 0, None
+        count, last = 0, None
         for minus, other in line.front:
-            if minus > -level or found == many:
+            if minus > -level or count == many:
                 break
             if other != last and self._is_in(line, other, level):
-                found, last = found + 1, other
+                count, last = count + 1, other
                 yield other
 
     def _is_in(self, line: _Line, job_id: JobId, level: int) -> bool:

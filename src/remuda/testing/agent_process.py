@@ -69,8 +69,8 @@ class Seen:
     def check(self) -> JobEnded:
         """Assert that the log and the results are complete and have no duplicates."""
         assert self.end is not None
-        told = sorted(event["seq"] for event in (*self.results, *self.used))
-        assert told == list(range(1, self.end.results + 1))
+        numbers = sorted(event["seq"] for event in (*self.results, *self.used))
+        assert numbers == list(range(1, self.end.results + 1))
         assert len(self.log) == self.end.log_bytes
         assert self.end.log_checksum == f"crc32:{crc32(self.log):08x}"
         return self.end
@@ -161,8 +161,8 @@ async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> 
                     assert offset == len(seen.log)
                     seen.log += data
                 case StepResultEvent(json=text):
-                    told = json.loads(text)
-                    (seen.used if told["event"] == "used" else seen.results).append(told)
+                    result = json.loads(text)
+                    (seen.used if result["event"] == "used" else seen.results).append(result)
                 case JobEnded():
                     seen.end = event
                     break

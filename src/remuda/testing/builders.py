@@ -13,13 +13,13 @@ SHA = "3f786850e387550fdab836ed7e6dc881de23001b"
 NO_SHA = "0" * 40
 
 
-def a_project(**given: Any) -> Project:
+def a_project(**changes: Any) -> Project:
     """A project with its default branch `main`."""
     values: dict[str, Any] = {"id": ProjectId(1), "path": "acme/shop", "name": "Shop", "created_at": NOW}
-    return Project(**(values | given))
+    return Project(**(values | changes))
 
 
-def a_pipeline(**given: Any) -> Pipeline:
+def a_pipeline(**changes: Any) -> Pipeline:
     """A pipeline of a push to `main`."""
     values: dict[str, Any] = {
         "id": PipelineId(1),
@@ -34,13 +34,13 @@ def a_pipeline(**given: Any) -> Pipeline:
         "created_at": NOW,
         "updated_at": NOW,
     }
-    return Pipeline(**(values | given))
+    return Pipeline(**(values | changes))
 
 
-def a_spec(name: str = "build", **given: Any) -> JobSpec:
+def a_spec(name: str = "build", **changes: Any) -> JobSpec:
     """A job of a pipeline file, in its first stage."""
     values: dict[str, Any] = {"name": name, "stage": "test", "stage_index": 1, "script": ("true",), "line": 1}
-    return JobSpec(**(values | given))
+    return JobSpec(**(values | changes))
 
 
 def new_jobs(*specs: JobSpec) -> list[NewJob]:
@@ -58,7 +58,7 @@ def new_jobs(*specs: JobSpec) -> list[NewJob]:
     ]
 
 
-def a_job(name: str = "build", **given: Any) -> Job:
+def a_job(name: str = "build", **changes: Any) -> Job:
     """A job that was just created."""
     values: dict[str, Any] = {
         "id": JobId(1),
@@ -73,10 +73,10 @@ def a_job(name: str = "build", **given: Any) -> Job:
         "created_at": NOW,
         "updated_at": NOW,
     }
-    return Job(**(values | given))
+    return Job(**(values | changes))
 
 
-def an_artifact(job_id: int = 1, kind: str = "archive", **given: Any) -> Artifact:
+def an_artifact(job_id: int = 1, kind: str = "archive", **changes: Any) -> Artifact:
     """A zip file of three bytes that a job uploaded at `NOW`."""
     values: dict[str, Any] = {
         "job_id": JobId(job_id),
@@ -88,15 +88,15 @@ def an_artifact(job_id: int = 1, kind: str = "archive", **given: Any) -> Artifac
         "blob": f"artifacts/{job_id}/{kind}",
         "created_at": NOW,
     }
-    return Artifact(**(values | given))
+    return Artifact(**(values | changes))
 
 
-def a_family(jobs: Sequence[Job], **given: Any) -> Family:
+def a_family(jobs: Sequence[Job], **changes: Any) -> Family:
     """A pipeline with these jobs."""
-    return Family(pipeline=a_pipeline(**given), jobs=tuple(jobs))
+    return Family(pipeline=a_pipeline(**changes), jobs=tuple(jobs))
 
 
-def a_runner(**given: Any) -> Runner:
+def a_runner(**changes: Any) -> Runner:
     """A runner that takes any job of its cell."""
     values: dict[str, Any] = {"id": RunnerId(1), "type": RunnerType.INSTANCE, "token_hash": "0" * 64, "created_at": NOW}
-    return Runner(**(values | given))
+    return Runner(**(values | changes))

@@ -69,7 +69,7 @@ def output_of(trace: bytes) -> bytes:
 
 def script_output(trace: bytes) -> bytes:
     """The output between the section marks of the script, which may be nested in the section of a container."""
-    start, end = (found.start() for found in re.finditer(rb"[:.]step_script\r", trace))
+    start, end = (mark.start() for mark in re.finditer(rb"[:.]step_script\r", trace))
     return output_of(trace[trace.index(b"\n", start) + 1 : trace.rindex(b"\n", start, end) + 1])
 
 

@@ -254,10 +254,10 @@ class Coordinator:
         if job is None or job.is_over:
             return web.Response(status=403)
         results = (await request.json())["results"]
-        wanted = len(job.results) + 1
-        if results[0]["seq"] > wanted:
-            return web.json_response({"version": 1, "next_seq": wanted}, status=409)
-        job.results += [result for result in results if result["seq"] >= wanted]
+        next_seq = len(job.results) + 1
+        if results[0]["seq"] > next_seq:
+            return web.json_response({"version": 1, "next_seq": next_seq}, status=409)
+        job.results += [result for result in results if result["seq"] >= next_seq]
         if [result["seq"] for result in job.results] != list(range(1, len(job.results) + 1)):
             self.violations.append("results are not in order")
         return web.json_response({"version": 1, "next_seq": len(job.results) + 1})

@@ -129,8 +129,8 @@ class FakeAgent(AgentBase):
         for job_id in list(request.ids) or list(self.jobs):
             if (job := self.jobs.get(job_id)) is not None:
                 is_watched = job_id in self.attended
-                kept = pb.KeptJob(id=job_id, owner=job.request.owner, ended=job.end is not None, attended=is_watched)
-                await stream.send_message(kept)
+                message = pb.KeptJob(id=job_id, owner=job.request.owner, ended=job.end is not None, attended=is_watched)
+                await stream.send_message(message)
 
     async def Start(self, stream: Stream[pb.StartRequest, pb.StartResponse]) -> None:  # noqa: N802
         request = await stream.recv_message()
@@ -301,7 +301,7 @@ class FakeEnvironment:
         if self.fixed_machine:
             return self.fixed_machine
         taken = set(self.used.values())
-        return next((name for name, one in self.machines.items() if name not in taken and not one.lost), "")
+        return next((name for name, machine in self.machines.items() if name not in taken and not machine.lost), "")
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         builds, work = self._folders(place)
@@ -327,10 +327,10 @@ class FakeEnvironment:
         self.calls["connect"] += 1
         if self.is_broken:
             raise EnvironmentTemporaryError("the fake agent is told not to start")
-        found = self.machines.get(machine)
-        if found is None or found.lost:
-            raise EnvironmentLostError(found.lost if found is not None else f"there is no machine {machine}")
-        return await found.connect()
+        entry = self.machines.get(machine)
+        if entry is None or entry.lost:
+            raise EnvironmentLostError(entry.lost if entry is not None else f"there is no machine {machine}")
+        return await entry.connect()
 
     async def recover(self) -> Sequence[str]:
         return [name for name, machine in self.machines.items() if machine.agent.jobs]

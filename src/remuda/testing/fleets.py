@@ -32,12 +32,12 @@ def a_demand(**numbers: Any) -> Demand:
 
 def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
     """The fleet directly after a plan: all requests are accepted, and no instance has changed its state yet."""
-    removed = {one.id for one in made.remove}
-    drained = {one.id for one in made.drain}
-    gone = {one.id for one in made.forget if one.id}
+    removed = {entry.id for entry in made.remove}
+    drained = {entry.id for entry in made.drain}
+    gone = {entry.id for entry in made.forget if entry.id}
     forgotten = Counter[tuple[str, float]]()
-    for one in made.forget:
-        forgotten[one.group, one.asked_at] += 0 if one.id else one.count
+    for entry in made.forget:
+        forgotten[entry.group, entry.asked_at] += 0 if entry.id else entry.count
     requests = []
     for request in fleet.requests:
         taken = min(forgotten[request.group, request.asked_at], request.count)
@@ -52,7 +52,7 @@ def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
             instance = replace(instance, state=InstanceState.DRAINING, since=now)
         if instance.id not in gone:
             instances.append(instance)
-    requests += [Request(group=one.group, count=one.count, asked_at=now) for one in made.create]
+    requests += [Request(group=entry.group, count=entry.count, asked_at=now) for entry in made.create]
     groups = tuple(replace(group, bucket=made.buckets.get(group.name)) for group in fleet.groups)
     return replace(fleet, groups=groups, instances=tuple(instances), requests=tuple(requests))
 
@@ -88,7 +88,7 @@ class World:
 
     def count(self, *states: InstanceState) -> int:
         """Number of instances in one of these states, or in any state."""
-        return sum(not states or one.state in states for one in self.instances)
+        return sum(not states or instance.state in states for instance in self.instances)
 
     def submit(self, jobs: int, seconds: float) -> list[str]:
         """Add accepted jobs that wait for slots."""
@@ -119,12 +119,12 @@ class World:
                 self.requests.remove(request)
                 for _ in range(request.count):
                     self._see(Instance(id=self._name("i"), group=request.group, created_at=self.now))
-        for one in self.instances:
-            lasted = self.now - one.since
-            if one.state is InstanceState.CREATING and lasted >= self.boot_seconds:
-                self.slots.update(replace(one, state=InstanceState.READY, since=self.now))
-            elif one.state is InstanceState.DELETING and lasted >= self.delete_seconds:
-                assert not self.slots.lose(one.id), "an instance with jobs was removed"
+        for instance in self.instances:
+            lasted = self.now - instance.since
+            if instance.state is InstanceState.CREATING and lasted >= self.boot_seconds:
+                self.slots.update(replace(instance, state=InstanceState.READY, since=self.now))
+            elif instance.state is InstanceState.DELETING and lasted >= self.delete_seconds:
+                assert not self.slots.lose(instance.id), "an instance with jobs was removed"
         for holder, began in list(self.began.items()):
             if self.now - began >= self.ends[holder]:
                 self.slots.release(holder, now=self.now)
@@ -141,17 +141,17 @@ class World:
         after = carry_out(self.fleet(), made, self.now)
         self.groups = after.groups
         self.requests = list(after.requests)
-        left = {one.id for one in after.instances}
-        for one in self.instances:
-            if one.id not in left:
-                self.slots.lose(one.id)
-        for one in after.instances:
-            self.slots.update(one)
+        remaining = {instance.id for instance in after.instances}
+        for instance in self.instances:
+            if instance.id not in remaining:
+                self.slots.lose(instance.id)
+        for instance in after.instances:
+            self.slots.update(instance)
         self.slots.allow(made.reservable)
         self.created += made.creation_count
-        self.removed += sum(one.because.reason is not Reason.RETRIED for one in made.remove)
-        self.reasons.update(one.because.reason for one in made.remove)
-        self.most = max(self.most, len(self.instances) + sum(one.count for one in self.requests))
+        self.removed += sum(entry.because.reason is not Reason.RETRIED for entry in made.remove)
+        self.reasons.update(entry.because.reason for entry in made.remove)
+        self.most = max(self.most, len(self.instances) + sum(request.count for request in self.requests))
 
     def _name(self, kind: str) -> str:
         self._names += 1

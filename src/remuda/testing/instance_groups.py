@@ -114,9 +114,9 @@ class TableGroup(PlainGroup):
         return [TaggedInstance(instance=name, owner=owner, created_at=1_750_000_000.0) for name in self._states]
 
     def _turn(self, instances: Sequence[str], state: InstanceState) -> Sequence[str]:
-        known = [name for name in instances if name in self._states]
-        self._states.update(dict.fromkeys(known, state))
-        return known
+        existing = [name for name in instances if name in self._states]
+        self._states.update(dict.fromkeys(existing, state))
+        return existing
 
 
 def a_plugin(folder: Path, kind: type[PlainGroup] = TableGroup, *, first: str = "") -> Path:

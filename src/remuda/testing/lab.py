@@ -238,11 +238,11 @@ class Lab:
         return [pid for pid in self._agent_and_forks() if name_of(pid) == NAME]
 
     def _agent_and_forks(self) -> list[int]:
-        wanted = str(self.manager_data)
+        folder = str(self.manager_data)
         return [
             pid
             for pid, words in processes()
-            if "serve" in words and "remuda.steps" in words and any(wanted in word for word in words)
+            if "serve" in words and "remuda.steps" in words and any(folder in word for word in words)
         ]
 
     def kill_agent(self) -> None:

@@ -52,9 +52,9 @@ class MemoryStarter:
 
     async def start(self, request: PipelineRequest) -> Pipeline:
         """Compile and store a pipeline, as the cell does."""
-        known = await self.store.pipelines.find_downstream(request.upstream.job.id) if request.upstream else None
-        if known is not None:
-            return known
+        existing = await self.store.pipelines.find_downstream(request.upstream.job.id) if request.upstream else None
+        if existing is not None:
+            return existing
         files = self.files.get(request.project.path, {})
         text = files.get(request.file) if request.text is None else request.text
         if text is None:
@@ -248,9 +248,9 @@ class MemoryCell:
         """The pipeline that a trigger job started."""
         pipeline = await self.store.pipelines.find_downstream((await self.newest(family, name)).id)
         assert pipeline is not None
-        found = await self.store.pipelines.load_family(pipeline.id)
-        assert found is not None
-        return found
+        child = await self.store.pipelines.load_family(pipeline.id)
+        assert child is not None
+        return child
 
     async def job(self, job_id: int) -> Job:
         """The job as it is stored."""

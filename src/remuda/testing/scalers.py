@@ -101,9 +101,9 @@ class Cloud:
         made = []
         for _ in range(count):
             self.made += 1
-            one = Machine(id=f"i-{self.made}", owner=owner, created_at=self.clock.now(), state=self.first_state)
-            self.machines[one.id] = one
-            made.append(one.id)
+            machine = Machine(id=f"i-{self.made}", owner=owner, created_at=self.clock.now(), state=self.first_state)
+            self.machines[machine.id] = machine
+            made.append(machine.id)
         self.most = max(self.most, len(self.list_instances()))
         return made
 
@@ -114,17 +114,17 @@ class Cloud:
     def list_instances(self) -> dict[str, InstanceState]:
         """All instances with their current states."""
         now = self.clock.now()
-        for one in list(self.machines.values()):
-            if one.gone_at is not None and one.gone_at <= now:
-                del self.machines[one.id]
-        return {one.id: self._state(one, now) for one in self.machines.values()}
+        for machine in list(self.machines.values()):
+            if machine.gone_at is not None and machine.gone_at <= now:
+                del self.machines[machine.id]
+        return {machine.id: self._state(machine, now) for machine in self.machines.values()}
 
-    def _state(self, one: Machine, now: float) -> InstanceState:
-        if one.state is not None:
-            return one.state
-        if one.gone_at is not None:
+    def _state(self, machine: Machine, now: float) -> InstanceState:
+        if machine.state is not None:
+            return machine.state
+        if machine.gone_at is not None:
             return InstanceState.DELETING
-        is_up = now - one.created_at >= self.boot_seconds
+        is_up = now - machine.created_at >= self.boot_seconds
         return InstanceState.RUNNING if is_up else InstanceState.CREATING
 
 
@@ -166,8 +166,8 @@ class CloudGroup(Plugin[CloudConfig]):
         accepted = list(instances)[: self.cloud.accepts]
         for name in accepted:
             self.cloud.on_delete(name)
-            if (one := self.cloud.machines.get(name)) and one.gone_at is None:
-                one.gone_at = self.cloud.clock.now() + self.cloud.delete_seconds
+            if (machine := self.cloud.machines.get(name)) and machine.gone_at is None:
+                machine.gone_at = self.cloud.clock.now() + self.cloud.delete_seconds
         return accepted
 
     async def connect_info(self, instance: str) -> ConnectInfo:
@@ -184,9 +184,9 @@ class CloudGroup(Plugin[CloudConfig]):
     async def recover(self) -> Sequence[TaggedInstance]:
         await self._begin("recover")
         return [
-            TaggedInstance(instance=one.id, owner=one.owner, created_at=one.created_at)
-            for one in self.cloud.machines.values()
-            if one.owner
+            TaggedInstance(instance=machine.id, owner=machine.owner, created_at=machine.created_at)
+            for machine in self.cloud.machines.values()
+            if machine.owner
         ]
 
     async def shutdown(self) -> None:
@@ -259,7 +259,7 @@ class Stable:
         self._scaler: Scaler | None = None
         self._watched: Scaler | None = None
         for name, cloud in self.clouds.items():
-            cloud.on_delete = lambda one, name=name: self._mind(name, one)  # type: ignore[misc]
+            cloud.on_delete = lambda instance, name=name: self._check_deletion(name, instance)  # type: ignore[misc]
 
     @property
     def cloud(self) -> Cloud:
@@ -337,15 +337,19 @@ class Stable:
         await settle(100)
         while not all(task.done() for task in tasks):
             await self.run(5)
-        return {one: task.result() for one, task in zip(holders, tasks, strict=True)}
+        return {holder: task.result() for holder, task in zip(holders, tasks, strict=True)}
 
     def release(self, *holders: str, **how: Any) -> None:
-        for one in holders:
-            self.scaler.release(one, **how)
+        for holder in holders:
+            self.scaler.release(holder, **how)
 
     def instances(self, *states: str) -> dict[str, InstanceStatus]:
         """The instances that the scaler knows."""
-        return {one.name: one for one in self.scaler.status().instances if not states or one.state in states}
+        return {
+            instance.name: instance
+            for instance in self.scaler.status().instances
+            if not states or instance.state in states
+        }
 
     def _note_lost(self, instance: str, holders: Sequence[str], why: str) -> None:
         self.lost.append((instance, list(holders)))
@@ -355,9 +359,9 @@ class Stable:
         assert self.demand is not None
         return self.demand()
 
-    def _mind(self, group: str, instance: str) -> None:
+    def _check_deletion(self, group: str, instance: str) -> None:
         name = f"{group}/{instance}" if group else instance
         assert self._watched is not None
-        busy = {one.name: one.holders for one in self._watched.status().instances if one.holders}
+        busy = {each.name: each.holders for each in self._watched.status().instances if each.holders}
         if name in busy:
             raise AssertionError(f"{name} is deleted under {busy[name]}")

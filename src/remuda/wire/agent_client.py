@@ -337,8 +337,8 @@ class AgentClient:
         with translate_errors():
             async with self.stub.Jobs.open() as stream:
                 await stream.send_message(pb.JobsRequest(ids=ids), end=True)
-                async for kept in stream:
-                    yield KeptJob(id=kept.id, owner=kept.owner, ended=kept.ended, attended=kept.attended)
+                async for job in stream:
+                    yield KeptJob(id=job.id, owner=job.owner, ended=job.ended, attended=job.attended)
 
     async def cancel(self, job_id: str) -> None:
         """End the running step of a job; steps that always run are still executed. May be repeated."""

@@ -90,7 +90,7 @@ def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, 
     `whole`: files are removed again if unpacking fails, and only the .git of the root is skipped. Otherwise unpacked
     files stay after a failure, and every .git is skipped.
     """
-    left = largest_bytes
+    remaining = largest_bytes
     links: list[zipfile.ZipInfo] = []
     made: list[tuple[str, ...]] = []
     skipped: list[str] = []
@@ -110,7 +110,7 @@ def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, 
                     links.append(entry)
                 else:
                     made.append(parts)
-                    left = _unpack_file(archive, entry, root, parts, left)
+                    remaining = _unpack_file(archive, entry, root, parts, remaining)
             for entry in links:
                 made.append(_split_name(entry.filename))
                 _unpack_link(archive, entry, root, made[-1])
@@ -222,15 +222,15 @@ def _open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
 
 
 def _unpack_file(
-    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, root: Path, parts: tuple[str, ...], left: int
+    archive: zipfile.ZipFile, entry: zipfile.ZipInfo, root: Path, parts: tuple[str, ...], remaining: int
 ) -> int:
     with _open_folder(root, parts[:-1]) as folder:
         _clear(folder, parts[-1])
         descriptor = os.open(parts[-1], _NEW_FILE, 0o666, dir_fd=folder)
     with open(descriptor, "wb") as file, archive.open(entry) as packed:
         while chunk := packed.read(_CHUNK):
-            left -= len(chunk)
-            if left < 0:
+            remaining -= len(chunk)
+            if remaining < 0:
                 raise StepError("the archive is larger than allowed when unpacked; nothing more is unpacked")
             file.write(chunk)
         if permissions := stat.S_IMODE(entry.external_attr >> 16) & 0o777:
@@ -238,7 +238,7 @@ def _unpack_file(
         file.flush()
         if (moment := _read_time(entry)) is not None:
             os.utime(descriptor, (moment, moment))
-    return left
+    return remaining
 
 
 def _unpack_link(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, root: Path, parts: tuple[str, ...]) -> None:
