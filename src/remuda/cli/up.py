@@ -104,7 +104,7 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
 async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
     """The manager's configuration. Creates the runner at the first start, or if the cell does not know it any more."""
     from remuda.localrun.client_file import Access, read_access, write_access
-    from remuda.manager.config.values import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
+    from remuda.localrun.embedded import shell_manager
     from remuda.wire.user_client import RefusedError
 
     access = read_access(folder, RUNNER_FILE)
@@ -115,16 +115,7 @@ async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as
             access = None
     token = access.token if access else await cell.client.create_instance_runner("remuda up")
     write_access(folder, Access(url=cell.url, token=token), RUNNER_FILE)
-    runner = RunnerConfig(
-        name="remuda up",
-        url=cell.url,
-        token=token,
-        executor="shell",
-        request_concurrency=min(concurrent, 4),
-        custom_build_dir=CustomBuildDirConfig(enabled=True),
-        remuda=RemudaConfig(run_as=run_as),
-    )
-    return ManagerConfig(concurrent=concurrent, runners=(runner,))
+    return shell_manager("remuda up", url=cell.url, token=token, concurrent=concurrent, run_as=run_as)
 
 
 def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from remuda.manager.config.values import ManagerConfig
+from remuda.manager.config.values import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.supervision import ManagerOptions
@@ -59,6 +59,24 @@ async def run_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
                 yield Cell(url=service.settings.url, token=settings.admin_token, client=client)
         finally:
             await _stop(task, stop)
+
+
+def shell_manager(
+    name: str, *, url: str, token: str, concurrent: int, run_as: str, cache_dir: str = "", clone_url: str = ""
+) -> ManagerConfig:
+    """The configuration of a manager whose only runner starts jobs on this machine."""
+    runner = RunnerConfig(
+        name=name,
+        url=url,
+        token=token,
+        executor="shell",
+        request_concurrency=min(concurrent, 4),
+        cache_dir=cache_dir,
+        clone_url=clone_url,
+        custom_build_dir=CustomBuildDirConfig(enabled=True),
+        remuda=RemudaConfig(run_as=run_as),
+    )
+    return ManagerConfig(concurrent=concurrent, runners=(runner,))
 
 
 @asynccontextmanager

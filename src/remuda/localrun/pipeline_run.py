@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from remuda.localrun.render.screen import Screen
     from remuda.localrun.report import Outcome
     from remuda.localrun.view import JobView, RunView
-    from remuda.manager.config.values import ManagerConfig
     from remuda.pipeline import Pipeline
     from remuda.wire.user_client import UserClient
 
@@ -151,7 +150,7 @@ async def _run_in_platform(
     from remuda.lib.clock import SystemClock
     from remuda.lib.files import disable_sync
     from remuda.localrun import local_agent
-    from remuda.localrun.embedded import run_manager
+    from remuda.localrun.embedded import run_manager, shell_manager
     from remuda.localrun.follow import Follower
     from remuda.manager.environments.local import LocalEnvironment
 
@@ -166,7 +165,17 @@ async def _run_in_platform(
     async with asyncio.TaskGroup() as group:
         delivering = group.create_task(deliver(cell, own, others, spec.file, spec.choice, links=links), name="upload")
         runner = await cell.client.add_instance_runner("remuda run", tags=tags)
-        config = _manager_config(spec, cell.url, runner.token, links, run_as)
+        cache = _cache(spec, run_as)
+        config = shell_manager(
+            "remuda run",
+            url=cell.url,
+            token=runner.token,
+            concurrent=spec.at_once,
+            run_as=run_as,
+            cache_dir=str(cache) if cache else "",
+            # The repositories are on this machine: git need not go through the cell.
+            clone_url=links.as_uri() if links else "",
+        )
         environment = LocalEnvironment(
             data,
             clock=SystemClock(),
@@ -191,25 +200,6 @@ async def _run_in_platform(
                 return await _follow(spec, follower, cell.client, screen, interrupts)
         finally:
             await local_agent.close(local_agent.data_of(data))
-
-
-def _manager_config(spec: RunSpec, url: str, token: str, links: Path | None, run_as: str) -> "ManagerConfig":
-    from remuda.manager.config.values import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
-
-    cache = _cache(spec, run_as)
-    runner = RunnerConfig(
-        name="remuda run",
-        url=url,
-        token=token,
-        executor="shell",
-        request_concurrency=min(spec.at_once, 4),
-        cache_dir=str(cache) if cache else "",
-        # The repositories are on this machine: git need not go through the cell.
-        clone_url=links.as_uri() if links else "",
-        custom_build_dir=CustomBuildDirConfig(enabled=True),
-        remuda=RemudaConfig(run_as=run_as),
-    )
-    return ManagerConfig(concurrent=spec.at_once, runners=(runner,))
 
 
 def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | None) -> "CellSettings":
