@@ -33,7 +33,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_dependencies(store: Store, context: JobContext, *, now: float) -> Dependencies:
-    """What other jobs left for this one. Raises MissingDependencyError if required artifacts do not exist.
+    """The artifacts and dotenv variables that a job gets from other jobs. Raises MissingDependencyError if required
+    artifacts do not exist.
 
     `now` is the wall clock: the user behind the job must have access to other projects at that time.
     """

@@ -28,7 +28,7 @@ _MOST_RECENT = 1000
 
 
 class DispatchMemory:
-    """What one process of a cell knows about jobs and polls."""
+    """The in-memory state of one process of a cell: waiting and assigned jobs, and held polls."""
 
     def __init__(self, clock: Clock, *, cell_id: int) -> None:
         self.waiting_jobs = WaitingJobs()

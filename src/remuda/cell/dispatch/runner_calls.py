@@ -50,7 +50,7 @@ class Updated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerCalls:
-    """What a runner may do with a job token."""
+    """The calls that a runner makes with a job token."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ _MAX_OPEN = 4
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store and the commit say about a request."""
+    """The data of the store and of the commit that a compilation needs."""
 
     variables: tuple[ProjectVariable, ...]
     of_commit: Mapping[str, str]

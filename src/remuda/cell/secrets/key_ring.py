@@ -33,7 +33,7 @@ REGISTRY_KEY_PREFIX = "registry-"
 
 
 def purpose_of(kid: str) -> str:
-    """What a key with this name signs."""
+    """The kind of tokens that a key with this name signs."""
     if kid.startswith(ID_KEY_PREFIX):
         return "identity tokens"
     return "registry tokens" if kid.startswith(REGISTRY_KEY_PREFIX) else JOB_TOKENS

@@ -28,7 +28,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store wrote for `Changes`."""
+    """The rows that the store wrote for `Changes`."""
 
     jobs: tuple[Job, ...] = ()
     """Changed and new jobs, with their ids."""

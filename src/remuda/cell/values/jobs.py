@@ -166,7 +166,7 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Its manager acknowledges the start (two-phase commit). Otherwise the job starts with the hand-out."""
 
     def key(self) -> CapabilityKey:
-        """What it needs from a runner."""
+        """The capability key of the job: what it needs from a runner."""
         return CapabilityKey(
             tags=frozenset(self.tags),
             protected=self.protected,

@@ -61,7 +61,7 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     first_uid: int = 0
     """A user for each slot instead: this number plus the slot's."""
     policy: dict[str, Any] = {}
-    """What steps may do, see docs/reference/step-policy.md."""
+    """The step policy of the runner, see docs/reference/step-policy.md."""
     signing_key: str = ""
     """File with the Ed25519 key that signs artifacts, on the machine where jobs run."""
     git_mirrors: str = ""

@@ -168,7 +168,7 @@ class Life:
         self._contact_at = float("-inf")
 
     def keep_alive_action(self, now: float) -> KeepAlive | Wait:
-        """What to do for the server while the job is being prepared, which may take long."""
+        """The next call to the server while the job is being prepared, which may take long."""
         due = max(self._contact_at + self._limits.keep_alive, self._server_at)
         return KeepAlive(self.trace.confirmed, _checksum(self.trace.crc)) if now >= due else Wait(due)
 

@@ -31,7 +31,7 @@ class Health(StrEnum):
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """What earlier answers of a runner's server mean for the next request."""
+    """The request pace of a runner: earlier answers of its server determine the pause before the next request."""
 
     check_interval_seconds: float
     strict: bool = False

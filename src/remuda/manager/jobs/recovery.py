@@ -24,7 +24,8 @@ from remuda.wire.runner_client import read_payload
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manager stores with a job at its agent. It contains no runner token: jobs of the same user can read it."""
+    """The note that a manager stores with a job at its agent. It contains no runner token, because jobs of the same
+    user can read it."""
 
     version: Literal[1] = 1
     system_id: str

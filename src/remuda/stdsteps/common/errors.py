@@ -8,6 +8,6 @@ class StepError(Exception):
 
 
 class PlatformError(StepError):
-    """What the step depends on does not work: network, server, disk. The same job may succeed elsewhere or later."""
+    """A dependency of the step failed: network, server or disk. The same job may succeed elsewhere or later."""
 
     exit_code = 75

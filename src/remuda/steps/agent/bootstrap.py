@@ -54,14 +54,14 @@ Run = Callable[[str, bytes], tuple[int, bytes, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """What `LOOK` found on a machine."""
+    """The result of the script `LOOK` on a machine."""
 
     system: str = ""
     machine: str = ""
     python: str = ""
     """Path of an interpreter that can run the zipapp."""
     present: str = ""
-    """What `version` of the file that is there already prints."""
+    """The output of the command `version` of the existing file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,8 @@ def machine_of(program: bytes) -> str:
 
 
 def offers(frozen: Path | None) -> list[Offer]:
-    """What can be placed: this program (packed if it is not one file), and the frozen agent if one was named."""
+    """The programs that can be installed: this program (packed if it is not one file), and the frozen agent if one was
+    named."""
     own = own_file()
     contents = [own.read_bytes()] if own is not None else [_pack_self()]
     if frozen is not None:

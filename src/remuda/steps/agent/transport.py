@@ -44,7 +44,7 @@ class Transport:
     address: str
     """The address in the ready message."""
     token: str = ""
-    """What every call must carry; empty where the kernel identifies the caller."""
+    """The token that every call must carry; empty if the kernel identifies the caller."""
 
     def announce(self, data: Path) -> None:
         """Write the address to the data folder, for clients."""

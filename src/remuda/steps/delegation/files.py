@@ -30,7 +30,7 @@ _NOT_OURS = ("log_start", "log_end")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to run, and where."""
+    """The order: the steps to run, and the command that connects to the other agent."""
 
     command: Sequence[str]
     """Its stdin and stdout lead to the other agent."""
@@ -92,7 +92,7 @@ class Order:
 
 
 class Returns:
-    """What has come back from a delegated job."""
+    """The stored progress of a delegated job: its results, and the position in its log."""
 
     def __init__(self, results: Path) -> None:
         self._results = results

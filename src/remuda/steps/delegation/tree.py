@@ -153,7 +153,7 @@ def _format_reference(reference: Reference) -> str | dict[str, Any]:
 
 
 def _seconds_left(node: Node, facts: Facts) -> int:
-    """What is left of the job's time, so that the other agent ends by itself."""
+    """The rest of the job's timeout, as the timeout of the other agent's job."""
     limits = [limit for limit, _, cause in deadlines(node, job_deadline=facts.deadline) if cause is Cause.JOB_TIMEOUT]
     return max(1, int(min(limits) - node.started_at) + 1) if limits else 0
 

@@ -38,7 +38,7 @@ from remuda.steps.process.worker_pool import WorkerPool
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """What is known of a command whose process has ended, or could not be started."""
+    """The result of a command whose process has ended or could not be started."""
 
     result: Finished | None = None
     """Set where the exit code says nothing: the command did not run, or the agent failed."""
@@ -204,7 +204,7 @@ class CommandExecution:
         return replace(state.enforcement.around_launch(prepared, node, enclosure, files), key=state.facts.key)
 
     async def _judge(self, node: Node, run: _Run, enclosure: Enclosure, files: StepFiles) -> Finished:
-        """What the end of the command means for the step."""
+        """The outcome of the step, derived from the end of its command."""
         exit_code = run.record.exit_code if run.record else None
         if node.phase == DELEGATE and exit_code is None:
             await end_elsewhere(files)

@@ -69,7 +69,7 @@ class Job:
         self.listeners: set[Callable[[], None]] = set()
         self.closed = False
         self.confirmed = (0, 0)
-        """What a client says is safe elsewhere: log offset, result number."""
+        """The positions that a client has confirmed: log offset and result number."""
         self._context = context
         self._was_found = bool(journal.past)
         self._request = StartRequest()

@@ -21,7 +21,7 @@ MOST_MASKS = 10_000
 
 
 class OutputError(DefinitionError):
-    """What the step wrote cannot be used."""
+    """The output of a step is invalid."""
 
 
 def read_outputs(path: Path) -> dict[str, Any]:

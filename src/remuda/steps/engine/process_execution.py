@@ -61,7 +61,7 @@ class AgentContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCallbacks:
-    """What the execution of a process asks the job about, and tells it."""
+    """The interface through which the execution of a process queries and informs its job."""
 
     has_cause: Callable[[], bool]
     """True if there is a reason to end the step. The first reason is stored before this returns."""
@@ -121,7 +121,7 @@ class ProcessExecution:
         """True if there is no line to its process."""
         self._is_dismissed = False
         self.record: shim.Record | None = None
-        """What the shim has written, once it has ended."""
+        """The result that the shim has written at its end."""
         self.masks: list[str] = []
         """Texts that the step asked to be masked."""
         self.worker_waits = False

@@ -114,7 +114,7 @@ def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
 
 
 def resolution(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
-    """What a reference was resolved to."""
+    """The result of resolving a reference, as part of a step result."""
     return {
         "reference": secrets.mask(loaded.reference),
         "digest": loaded.digest,

@@ -96,7 +96,7 @@ class StepStart:
         return None
 
     def _evaluate(self, node: Node, loaded: Loaded) -> Entered | None:
-        """What the step begins with; None when the policy denies its inputs."""
+        """The values with which the step begins; None if the policy denies its inputs."""
         state = self._state
         entered = evaluate(state.tree, state.facts, node, loaded, state.tree.serials)
         if loaded.is_script:

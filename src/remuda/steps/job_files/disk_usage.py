@@ -30,7 +30,7 @@ _UNNAMED = " (deleted)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskUse:
-    """What a job has put on a disk."""
+    """The bytes and files that a job has put on a disk."""
 
     bytes: int = 0
     files: int = 0

@@ -63,8 +63,8 @@ class Account:
 
 
 def folder_size(folder: Path, *, within_seconds: float = MOST_SECONDS) -> int | None:
-    """What a folder takes on its disk; None if it does not exist, or takes too long to measure. Files that vanish
-    meanwhile count as nothing."""
+    """Disk space of a folder; None if it does not exist, or takes too long to measure. Files that vanish meanwhile
+    count as nothing."""
     if not folder.is_dir():
         return None
     deadline, total, waiting = time.monotonic() + within_seconds, 0, [os.fspath(folder)]

@@ -65,7 +65,7 @@ class JobEnd:
     log_checksum: str
     results: int
     used: Mapping[str, Any] = field(default_factory=dict)
-    """What the job has used (`job_usage`)."""
+    """Resource usage of the job (`job_usage`)."""
     held_until: float = 0.0
     """Until when its environments are kept; 0: they are closed."""
 

@@ -121,7 +121,7 @@ class LogFile:
     ) -> None:
         """`waiting_limit_bytes`: 0 means the agent's default limit, a negative value no limit."""
         self.secrets = secrets
-        """What is masked from now on; may be replaced by more."""
+        """The texts to mask. May be replaced by a larger set."""
         self.clock = clock
         self._log = OpenFile(f"{folder}/log")
         self._mark_file = OpenFile(f"{folder}/mark")
@@ -218,7 +218,7 @@ class LogFile:
         self._write(self._agent_lines(lines))
 
     def part(self, serial: int) -> Part:
-        """What is recorded of an open step."""
+        """The recorded state of an open step."""
         return self._parts[serial]
 
     def is_closed(self, serial: int) -> bool:

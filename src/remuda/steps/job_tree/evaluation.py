@@ -37,7 +37,7 @@ SHORTEST_SECRET = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is the same for all steps of a job."""
+    """Values that all steps of a job share."""
 
     base_env: Mapping[str, str]
     """The machine's environment for the user of the job's steps; steps in another environment do not get it."""

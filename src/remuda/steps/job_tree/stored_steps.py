@@ -37,7 +37,7 @@ def load_known(node: Node) -> Loaded | None:
 
 
 def to_stored(loaded: Loaded) -> dict[str, Any]:
-    """What the journal keeps of a loaded step; nothing if `load_known` returns it."""
+    """The form of a loaded step in the journal; empty if `load_known` returns the step."""
     if loaded.kind is None or loaded.is_script:
         return {}
     return {

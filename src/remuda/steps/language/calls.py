@@ -90,7 +90,7 @@ def _read_name(fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 def _read_work(
     fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 ) -> tuple[Reference | None, Mapping[str, Any]]:
-    """What the entry runs, and its inputs."""
+    """The reference or script that the entry runs, and its inputs."""
     keys = [key for key in ("step", "func", "script") if key in entry]
     if len(keys) != 1:
         problem = f", not {' and '.join(keys)}" if keys else ""

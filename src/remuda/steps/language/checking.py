@@ -60,7 +60,7 @@ def _check(
 
 
 def mismatch(expected: ValueType, value: Any) -> str:
-    """What is wrong with a value for this type; empty if nothing is."""
+    """The problem of a value for this type; empty if there is none."""
     plain = value.value if isinstance(value, Sensitive) else value
     actual = kind(plain)
     if actual == _KINDS.get(expected, expected):

@@ -27,7 +27,7 @@ class Form(StrEnum):
 
 
 class _Loader:
-    """What the loader of a frozen program reported."""
+    """The report of the loader of a frozen program."""
 
     file = ""
 

@@ -254,7 +254,7 @@ class PolicyEnforcement:
         return {"policy": details | (enclosure.report() if enclosure else {})}
 
     def usage(self) -> dict[str, float]:
-        """What the whole job has used, if there is a control group around it."""
+        """Resource usage of the whole job, if it has a control group."""
         return self.slot.usage() if self.slot is not None else {}
 
     def files_in_shared_places(self) -> Iterator[str | None]:

@@ -29,7 +29,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """What can be enforced for one name of a policy."""
+    """Whether and how one kind of limit can be enforced."""
 
     name: str
     enforced: bool

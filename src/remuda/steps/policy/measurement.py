@@ -21,7 +21,7 @@ SHARE = 20
 
 
 def folder_bytes(folder: Path) -> int:
-    """What a folder takes on its disk, however long that takes to measure; 0 if it does not exist."""
+    """Disk space of a folder, without a time limit for the measurement; 0 if it does not exist."""
     return folder_size(folder, within_seconds=math.inf) or 0
 
 

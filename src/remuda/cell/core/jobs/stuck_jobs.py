@@ -39,7 +39,7 @@ def online_offers(
 
 
 def check_stuck(job: Job, offers: Iterable[Fingerprint], settings: CellSettings, now: float) -> Verdict | None:
-    """What a pending job that waits for long fails with; None if it may go on waiting."""
+    """Failure reason and message of a pending job that has waited too long; None if it may keep waiting."""
     key = job.key()
     if not any(fits(offer, key) for offer in offers):
         return (
@@ -63,7 +63,8 @@ def check_overtime(
     now: float,
     outages: Sequence[Outage] | None = None,
 ) -> Verdict | None:
-    """What a started job fails with, if its runner did not end it at its timeout."""
+    """Failure reason and message of a started job that its runner did not end at its timeout; None if it may keep
+    running."""
     if job.state not in STARTED or job.started_at is None:
         return None
     over_at, limit = job.started_at + timeout_seconds, settings.overtime_seconds
@@ -86,7 +87,7 @@ def timeout_of(job: Job, project: Project | None, runner: Runner | None) -> int:
 
 
 def check_stale(job: Job, settings: CellSettings, now: float) -> Verdict | None:
-    """What a delayed job fails with, if it is long overdue."""
+    """Failure reason and message of a delayed job that is long overdue; None if it may start."""
     late = now - (job.scheduled_at or now)
     if late < settings.stale_seconds:
         return None

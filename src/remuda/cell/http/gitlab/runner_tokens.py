@@ -194,7 +194,7 @@ async def create(edge: Edge, caller: Caller, params: CreateRunner) -> RunnerCred
 
 
 async def _reach(edge: Edge, caller: Caller, params: CreateRunner) -> Reach:
-    """What the runner is for; 403 or 404 if the caller may not create one there."""
+    """Scope of the runner: instance, group or project. 403 or 404 if the caller may not create one there."""
     user_id = caller.user.id
     match RunnerType(params.runner_type):
         case RunnerType.INSTANCE:

@@ -32,7 +32,7 @@ class Managers:
         self._clock = clock
         self._written: OrderedDict[tuple[RunnerId, str], RunnerManager] = OrderedDict()
         self._said: dict[tuple[RunnerId, str], RunnerInfo] = {}
-        """What each manager in `_written` reported of itself last."""
+        """The last description that each manager in `_written` sent of itself."""
         self._runners: OrderedDict[str, Runner] = OrderedDict()
 
     def find_runner(self, token_hash: str) -> Runner | None:

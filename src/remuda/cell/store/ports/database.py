@@ -63,7 +63,7 @@ class Table(Generic[T]):
 
 @dataclass(frozen=True)
 class Lock:
-    """What one transaction at a time may do, where several processes use one database."""
+    """A lock for work that only one transaction at a time may do, if several processes use one database."""
 
     kind: str
     of: int | str = 0

@@ -182,7 +182,7 @@ itself, and what follows them is plain text."""
 
 
 class PostgresDialect:
-    """What PostgreSQL says in its own way, for filters."""
+    """The SQL expressions of filters that are specific to PostgreSQL."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
         return f"({_BODY} ->> '{name}')::{kind}"
@@ -433,7 +433,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
     async def fetch_together(
         self, kind: str, fetch: Callable[[Sequence[Any]], Awaitable[Mapping[Any, Any]]], key: Any
     ) -> Any:
-        """What `fetch` finds for a key. Concurrent calls of the same kind share one `fetch`."""
+        """The result of `fetch` for a key. Concurrent calls of the same kind share one `fetch`."""
         batch = self._batches.get(kind)
         if batch is None:
             batch = self._batches[kind] = ReadBatcher(fetch)

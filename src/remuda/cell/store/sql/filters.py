@@ -30,7 +30,7 @@ IS_OPEN = "status NOT IN ('success', 'failed', 'canceled', 'skipped')"
 
 
 class Dialect(Protocol):
-    """What one database says in its own way."""
+    """SQL expressions that differ between the databases."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
         """A field of the body; NULL in rows that are older than the field. `kind` is PostgreSQL's type for it."""

@@ -54,7 +54,7 @@ def json_list(values: Collection[Any]) -> str:
 
 
 class SqliteDialect:
-    """What SQLite says in its own way, for filters."""
+    """The SQL expressions of filters that are specific to SQLite."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
         return f"json_extract(CAST(body AS TEXT), '$.{name}')"
