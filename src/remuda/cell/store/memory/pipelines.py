@@ -11,7 +11,7 @@ from remuda.cell.store.ports.pipelines import PipelineStore
 from remuda.cell.store.ports.tables import ARTIFACTS, JOBS, PIPELINES, RESULTS
 from remuda.cell.values import ALL_PIPELINES, Family, Page, Pipeline, PipelineFilter
 from remuda.cell.values.changes import Applied, Changes
-from remuda.model.job import JobId, PipelineId, ProjectId
+from remuda.model.job import PipelineId, ProjectId
 from remuda.model.progress import OVER
 
 
@@ -35,9 +35,6 @@ class MemoryPipelines(PipelineStore):
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         rows = (row for row in self._database.values(PIPELINES) if row.status not in OVER)
         return [row for row in rows if (row.project_id, row.ref) == (project_id, ref)]
-
-    async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
-        return await self._database.find(PIPELINES, upstream_job_id=upstream_job_id)
 
     async def load_family(self, pipeline_id: PipelineId) -> Family | None:
         pipeline = self._database.get(PIPELINES, pipeline_id)

@@ -81,9 +81,9 @@ class PipelineStore(ABC):
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         """Pipelines of a ref that are not over, oldest first."""
 
-    @abstractmethod
     async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
         """The pipeline that a trigger job started."""
+        return await self._rows.find(PIPELINES, upstream_job_id=upstream_job_id)
 
     @abstractmethod
     async def load_family(self, pipeline_id: PipelineId) -> Family | None: ...

@@ -439,11 +439,6 @@ class PostgresDatabase(_Rows, SqlDatabase):
             batch = self._batches[kind] = ReadBatcher(fetch)
         return await batch.get(key)
 
-    async def select_one(self, kind: type[T], sql: str, *values: Any) -> T | None:
-        """The value of the first row."""
-        rows = await self.fetch(sql, *values)
-        return decode(kind, rows[0][0]) if rows else None
-
 
 def select_by_key(table: str, column: str, key: type[Any]) -> str:
     """Keys and bodies of the rows with one of several keys."""

@@ -25,7 +25,7 @@ from remuda.cell.store.sql.lists import SqlJobs
 from remuda.cell.store.write_batching import WriteBatcher
 from remuda.cell.values import Job, Runner
 from remuda.cell.values.changes import PayloadParts
-from remuda.model.job import FINAL, JobId, JobState, ProjectId, RunnerId
+from remuda.model.job import FINAL, JobId, JobState, RunnerId
 from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
@@ -155,30 +155,6 @@ class PostgresJobs(SqlJobs):
         if after is not None and (rows.is_news(before.state, after.state) or before.priority != after.priority):
             self._database.notifications.send([after])
         return after
-
-    async def find_newest_success(
-        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
-    ) -> Job | None:
-        sql = (
-            "SELECT body FROM jobs WHERE state = 'success' AND project_id = $1 AND ref = $2 AND name = $3"
-            " AND ($4::int IS NULL OR $4 = (SELECT tag FROM pipelines WHERE id = jobs.pipeline_id))"
-            " ORDER BY id DESC LIMIT 1"
-        )
-        return await self._database.select_one(
-            Job, sql, project_id, shorten(ref), shorten(name), None if tag is None else int(tag)
-        )
-
-    async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
-        sql = "SELECT id FROM jobs WHERE state = ANY($1::text[]) ORDER BY id"
-        job_ids = [JobId(row[0]) for row in await self._database.fetch(sql, [state.value for state in states])]
-        return await read_in_pieces(job_ids, self.load_jobs, states)
-
-    async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
-        sql = (
-            "SELECT body FROM jobs WHERE project_id = $1 AND resource_group = $2 AND state = ANY($3::text[])"
-            " ORDER BY id + 0 LIMIT 1"  # sort the few rows found instead of reading the project in the order of ids
-        )
-        return await self._database.select_one(Job, sql, project_id, shorten(group), [state.value for state in states])
 
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
         key = (runner_id, shorten(request_id))

@@ -24,7 +24,6 @@ from remuda.cell.store.postgres.database import (
     group_query_values,
     groups_by_column,
     select_by_key,
-    shorten,
     store_error,
 )
 from remuda.cell.store.postgres.families import (
@@ -36,14 +35,12 @@ from remuda.cell.store.postgres.families import (
     read_families,
 )
 from remuda.cell.store.postgres.pool import Connection
-from remuda.cell.store.row_bodies import decode
 from remuda.cell.store.sql.filters import IS_OPEN
 from remuda.cell.store.sql.lists import SqlPipelines
 from remuda.cell.store.write_batching import WriteBatcher
 from remuda.cell.values import Family, NewJob, Pipeline, Schedule
 from remuda.cell.values.changes import Applied, Changes
-from remuda.model.job import JobId, JobState, PipelineId, ProjectId
-from remuda.model.progress import OPEN
+from remuda.model.job import JobId, JobState, PipelineId
 
 _LANES = 2
 _OPTIMISTIC_TRIES = 3
@@ -76,14 +73,6 @@ class PostgresPipelines(SqlPipelines):
 
     async def load_pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
         return await self._database.find(PIPELINES, id=pipeline_id)
-
-    async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
-        sql = "SELECT body FROM pipelines WHERE project_id = $1 AND ref = $2 AND status = ANY($3::text[]) ORDER BY id"
-        fetched = await self._database.fetch(sql, project_id, shorten(ref), sorted(OPEN))
-        return [decode(Pipeline, row[0]) for row in fetched]
-
-    async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
-        return await self._database.find(PIPELINES, upstream_job_id=upstream_job_id)
 
     async def load_family(self, pipeline_id: PipelineId) -> Family | None:
         families, _ = read_families(await self._database.fetch(FAMILIES, [pipeline_id]))

@@ -1,14 +1,18 @@
-"""Lists of jobs and pipelines, for both SQL databases."""
+"""Queries for jobs and pipelines that both SQL databases share."""
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from remuda.cell.store.paging import read_in_pieces
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.pipelines import PipelineStore
 from remuda.cell.store.sql.filters import Conditions, conditions, pipeline_order
 from remuda.cell.store.sql.rows import SqlDatabase
 from remuda.cell.values import ALL_JOBS, ALL_PIPELINES, Job, JobFilter, Page, Pipeline, PipelineFilter
-from remuda.model.job import JobState, ProjectId
+from remuda.model.job import JobId, JobState, ProjectId
+from remuda.model.progress import OPEN
+
+_ALL = Page(size=100_000, counted=False)
 
 
 class SqlJobs(JobStore, ABC):
@@ -43,6 +47,36 @@ class SqlJobs(JobStore, ABC):
             where |= dialect.among("project_id", list(selection.project_ids), "bigint")
         return await self._sql.select_page(Job, "jobs", where, page, "id DESC", states if is_merged else ())
 
+    async def find_newest_success(
+        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
+    ) -> Job | None:
+        text = self._sql.dialect.text
+        where: Conditions = {
+            "state = 'success'": None,
+            "project_id = ?": project_id,
+            "ref = ?": text(ref),
+            "name = ?": text(name),
+        }
+        if tag is not None:
+            where["? = (SELECT tag FROM pipelines WHERE id = jobs.pipeline_id)"] = int(tag)
+        return await self._select_first(where, "id DESC")
+
+    async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+        dialect = self._sql.dialect
+        where: Conditions = {"project_id = ?": project_id, "resource_group = ?": dialect.text(group)}
+        where |= dialect.among("state", [state.value for state in states])
+        # `+ 0`: sort the few rows found instead of reading the project in the order of ids.
+        return await self._select_first(where, "id + 0")
+
+    async def _select_first(self, where: Conditions, order: str) -> Job | None:
+        jobs, _ = await self._sql.select_page(Job, "jobs", where, Page(size=1, counted=False), order)
+        return jobs[0] if jobs else None
+
+    async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
+        ((among, values),) = self._sql.dialect.among("state", [state.value for state in states]).items()
+        rows = await self._sql.fetch(f"SELECT id FROM jobs WHERE {among.replace('?', '$1')} ORDER BY id", values)
+        return await read_in_pieces([JobId(row[0]) for row in rows], self.load_jobs, states)
+
 
 class SqlPipelines(PipelineStore, ABC):
     """Pipelines of a SQL database."""
@@ -56,3 +90,10 @@ class SqlPipelines(PipelineStore, ABC):
     ) -> tuple[Sequence[Pipeline], int]:
         where: Conditions = {"project_id = ?": project_id, **conditions(selection, self._sql.dialect)}
         return await self._sql.select_page(Pipeline, "pipelines", where, page, pipeline_order(selection))
+
+    async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
+        dialect = self._sql.dialect
+        where: Conditions = {"project_id = ?": project_id, "ref = ?": dialect.text(ref)}
+        where |= dialect.among("status", sorted(OPEN))
+        # `+ 0`: sort the few rows found instead of reading the project in the order of ids.
+        return (await self._sql.select_page(Pipeline, "pipelines", where, _ALL, "id + 0"))[0]

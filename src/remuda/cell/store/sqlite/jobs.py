@@ -23,7 +23,7 @@ from remuda.cell.store.sqlite.database import SqliteDatabase, json_list, update_
 from remuda.cell.store.write_batching import WriteBatcher
 from remuda.cell.values import UNDER_WAY, Job, Pipeline, Project, ProjectVariable, Runner
 from remuda.cell.values.changes import PayloadParts
-from remuda.model.job import FINAL, JobId, JobState, ProjectId, RunnerId
+from remuda.model.job import FINAL, JobId, JobState, RunnerId
 from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
@@ -102,28 +102,6 @@ class SqliteJobs(SqlJobs):
     async def load_spec(self, job_id: JobId) -> JobSpec | None:
         sql = "SELECT specs.body FROM jobs JOIN specs ON specs.id = jobs.spec_id WHERE jobs.id = ?"
         return self._database.load(JobSpec, sql, job_id)
-
-    async def find_newest_success(
-        self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
-    ) -> Job | None:
-        sql = (
-            "SELECT body FROM jobs WHERE state = 'success' AND project_id = ?1 AND ref = ?2 AND name = ?3"
-            " AND (?4 IS NULL OR ?4 = (SELECT tag FROM pipelines WHERE id = jobs.pipeline_id)) ORDER BY id DESC LIMIT 1"
-        )
-        return self._database.load(Job, sql, project_id, ref, name, tag)
-
-    async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
-        sql = "SELECT id FROM jobs WHERE state IN (SELECT value FROM json_each(?)) ORDER BY id"
-        job_ids = [JobId(row[0]) for row in self._database.read(sql, json_list(states))]
-        return await read_in_pieces(job_ids, self.load_jobs, states)
-
-    async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
-        sql = (
-            "SELECT body FROM jobs WHERE project_id = ? AND resource_group = ?"
-            # `+` lets SQLite sort the few rows found instead of reading the project in the order of ids.
-            " AND state IN (SELECT value FROM json_each(?)) ORDER BY +id LIMIT 1"
-        )
-        return self._database.load(Job, sql, project_id, group, json_list(states))
 
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
         sql = "SELECT body FROM jobs WHERE state = 'leased' AND runner_id = ? AND request_id = ?"

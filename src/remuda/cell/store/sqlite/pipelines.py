@@ -1,7 +1,7 @@
 """Pipelines in SQLite."""
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -10,11 +10,10 @@ from remuda.cell.store.ports.tables import PIPELINES
 from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.store.sql.filters import IS_OPEN
 from remuda.cell.store.sql.lists import SqlPipelines
-from remuda.cell.store.sqlite.database import SqliteDatabase, SqliteTransaction, json_list, read_family, store_error
+from remuda.cell.store.sqlite.database import SqliteDatabase, SqliteTransaction, read_family, store_error
 from remuda.cell.values import Family, Pipeline
 from remuda.cell.values.changes import Applied, Changes
-from remuda.model.job import JobId, PipelineId, ProjectId
-from remuda.model.progress import OPEN
+from remuda.model.job import PipelineId
 
 _PIPELINE = "SELECT body FROM pipelines WHERE id = ?"
 
@@ -28,17 +27,6 @@ class SqlitePipelines(SqlPipelines):
 
     async def load_pipeline(self, pipeline_id: PipelineId) -> Pipeline | None:
         return self._database.load(Pipeline, _PIPELINE, pipeline_id)
-
-    async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
-        sql = (
-            "SELECT body FROM pipelines WHERE project_id = ? AND ref = ?"
-            # `+` lets SQLite sort the few rows found instead of reading the project in the order of ids.
-            " AND status IN (SELECT value FROM json_each(?)) ORDER BY +id"
-        )
-        return self._database.load_all(Pipeline, sql, project_id, ref, json_list(OPEN))
-
-    async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
-        return await self._database.find(PIPELINES, upstream_job_id=upstream_job_id)
 
     async def load_family(self, pipeline_id: PipelineId) -> Family | None:
         db = self._database.reader
