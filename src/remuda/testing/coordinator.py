@@ -188,7 +188,7 @@ class Coordinator:
                 self.held -= 1
                 await self.notify()
         job = find_pending()
-        # Whoever has hung up gets no job.
+        # A client that has closed the connection gets no job.
         if job is None or request.transport is None or request.transport.is_closing():
             return web.Response(status=204, headers=headers)
         if job.request_id != request_id:

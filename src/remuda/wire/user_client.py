@@ -395,7 +395,7 @@ def _refusal(url: str, method: str, path: str, status: int, body: bytes) -> User
         )
     reason = _reason(body)
     if status == 429:
-        # Of the caller's doing, but not a mistake: whoever follows something goes on a little later.
+        # Not a refusal: a caller that polls continues later.
         return UserApiError(f"the cell at {url} does not answer {method} {path} now: {reason or status}")
     if status >= 500:
         return UserApiError(f"the cell at {url} failed on {method} {path}: {reason or status}; its log says why")

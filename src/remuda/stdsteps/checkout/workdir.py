@@ -70,6 +70,6 @@ def check_mounts(folder: str) -> None:
         return
     if mounts:
         raise PlatformError(
-            f"something is mounted at {mounts[0]}, in the working directory; whoever keeps this machine has to "
+            f"something is mounted at {mounts[0]}, in the working directory; the owner of this machine has to "
             "unmount it before a job can begin there"
         )
