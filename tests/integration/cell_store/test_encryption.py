@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cells.served_cell import ServedCell
+from tests.support.cells.served_cell import ServedCell, log_errors_only
 
 from remuda.cell import service
 from remuda.cell.errors import CellError
@@ -51,6 +51,7 @@ deploy:
 def log() -> Iterator[io.StringIO]:
     """All that the cell logs."""
     stream = io.StringIO()
+    log_errors_only()  # the first cell of a process does this, which would undo the next line
     configure(level="debug", log_format="json", stream=stream)
     yield stream
     configure(level="error", log_format="text", stream=sys.__stderr__)

@@ -46,7 +46,7 @@ _STOP_SECONDS = 20
 
 
 @functools.cache
-def _log_errors_only() -> None:
+def log_errors_only() -> None:
     """Once in a process: a cell in a thread would log to streams that pytest swaps."""
     configure(level="error", log_format="text", stream=sys.__stderr__)
 
@@ -83,7 +83,7 @@ class ServedCell:
         self._thread = threading.Thread(target=self._run, name="served-cell", daemon=True)
 
     def __enter__(self) -> Self:
-        _log_errors_only()
+        log_errors_only()
         self._thread.start()
         assert self._served.wait(_START_SECONDS), "the cell did not start"
         if self._failure is not None:
