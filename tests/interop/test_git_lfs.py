@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.git_client import git
 from tests.support.servers.http_server import PlainHandler, serving_http
-from tests.support.servers.step_server import BASIC, TOKEN, git
+from tests.support.servers.step_server import BASIC, TOKEN
 
 PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "git-lfs"
 CONTENT = b"a large file\n" * 10_000

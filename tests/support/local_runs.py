@@ -1,13 +1,11 @@
 """Builders for the values the command line shows, and for repositories."""
 
-import os
-import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.git_client import Clone
 
 from remuda.localrun.view import JobView, RunView, StageView
 
@@ -48,35 +46,19 @@ def a_run() -> MakeRun:
     return make
 
 
-@dataclass
-class Repo:
-    """A repository of a test's own."""
+class Repo(Clone):
+    """A repository of a test's own; all its commits have one date."""
 
-    folder: Path
-
-    def git(self, *arguments: str) -> str:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        who = {"NAME": "Ann", "EMAIL": "ann@example.org", "DATE": "2026-01-02T03:04:05+00:00"}
-        own = {f"GIT_{role}_{fact}": value for role in ("AUTHOR", "COMMITTER") for fact, value in who.items()}
-        nobody = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-        command = ["git", "-c", "protocol.file.allow=always", *arguments]
-        done = subprocess.run(command, cwd=self.folder, env=clean | own | nobody, capture_output=True, check=True)
-        return done.stdout.decode().strip()
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-01-02T03:04:05+00:00"))
 
     def write(self, **files: str) -> None:
         """Write files; `__` in a name is a slash, `_yml` an ending."""
-        for name, text in files.items():
-            self.put(name.replace("__", "/").replace("_yml", ".yml"), text)
+        super().write(**{name.replace("__", "/").replace("_yml", ".yml"): text for name, text in files.items()})
 
     def put(self, path: str, text: str) -> None:
-        place = self.folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
-
-    def commit(self, message: str = "Change") -> str:
-        self.git("add", "-A")
-        self.git("commit", "--quiet", "--allow-empty", "-m", message)
-        return self.git("rev-parse", "HEAD")
+        """Write one file by its path as it is."""
+        super().write(**{path: text})
 
 
 @pytest.fixture
@@ -84,12 +66,9 @@ def make_repo(tmp_path: Path) -> Callable[..., Repo]:
     """Make a repository with a first commit."""
 
     def make(name: str = "shop", *, branch: str = "main", **files: str) -> Repo:
-        folder = tmp_path / name
-        folder.mkdir(parents=True)
-        repo = Repo(folder)
+        repo = Repo(tmp_path / name)
         repo.git("init", "--quiet", f"--initial-branch={branch}")
-        repo.write(**files)
-        repo.commit("First")
+        repo.commit("First", **files)
         return repo
 
     return make

@@ -25,9 +25,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
+from tests.support.git_client import git
 from tests.support.servers.http_server import PlainHandler, serving_http
 from tests.support.servers.registry_server import PROGRAM, Answer, send
-from tests.support.servers.step_server import TOKEN, StepServer, git
+from tests.support.servers.step_server import TOKEN, StepServer
 
 from remuda.testing.lab import free_port
 

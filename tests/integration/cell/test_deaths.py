@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cells.served_cell import ADMIN_TOKEN, Answer, ScriptedRunner, ServedCell
+from tests.support.git_client import Clone
 
 from remuda.testing.lab import free_port
 from remuda.testing.waiting import wait_until
@@ -89,21 +90,15 @@ def test_between_the_commit_and_its_pipeline(mortal: MortalCell) -> None:
 def test_between_a_push_and_its_pipeline(mortal: MortalCell, tmp_path: Path) -> None:
     mortal.start("cell.ref_updated")
     mortal.new_project("app")
-    work = tmp_path / "work"
-    origin = f"{mortal.url.replace('://', f'://x:{ADMIN_TOKEN}@')}/root/app.git"
-
-    def git(*args: str) -> int:
-        identity = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
-        return subprocess.run(["git", *identity, *args], cwd=work, capture_output=True, timeout=30).returncode
-
-    work.mkdir()
-    (work / ".gitlab-ci.yml").write_text(PIPELINE)
-    assert [git("init", "-b", "main"), git("add", "-A"), git("commit", "-m", "First")] == [0, 0, 0]
-    assert git("push", origin, "main") != 0
+    clone = Clone(tmp_path / "work")
+    clone.run("init", "--quiet", "-b", "main")
+    clone.run("remote", "add", "origin", f"{mortal.url.replace('://', f'://x:{ADMIN_TOKEN}@')}/root/app.git")
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "origin", "main", ok=False)
     assert mortal.process
     assert mortal.process.wait(10) == -9
     mortal.start()
-    assert git("push", origin, "main") == 0
+    clone.push("main")
     assert len(mortal.until_pipelines(1)) == 1
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
-from tests.support.cells.clone import Clone
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.git_client import Clone
 
 from remuda.cell.git import program
 from remuda.cell.git.port import GitClient, GitRequest

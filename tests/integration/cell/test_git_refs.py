@@ -9,9 +9,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.support.cells.clone import Clone
 from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.git_client import Clone
 
 PIPELINE = "honest: {script: [echo]}\n"
 EVIL = "evil: {script: [env]}\n"

@@ -10,9 +10,9 @@ from typing import Any
 
 import jwt
 import pytest
-from tests.support.cells.clone import Clone
 from tests.support.cells.people import a_group, a_member, a_person, a_project_in, an_organization
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.git_client import Clone
 
 from remuda.cell.errors import CellError
 from remuda.cell.secrets.key_ring import REFRESH_SECONDS

@@ -6,8 +6,8 @@ from typing import Any
 import gitlab
 import pytest
 from gitlab.v4.objects import Project
-from tests.support.cells.clone import Clone
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.git_client import Clone
 
 from remuda.testing.waiting import wait_until
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.support.cells.clone import Clone
 from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.git_client import Clone
 
 from remuda.testing.waiting import wait_until
 

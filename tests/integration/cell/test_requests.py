@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.support.cells.clone import Clone
+from tests.support.git_client import Clone
 
 from remuda.cell.errors import InvalidError, MistakesError
 from remuda.cell.git.repositories import GitRepos

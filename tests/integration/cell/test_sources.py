@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from tests.support.cells.clone import Clone
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.git_client import Clone
 from tests.support.servers.http_server import PlainHandler, serving_http
 
 from remuda.cell.git.port import Reader

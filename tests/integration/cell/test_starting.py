@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cells.clone import Clone
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.git_client import Clone
 
 from remuda.cell.errors import InvalidError
 from remuda.cell.pipelines.creation import COMPILATIONS

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.git_client import Clone
 
 from remuda.testing.waiting import wait_until
 
@@ -96,22 +97,19 @@ def test_uncommitted_work_runs_and_the_repository_stays_as_it_is(world: Any, pip
     (folder / "gone").write_text("x")
     (folder / ".gitignore").write_text("ignored\n")
 
-    def git(*arguments: str) -> str:
-        settings = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        return subprocess.check_output(["git", *settings, *arguments], cwd=folder, env=world.environment(), text=True)
-
-    git("init", "--quiet", "--initial-branch=trunk")
-    git("add", "-A")
-    git("commit", "--quiet", "--message", "First")
+    clone = Clone(folder, world.environment())
+    clone.git("init", "--quiet", "--initial-branch=trunk")
+    clone.git("add", "-A")
+    clone.git("commit", "--quiet", "--message", "First")
     (folder / "note").write_text("new")
     (folder / "ignored").write_text("x")
     (folder / "gone").unlink()
-    before = (git("status", "--porcelain"), sorted(str(path) for path in folder.rglob("*")))
+    before = (clone.git("status", "--porcelain"), sorted(str(path) for path in folder.rglob("*")))
 
     result = world.remuda("run", cwd=folder)
 
     assert result.code == 0, result.out + result.err
-    assert before == (git("status", "--porcelain"), sorted(str(path) for path in folder.rglob("*")))
+    assert before == (clone.git("status", "--porcelain"), sorted(str(path) for path in folder.rglob("*")))
 
 
 def test_inside_a_git_hook_neither_the_run_nor_its_jobs_touch_the_hooks_repository(

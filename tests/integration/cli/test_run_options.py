@@ -11,41 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.git_client import Clone
 
 from remuda.testing.waiting import wait_until
 
 MakePipeline = Callable[[str], Path]
 
 
-class Repo:
-    """A repository in a world of its own."""
-
-    def __init__(self, world: Any, folder: Path) -> None:
-        self.world = world
-        self.folder = folder
-        self.git("init", "--quiet", "--initial-branch=main")
-
-    def git(self, *arguments: str) -> str:
-        settings = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "protocol.file.allow=always"]
-        command = ["git", *settings, *arguments]
-        return subprocess.check_output(command, cwd=self.folder, env=self.world.environment(), text=True).strip()
-
-    def commit(self, **files: str) -> "Repo":
-        for name, text in files.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        self.git("add", "-A")
-        self.git("commit", "--quiet", "--allow-empty", "--message", "Change")
-        return self
-
-
 @pytest.fixture
-def repo(world: Any) -> Callable[[str], Repo]:
-    def make(name: str) -> Repo:
-        folder = world.folder / name
-        folder.mkdir()
-        return Repo(world, folder)
+def repo(world: Any) -> Callable[..., Clone]:
+    """Make a repository by name, with these files in its first commit."""
+
+    def make(name: str, **files: str) -> Clone:
+        made = Clone(world.folder / name, world.environment())
+        made.git("init", "--quiet", "--initial-branch=main")
+        made.commit(**files)
+        return made
 
     return make
 
@@ -154,9 +135,9 @@ def test_reports_are_summed_up_and_everything_goes_into_a_folder(world: Any, pip
     assert (left / "reports" / "dotenv.env").read_text() == "VERSION=1\n"
 
 
-def test_caches_are_kept_between_runs_unless_told_otherwise(world: Any, repo: Callable[[str], Repo]) -> None:
+def test_caches_are_kept_between_runs_unless_told_otherwise(world: Any, repo: Callable[..., Clone]) -> None:
     script = "build: {cache: {key: k, paths: [dep]}, script: [ls -a dep, mkdir -p dep, touch dep/x]}\n"
-    folder = repo("cached").commit(**{".gitlab-ci.yml": script, "dep/.keep": ""}).folder
+    folder = repo("cached", **{".gitlab-ci.yml": script, "dep/.keep": ""}).folder
 
     def seen(*options: str) -> bool:
         """Whether the job found what the one before left."""
@@ -174,8 +155,9 @@ def test_caches_are_kept_between_runs_unless_told_otherwise(world: Any, repo: Ca
     assert (world.folder / "mine").is_dir()
 
 
-def test_started_pipelines_are_followed_whatever_their_tags(world: Any, repo: Callable[[str], Repo]) -> None:
-    shop = repo("shop").commit(
+def test_started_pipelines_are_followed_whatever_their_tags(world: Any, repo: Callable[..., Clone]) -> None:
+    shop = repo(
+        "shop",
         **{
             ".gitlab-ci.yml": (
                 "include: [{project: acme/ci, file: jobs.yml}, {component: $CI_SERVER_FQDN/acme/ci/lint@~latest}]\n"
@@ -185,17 +167,18 @@ def test_started_pipelines_are_followed_whatever_their_tags(world: Any, repo: Ca
             ),
             "child.yml": "inner: {tags: [rare], script: [echo]}\n",
             "bad.yml": "broken: {script: [exit 1]}\n",
-        }
+        },
     )
     shop.git("remote", "add", "origin", "https://git.example.org/acme/shop.git")
-    ci = repo("ci").commit(
+    ci = repo(
+        "ci",
         **{
             "jobs.yml": "included: {script: [echo]}\n",
             "templates/lint.yml": "linted: {script: [echo]}\n",
-        }
+        },
     )
     ci.git("tag", "1.2.3")
-    other = repo("other").commit(**{".gitlab-ci.yml": "there: {script: ['test \"$FROM\" = shop']}\n"})
+    other = repo("other", **{".gitlab-ci.yml": "there: {script: ['test \"$FROM\" = shop']}\n"})
     projects = ["--project", f"acme/ci={ci.folder}", "--project", f"acme/other={other.folder}"]
     document = run_json(world, shop.folder, *projects)
     jobs = {job["name"]: job for job in document["jobs"]}
@@ -208,8 +191,9 @@ def test_started_pipelines_are_followed_whatever_their_tags(world: Any, repo: Ca
     assert "1 pipeline that it started failed" in text.out
 
 
-def test_a_branch_is_compared_with_what_the_server_has(world: Any, repo: Callable[[str], Repo]) -> None:
-    origin = repo("origin").commit(
+def test_a_branch_is_compared_with_what_the_server_has(world: Any, repo: Callable[..., Clone]) -> None:
+    origin = repo(
+        "origin",
         **{
             ".gitlab-ci.yml": (
                 "a: {script: [echo], rules: [{changes: [a/*]}]}\n"
@@ -218,7 +202,7 @@ def test_a_branch_is_compared_with_what_the_server_has(world: Any, repo: Callabl
             ),
             "a/x": "1",
             "b/x": "1",
-        }
+        },
     )
     origin.git("branch", "old")
     origin.commit(**{"c/x": "1"})
@@ -230,9 +214,9 @@ def test_a_branch_is_compared_with_what_the_server_has(world: Any, repo: Callabl
     assert statuses(document["jobs"]) == {"b": "success", "c": "success"}
 
 
-def test_a_kept_cell_takes_a_history_that_was_rewritten(world: Any, repo: Callable[[str], Repo]) -> None:
+def test_a_kept_cell_takes_a_history_that_was_rewritten(world: Any, repo: Callable[..., Clone]) -> None:
     """Its protected branch gives up commits for a run; it gets what rules compare with, which no ref leads to."""
-    shop = repo("shop").commit(**{"a/x": "1"})
+    shop = repo("shop", **{"a/x": "1"})
     base = shop.git("rev-parse", "HEAD")
     job = f"a: {{script: [cat a/y], rules: [{{changes: {{paths: [a/*], compare_to: {base}}}}}]}}\n"
     shop.commit(**{".gitlab-ci.yml": job, "a/y": "1"})

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import re
-import subprocess
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from tests.support.git_client import Clone
 
 from remuda.cell.core.payload.predefined_variables import of_pipeline
 from remuda.cell.settings import CellSettings
@@ -107,34 +108,21 @@ def test_a_push_and_a_run_of_the_same_clone_give_the_same_graph(world: Any) -> N
         assert line
         said += line
     _pause_the_runner(found[1])
-    clone = world.folder / "clone"
-    clone.mkdir()
+    clone = Clone(world.folder / "clone", world.environment())
+    clone.git("init", "--quiet", "--initial-branch=main")
+    clone.git("remote", "add", "origin", f"http://me:glpat-for-this-test@{found[1]}/acme/shop.git")
+    clone.commit("first", **{".gitlab-ci.yml": FILE, "ci/more.yml": INCLUDED, "app/x": "1", "other/x": "1"})
+    clone.git("push", "--quiet", "origin", "main:main", "main:stable")
+    clone.git("checkout", "--quiet", "-b", "topic")
+    clone.commit("topic", **{"base/x": "1", "other/x": "2"})
+    clone.git("push", "--quiet", "--set-upstream", "origin", "topic")
+    clone.git("fetch", "--quiet", "origin")
+    clone.git("remote", "set-head", "origin", "main")
+    clone.commit("second", **{"app/deep/y": "1"})
 
-    def git(*arguments: str) -> None:
-        settings = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
-        subprocess.check_call(["git", *settings, *arguments], cwd=clone, env=world.environment())
-
-    def commit(message: str, **files: str) -> None:
-        for name, text in files.items():
-            (clone / name).parent.mkdir(parents=True, exist_ok=True)
-            (clone / name).write_text(text)
-        git("add", "-A")
-        git("commit", "--quiet", "--message", message)
-
-    git("init", "--quiet", "--initial-branch=main")
-    git("remote", "add", "origin", f"http://me:glpat-for-this-test@{found[1]}/acme/shop.git")
-    commit("first", **{".gitlab-ci.yml": FILE, "ci/more.yml": INCLUDED, "app/x": "1", "other/x": "1"})
-    git("push", "--quiet", "origin", "main:main", "main:stable")
-    git("checkout", "--quiet", "-b", "topic")
-    commit("topic", **{"base/x": "1", "other/x": "2"})
-    git("push", "--quiet", "--set-upstream", "origin", "topic")
-    git("fetch", "--quiet", "origin")
-    git("remote", "set-head", "origin", "main")
-    commit("second", **{"app/deep/y": "1"})
-
-    result = world.remuda("run", clone, "--data", "ran", "--manual", "deploy")
+    result = world.remuda("run", clone.folder, "--data", "ran", "--manual", "deploy")
     assert result.code == 0, result.out + result.err
-    git("push", "--quiet", "origin", "topic")
+    clone.git("push", "--quiet", "origin", "topic")
     up.terminate()
     assert up.wait(30) == 0
 

@@ -3,13 +3,13 @@
 import json
 import re
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.git_client import Clone
 
 from remuda.testing.waiting import wait_until
 
@@ -45,16 +45,11 @@ class Platform:
 
     def push(self, folder: Path, name: str) -> None:
         """Push a folder, as the welcome says."""
-        environment = self.world.environment()
-        settings = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+        clone = Clone(folder, self.world.environment())
+        clone.git("init", "--quiet", "--initial-branch=main")
+        clone.commit()
         address = self.url.replace("http://", f"http://me:{self.token}@")
-        for words in (
-            ["init", "--quiet"],
-            ["add", "-A"],
-            ["commit", "--quiet", "--message", "x"],
-            ["push", "--quiet", f"{address}/root/{name}.git", "HEAD"],
-        ):
-            subprocess.check_call([*settings, *words], cwd=folder, env=environment)
+        clone.git("push", "--quiet", f"{address}/root/{name}.git", "HEAD")
 
     def stop(self) -> str:
         """Ctrl-C; what it wrote to stderr."""

@@ -5,10 +5,8 @@ One lab serves all tests of a worker; each test has projects of its own. A `Clon
 """
 
 import gzip
-import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from zipfile import ZipFile
 
 import gitlab
 import pytest
+from tests.support.git_client import Clone
 
 from remuda.testing.client import connect, script_output
 from remuda.testing.lab import ADMIN_TOKEN, Lab, LabError
@@ -116,41 +115,17 @@ class Cell:
         self.lab.wait_until(true, what, seconds)
 
 
-class Clone:
+class ExampleClone(Clone):
     """A work tree with an origin in the cell."""
 
     def __init__(self, cell: Cell, folder: Path, path: str) -> None:
+        super().__init__(folder)
         self.cell = cell
-        self.folder = folder
         self.path = path
 
     @property
     def project(self) -> Any:
         return self.cell.api.projects.get(self.path)
-
-    def git(self, *words: str) -> str:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "CI"))}
-        person = {"NAME": "A. Person", "EMAIL": "person@example.com"}
-        who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in person.items()}
-        done = subprocess.run(
-            ["git", *words],
-            cwd=self.folder,
-            env=clean | who | {"HOME": str(self.folder.parent), "GIT_CONFIG_NOSYSTEM": "1"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def commit(self, message: str = "Change", files: Mapping[str, str] | None = None) -> str:
-        """Commit everything; the commit."""
-        for name, text in (files or {}).items():
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / name).write_text(text)
-        self.git("add", "--all")
-        self.git("commit", "--quiet", "--allow-empty", "--message", message)
-        return self.git("rev-parse", "HEAD")
 
     def push(self, *refs: str, quietly: bool = False) -> None:
         """Push; `quietly` without starting anything."""
@@ -188,14 +163,14 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
 
 
 @pytest.fixture
-def clone(cell: Cell, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Clone]:
+def clone(cell: Cell, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., ExampleClone]:
     """Make a committed copy of an example; its project is there after the first push."""
 
-    def make(example: str, path: str | None = None) -> Clone:
+    def make(example: str, path: str | None = None) -> ExampleClone:
         test = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
         name = path or f"{test[:60].strip('-')}/{example}"
-        made = Clone(cell, tmp_path / name, name)
-        shutil.copytree(EXAMPLES / example, made.folder)
+        made = ExampleClone(cell, tmp_path / name, name)
+        shutil.copytree(EXAMPLES / example, made.folder, dirs_exist_ok=True)
         made.git("init", "--quiet", "--initial-branch=main")
         made.git("remote", "add", "origin", cell.address(name))
         made.commit("First commit")

@@ -20,10 +20,10 @@ def test_the_site_is_rendered_checked_and_published(clone: Any) -> None:
 def test_only_a_change_of_the_site_starts_a_pipeline(clone: Any) -> None:
     work = clone("docs-site")
     work.push(quietly=True)
-    work.commit("Mention nothing", {"README.md": "# Another\n"})
+    work.commit("Mention nothing", **{"README.md": "# Another\n"})
     work.push()
     assert len(work.pipelines()) == 1
-    work.commit("Add a page", {"pages/mules.md": "# Mules\n\nBack to the [start](index.md).\n"})
+    work.commit("Add a page", **{"pages/mules.md": "# Mules\n\nBack to the [start](index.md).\n"})
     ended = work.pushed()
     assert ended.status == "success", ended.states
     assert "public/mules.html" in ended.files("pages")
@@ -40,7 +40,7 @@ def test_a_branch_gets_a_preview(clone: Any) -> None:
 
 def test_a_dead_link_keeps_the_site_from_being_published(clone: Any) -> None:
     work = clone("docs-site")
-    work.commit("Link nowhere", {"pages/lost.md": "# Lost\n\nSee [this](nowhere.md).\n"})
+    work.commit("Link nowhere", **{"pages/lost.md": "# Lost\n\nSee [this](nowhere.md).\n"})
     ended = work.pushed()
     assert ended.status == "failed"
     assert (ended.states["links"], ended.states["pages"]) == ("failed", "skipped")

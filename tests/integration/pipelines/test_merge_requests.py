@@ -13,7 +13,7 @@ def test_a_branch_and_its_merge_request_run_once_each_in_their_turn(clone: Any) 
     assert ended.files("baseline") == {"baseline.txt": "Hello, all.\n"}
 
     work.git("checkout", "--quiet", "-b", "feature")
-    work.commit("Greet louder", {"greet.sh": '#!/bin/sh\necho "HELLO, ${1:-nobody}!"\n'})
+    work.commit("Greet louder", **{"greet.sh": '#!/bin/sh\necho "HELLO, ${1:-nobody}!"\n'})
     branch = work.pushed("feature")
     assert (branch.status, branch.pipeline.name) == ("success", "Branch feature")
     assert branch.states == dict.fromkeys(["old branch check", "shell files", "tests"], "success")
@@ -29,7 +29,7 @@ def test_a_branch_and_its_merge_request_run_once_each_in_their_turn(clone: Any) 
     assert "merge request 7" in request.said("commits")[0]
 
     # From now on the merge request stands for the branch.
-    work.commit("Write of it", {"README.md": "# Greetings\n"})
+    work.commit("Write of it", **{"README.md": "# Greetings\n"})
     request = work.pushed("feature", f"feature:{HEAD}")
     assert request.pipeline.source == "merge_request_event"
     assert request.status == "success", request.states
@@ -40,7 +40,7 @@ def test_a_bad_subject_fails_the_merge_request(clone: Any) -> None:
     work = clone("merge-requests")
     work.push(quietly=True)
     work.git("checkout", "--quiet", "-b", "feature")
-    work.commit("End with a stop.", {"notes.txt": "x\n"})
+    work.commit("End with a stop.", **{"notes.txt": "x\n"})
     ended = work.pushed(f"feature:{HEAD}")
     assert ended.status == "failed"
     assert (ended.states["commits"], ended.states["approve"]) == ("failed", "skipped")

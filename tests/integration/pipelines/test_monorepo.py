@@ -33,7 +33,7 @@ def test_only_the_child_of_what_changed_runs(clone: Any, cell: Any) -> None:
     work = clone("monorepo")
     work.push(quietly=True)
     page = (work.folder / "services/web/page.html").read_text()
-    work.commit("Change a page", {"services/web/page.html": page.replace("Everything", "All")})
+    work.commit("Change a page", **{"services/web/page.html": page.replace("Everything", "All")})
     ended = work.pushed()
     assert ended.states == dict.fromkeys(["plan", "web", "report"], "success")
     assert "All must go" in cell.downstream(ended, "web").files("bundle")["public/index.html"]
@@ -43,7 +43,7 @@ def test_a_child_that_fails_fails_its_parent(clone: Any, cell: Any) -> None:
     work = clone("monorepo")
     work.push(quietly=True)
     library = (work.folder / "libs/slug/slug.py").read_text()
-    work.commit("Break a library", {"libs/slug/slug.py": library.replace(".strip", ".lstrip")})
+    work.commit("Break a library", **{"libs/slug/slug.py": library.replace(".strip", ".lstrip")})
     ended = work.pushed()
     assert ended.status == "failed", ended.states
     assert ended.states == {
@@ -63,7 +63,7 @@ def test_a_canceled_parent_takes_its_children_along(clone: Any, cell: Any) -> No
     begun = cell.lab.folder / "a-child-runs"
     child = (work.folder / "services/web/.gitlab-ci.yml").read_text()
     slow = child.replace("    - mkdir -p public", f"    - touch {begun}\n    - sleep 600\n    - mkdir -p public")
-    work.commit("Take long", {"services/web/.gitlab-ci.yml": slow})
+    work.commit("Take long", **{"services/web/.gitlab-ci.yml": slow})
     work.push()
     [parent, *_] = work.pipelines()
     cell.until(begun.exists, "the child's job runs")

@@ -16,13 +16,13 @@ def test_the_second_pipeline_finds_the_cache(clone: Any, cell: Any) -> None:
     assert ended.files("bundle")["dist/app.js"].startswith("// production\n")
     assert "gait is installed" in ended.report("unit 1/2", "junit")
 
-    work.commit("Change the app", {"src/more.js": "export const more = 1;\n"})
+    work.commit("Change the app", **{"src/more.js": "export const more = 1;\n"})
     again = work.pushed()
     assert again.said("install")[-1] == "from the cache, 0 fetched"
 
     # Another lock file is another key; what was downloaded is still there.
     lock = (work.folder / "package-lock.json").read_text().replace('"lockfileVersion": 3', '"lockfileVersion": 4')
-    work.commit("Change the lock", {"package-lock.json": lock})
+    work.commit("Change the lock", **{"package-lock.json": lock})
     changed = work.pushed()
     assert changed.said("install")[-1] == "new, 0 fetched"
 
@@ -44,11 +44,11 @@ def test_a_newer_push_cancels_what_may_be_interrupted(clone: Any, cell: Any) -> 
     gate = cell.lab.folder / "never"
     tool = (work.folder / "tools/npm").read_text()
     waits = tool.replace("MODULES = ", f"while not Path({str(gate)!r}).exists():\n    pass\nMODULES = ", 1)
-    work.commit("Wait for ever", {"tools/npm": waits})
+    work.commit("Wait for ever", **{"tools/npm": waits})
     work.push("main:feature/slow")
     old = work.pipelines(ref="feature/slow")[0]
     cell.until(lambda: work.project.pipelines.get(old.id).status == "running", "the first job runs")
-    work.commit("Do not wait", {"tools/npm": tool})
+    work.commit("Do not wait", **{"tools/npm": tool})
     new = work.pushed("main:feature/slow")
     assert new.status == "success", new.states
     ended = cell.outcome(work.project, old.id)

@@ -5,13 +5,13 @@ A test reads what was asked and says what shall be answered; `StepServer` is the
 """
 
 import base64
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.support.git_client import git
 from tests.support.servers.http_server import PlainHandler, serving_http
 
 TOKEN = "glcbt-1_abc"
@@ -125,13 +125,6 @@ def serving(root: Path) -> Iterator[StepServer]:
     with serving_http(Bound) as server:
         Bound.state = StepServer(port=server.server_port, root=root)
         yield Bound.state
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """What git prints there."""
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def a_repository(bare: Path, source: Path, *versions: dict[str, str]) -> list[str]:

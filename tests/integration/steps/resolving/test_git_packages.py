@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
-from tests.support.servers.step_server import TOKEN, StepServer, git
+from tests.support.git_client import git
+from tests.support.servers.step_server import TOKEN, StepServer
 from tests.support.step_packages import Project
 
 from remuda.steps.language.references import parse_reference

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.servers.step_server import TOKEN, StepServer, a_repository, git, serving
+from tests.support.git_client import git
+from tests.support.servers.step_server import TOKEN, StepServer, a_repository, serving
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.wire.agent_client import JobStart

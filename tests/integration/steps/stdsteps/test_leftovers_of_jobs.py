@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.servers.step_server import StepServer, git
+from tests.support.git_client import git
+from tests.support.servers.step_server import StepServer
 
 from remuda.lib.safe_paths import remove_tree
 

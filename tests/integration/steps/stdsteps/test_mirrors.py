@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.servers.step_server import BASIC, TOKEN, StepServer, git
+from tests.support.git_client import git
+from tests.support.servers.step_server import BASIC, TOKEN, StepServer
 
 from remuda.testing.agent_process import Seen
 

@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from tests.support.servers.step_server import BASIC, TOKEN, StepServer, git
+from tests.support.git_client import git
+from tests.support.servers.step_server import BASIC, TOKEN, StepServer
 
 from remuda.steps.process.fork_server import NAME
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths

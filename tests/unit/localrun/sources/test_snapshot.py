@@ -1,8 +1,8 @@
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.git_client import Clone
 
 from remuda.lib.exits import BadInputError, CommandError
 from remuda.localrun.sources.repository import Repository
@@ -13,16 +13,8 @@ from remuda.localrun.upload import refspecs_of
 PIPELINE = b"job:\n  script: [echo]\n"
 
 
-def git(folder: Path, *arguments: str) -> str:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment = clean | {
-        "GIT_AUTHOR_NAME": "Ann",
-        "GIT_AUTHOR_EMAIL": "ann@example.org",
-        "GIT_COMMITTER_NAME": "Ann",
-        "GIT_COMMITTER_EMAIL": "ann@example.org",
-    }
-    done = subprocess.run(["git", *arguments], cwd=folder, env=environment, capture_output=True, check=True)
-    return done.stdout.decode()
+def git(folder: Path, *words: str) -> str:
+    return Clone(folder).run(*words).stdout
 
 
 def snapshot_of(
@@ -210,7 +202,7 @@ def test_changes_are_a_commit_on_top_that_only_the_work_decides(repository: Path
     first, second = (snapshot_of(repository, tmp_path / name) for name in ("a.git", "b.git"))
     assert first.sha == second.sha
     told = git(first.git_dir, "log", "--format=%P|%an|%s", "-1", first.sha).strip()
-    assert told == f"{git(repository, 'rev-parse', 'HEAD').strip()}|Ann|First"
+    assert told == f"{git(repository, 'rev-parse', 'HEAD').strip()}|A. Person|First"
 
 
 def test_a_change_in_the_same_moment_is_not_missed(repository: Path, tmp_path: Path) -> None:

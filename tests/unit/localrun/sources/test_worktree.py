@@ -45,7 +45,7 @@ def test_a_push_of_the_branch_that_is_checked_out(make_repo: MakeRepo) -> None:
         "CI_COMMIT_TITLE": "Title",
         "CI_COMMIT_MESSAGE": "Title\n\nSome\ntext",
         "CI_COMMIT_DESCRIPTION": "Some\ntext",
-        "CI_COMMIT_AUTHOR": "Ann <ann@example.org>",
+        "CI_COMMIT_AUTHOR": "A. Person <person@example.com>",
         "CI_COMMIT_BEFORE_SHA": NO_SHA,
         "CI_COMMIT_REF_PROTECTED": "true",
         "CI_PROJECT_PATH": "root/shop",

@@ -1,6 +1,5 @@
 """What is borrowed is what a fetch brings: the same refs, tags, FETCH_HEAD and cut through the history."""
 
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.git_client import git
 
 from remuda.lib.lent_repository import LENDS
 from remuda.stdsteps.checkout import step
@@ -15,13 +15,6 @@ from remuda.stdsteps.common.inputs import Inputs
 
 ONE_BRANCH = ["+refs/pipelines/1:refs/pipelines/1", "+refs/heads/main:refs/remotes/origin/main"]
 ALL = ["+refs/pipelines/1:refs/pipelines/1", *step.ALL_REFS]
-
-
-def git(folder: Path, *words: str) -> str:
-    names = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    done = subprocess.run(["git", *words], cwd=folder, env=clean | names, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def history(folder: Path, parents: list[list[int]], tags: list[int]) -> tuple[Path, str]:
