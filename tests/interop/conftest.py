@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.cells.served_cell import ServedCell
 from tests.support.machines.yard import yard as yard
 from tests.support.runners.gitlab_runner import RealRunner
@@ -21,8 +22,7 @@ def cell(tmp_path: Path) -> Iterator[ServedCell]:
 @pytest.fixture
 def new_runner(tmp_path: Path, cell: ServedCell) -> Iterator[Callable[..., RealRunner]]:
     """Makes runners that are stopped with the test."""
-    if not PROGRAM.exists():
-        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    require_built(PROGRAM)
     made: list[RealRunner] = []
 
     def new(concurrent: int = 4) -> RealRunner:

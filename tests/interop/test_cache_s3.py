@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.manager_values import a_payload, a_runner_config, a_setting
 from tests.support.servers.s3_server import PROGRAM, S3Server
 
@@ -22,8 +23,7 @@ MEBIBYTE = 1024 * 1024
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[S3Server]:
-    if not PROGRAM.exists():
-        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    require_built(PROGRAM)
     with S3Server(tmp_path / "buckets") as served:
         served.new_bucket("caches")
         yield served

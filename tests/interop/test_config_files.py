@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.cells.served_cell import ServedCell
 from tests.support.runners.gitlab_runner import RealRunner
 
@@ -24,8 +25,7 @@ LIST_OF_POLICIES = re.compile(r"pull_policy = \[(\"[^\"]*\").*\]")
 
 def listed(path: Path) -> str:
     """What the program says of a file."""
-    if not PROGRAM.exists():
-        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    require_built(PROGRAM)
     words = [str(PROGRAM), "list", "--config", str(path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout + done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.machines.machines import Machines
 
 from remuda.fleeting import Connector, InstanceState, Settings, TemporaryError, UnhealthyError
@@ -22,8 +23,7 @@ WAIT_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Machines]:
-    if not REAL.exists():
-        pytest.fail(f"{REAL} is missing; run the tests by `make interop`, which builds it")
+    require_built(REAL)
     if missing := Machines.missing():
         pytest.skip(missing)
     with Machines(1) as lab:

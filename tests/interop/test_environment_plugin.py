@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.environment_plugins import kill_agents, plugin_environment
 
 from remuda.environments.conformance import check_plugin
@@ -18,8 +19,7 @@ STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "hello", "script": "ech
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Iterator[Path]:
-    if not BUILT.exists():
-        pytest.fail(f"{BUILT} is missing; run the tests by `make interop`, which builds it")
+    require_built(BUILT)
     described = tmp_path / "descriptor"
     described.write_bytes(pb.DESCRIPTOR.serialized_pb)
     program = tmp_path / "go-plugin"

@@ -12,6 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpclib.client import Channel
 from grpclib.reflection.v1alpha.reflection_grpc import ServerReflectionStub
 from grpclib.reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
+from tests.support.built_programs import require_built
 from tests.support.runners.line_program import LineProgram, line_program
 
 from remuda.fleeting import Connector, InstanceState, PermanentError, Settings, UnhealthyError, UnsupportedError
@@ -28,8 +29,7 @@ SETTINGS = Settings(connector=Connector(username="ci", password="secret", keepal
 
 
 def built(name: str) -> str:
-    if not (BUILT / name).exists():
-        pytest.fail(f"{BUILT / name} is missing; run the tests by `make interop`, which builds it")
+    require_built(BUILT / name)
     return str(BUILT / name)
 
 

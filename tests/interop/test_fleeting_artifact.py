@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.step_packages import PASSWORD, USER, StepRegistry, basic_registry, has_registry, step_registry
 
 from remuda.cli.main import call
@@ -40,8 +41,7 @@ Install = Callable[[str], None]
 
 def upstream(*words: str, given: str | None = None) -> str:
     """What `fleeting-artifact` prints; CalledProcessError where it fails."""
-    if not BUILT.exists():
-        pytest.fail(f"{BUILT} is missing; run the tests by `make interop`, which builds it")
+    require_built(BUILT)
     return subprocess.run(
         [BUILT, *words], input=given, capture_output=True, text=True, check=True, timeout=60
     ).stdout.strip()

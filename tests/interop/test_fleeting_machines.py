@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.machines.local_yard import PROGRAM, Yard, on
 from tests.support.runners.line_program import LineProgram, line_program
 
@@ -31,8 +32,7 @@ WHERE = "hostname; id -un; cat /proc/1/comm"
 
 
 def built(name: str) -> str:
-    if not (BUILT / name).exists():
-        pytest.fail(f"{BUILT / name} is missing; run the tests by `make interop`, which builds it")
+    require_built(BUILT / name)
     return str(BUILT / name)
 
 

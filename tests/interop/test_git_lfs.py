@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.git_client import git
 from tests.support.servers.http_server import PlainHandler, serving_http
 from tests.support.servers.step_server import BASIC, TOKEN
@@ -57,8 +58,7 @@ class _Handler(PlainHandler):
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    if not PROGRAM.exists():
-        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    require_built(PROGRAM)
     state = Served(root=tmp_path / "repos")
     bare, source = state.root / "group/project.git", tmp_path / "source"
     bare.mkdir(parents=True)

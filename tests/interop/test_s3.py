@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from tests.support.servers.s3_server import PROGRAM, S3Server
 
@@ -27,8 +28,7 @@ MEBIBYTE = 1024 * 1024
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    if not PROGRAM.exists():
-        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    require_built(PROGRAM)
     with S3Server(tmp_path / "buckets") as served:
         for name, value in served.environment.items():
             monkeypatch.setenv(name, value)

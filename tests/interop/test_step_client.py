@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto
+from tests.support.built_programs import require_built
 
 from remuda.testing.agent_process import AgentProcess, plain_lines
 from remuda.wire.agent_client import socket_of
@@ -50,8 +51,7 @@ class Client:
 
 @contextmanager
 def connected(*arguments: str) -> Iterator[Client]:
-    if not CLIENT.exists():
-        pytest.fail(f"{CLIENT} is missing; run the tests by `make interop`, which builds it")
+    require_built(CLIENT)
     with subprocess.Popen([CLIENT, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield Client(process)
@@ -162,8 +162,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
         with connected("unix", str(socket_of(agent.data))) as client:
             yield Server(client=client, is_real=False)
         return
-    if not STEP_RUNNER.exists():
-        pytest.fail(f"{STEP_RUNNER} is missing; run the tests by `make interop`, which builds it")
+    require_built(STEP_RUNNER)
     (tmp_path / "t").mkdir()
     process = subprocess.Popen(
         [STEP_RUNNER, "serve"], env=os.environ | {"TMPDIR": str(tmp_path / "t")}, stdout=subprocess.DEVNULL

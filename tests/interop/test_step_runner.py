@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.built_programs import require_built
 
 PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "step-runner"
 CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "step-runner" / "cases.yml").read_text())
@@ -31,8 +32,7 @@ done
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_both_make_the_same_of_a_definition(case: Mapping[str, Any], tmp_path: Path) -> None:
-    if not PROGRAM.exists():
-        pytest.fail(f"{PROGRAM} is missing; run the tests by `make interop`, which builds it")
+    require_built(PROGRAM)
     _write(case, tmp_path)
 
     theirs, ours = _theirs(case, tmp_path), _ours(case, tmp_path)

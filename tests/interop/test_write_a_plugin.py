@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.pages import script_of
 
 from remuda.cli.main import call
@@ -45,8 +46,7 @@ def test_a_plugin_in_go(tmp_path: Path) -> None:
 
 
 def test_the_dummy_plugin_passes_the_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if not DUMMY.exists():
-        pytest.fail(f"{DUMMY} is missing; run the tests by `make interop`, which builds it")
+    require_built(DUMMY)
     config = tmp_path / "dummy.json"
     config.write_text(json.dumps({"MaxSize": 5, "ListenSSH": True, "SimulateDeleting": True}))
     # Its instances never come to run.

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.built_programs import require_built
 
 from remuda.testing.agent_process import PROGRAM, READY, AgentProcess, follow, run_job, steps_text
 from remuda.testing.waiting import until
@@ -40,8 +41,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def frozen() -> Path:
-    if not FROZEN.exists():
-        pytest.fail(f"{FROZEN} is missing; run the tests by `make system`, which builds it")
+    require_built(FROZEN, "system")
     return FROZEN
 
 

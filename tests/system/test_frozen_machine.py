@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.built_programs import require_built
 from tests.support.machines.machines import Machines
 from tests.support.runners.manager_bench import ManagerBench
 
@@ -17,8 +18,7 @@ pytestmark = pytest.mark.skipif(bool(Machines.missing()), reason=Machines.missin
 
 @pytest.fixture
 def lab() -> Iterator[Machines]:
-    if not FROZEN.exists():
-        pytest.fail(f"{FROZEN} is missing; run the tests by `make system`, which builds it")
+    require_built(FROZEN, "system")
     with Machines(1) as running, running.entered():
         running.machines[0].hide_python()
         yield running

@@ -18,11 +18,6 @@ from remuda.testing.builders import a_runner, a_spec
 from remuda.testing.memory_cell import MemoryCell
 
 
-@pytest.fixture
-async def cell() -> MemoryCell:
-    return await MemoryCell.open()
-
-
 @asynccontextmanager
 async def telling(cell: MemoryCell) -> AsyncIterator[Events]:
     """Events while the block runs."""

@@ -4,14 +4,14 @@ import asyncio
 import os
 import resource
 import stat
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from grpclib import GRPCError
 from grpclib.client import Channel
 from grpclib.const import Status
+from tests.support.step_runner_client import step_runner
 
 from remuda.testing.agent_process import PROGRAM, AgentProcess, Seen, follow, run_job, steps_text
 from remuda.testing.waiting import until
@@ -32,13 +32,6 @@ from remuda.wire.proto.step_runner_grpc import StepRunnerStub
 
 Build = Callable[..., JobStart]
 STEPS = steps_text({"name": "hello", "script": "echo hello; exit 5"}, extended=False)
-
-
-@asynccontextmanager
-async def step_runner(agent: AgentProcess) -> AsyncIterator[StepRunnerStub]:
-    """The service as GitLab's own client sees it."""
-    async with Channel(path=str(socket_of(agent.data))) as channel:
-        yield StepRunnerStub(channel)
 
 
 async def log_from(stub: StepRunnerStub, job_id: str, offset: int) -> bytes:

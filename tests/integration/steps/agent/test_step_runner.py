@@ -8,14 +8,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from grpclib import GRPCError
-from grpclib.client import Channel
 from grpclib.const import Status
+from tests.support.step_runner_client import step_runner
 
 from remuda.steps.delegation.client import CommandChannel
 from remuda.steps.delegation.files import Order
@@ -29,13 +28,6 @@ from remuda.wire.proto.step_runner_grpc import StepRunnerStub
 
 Build = Callable[..., JobStart]
 HEADER = b"YYYY-MM-DDTHH:MM:SS.uuuuuuZ "
-
-
-@asynccontextmanager
-async def step_runner(agent: AgentProcess) -> AsyncIterator[StepRunnerStub]:
-    """The service as GitLab's own client sees it."""
-    async with Channel(path=str(socket_of(agent.data))) as channel:
-        yield StepRunnerStub(channel)
 
 
 def a_run(folder: Path, script: str, job_id: str = "7", **values: object) -> pb.RunRequest:

@@ -25,13 +25,6 @@ from remuda.wire.agent_client import JobStart, JobVariable
 Build = Callable[..., JobStart]
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
 def a_package(work: Path, name: str, definition: Any, spec: Any = None) -> None:
     folder = work / name
     folder.mkdir()

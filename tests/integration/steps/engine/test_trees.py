@@ -16,13 +16,6 @@ from remuda.wire.agent_client import JobStart, JobVariable
 Build = Callable[..., JobStart]
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
 def a_package(work: Path, name: str, definition: Any, spec: Any = None, **files: str) -> None:
     """A step beside the job, under ./NAME."""
     folder = work / name
