@@ -321,7 +321,7 @@ async def test_why_one_ended_before_its_handshake_is_what_to_mend(tmp_path: Path
     program = a_variant(tmp_path, "    pass", first="import sys\nsys.argv[1:] or __import__('there_is_none')")
     found = {one.name: one async for one in conformance.try_out(Trial(program=str(program), end_seconds=PATIENT))}
     assert "No module named 'there_is_none'" in found["handshake"].happened
-    assert found["handshake"].to_do.startswith("mend why it ended")
+    assert found["handshake"].to_do.startswith("find out why it ended")
 
 
 async def test_what_only_other_hosts_take_is_noted(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ async def _handshake(life: Life) -> None:
     except TemporaryError as error:
         if life.process is None or life.process.exit_code is None:
             raise
-        raise FailedError(str(error), to_do="correct why it ended; its last output may say so") from error
+        raise FailedError(str(error), to_do="find out why it ended; its last output may say so") from error
 
 
 @CHECKS.add(
