@@ -6,6 +6,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -173,6 +174,20 @@ def test_a_backup_that_is_damaged(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1
         assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("../outside", tarfile.REGTYPE), ("/outside", tarfile.REGTYPE), ("link", tarfile.SYMTYPE)]
+)
+def test_an_archive_that_reaches_outside_is_refused(tmp_path: Path, name: str, kind: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "../outside"
+    with tarfile.open(tmp_path / "hostile.tar", "w") as archive:
+        archive.addfile(member)
+    done = remuda("restore", tmp_path / "hostile.tar", "--data", tmp_path / "new")
+    assert done.returncode == 2
+    assert "does not belong in a backup" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["hostile.tar"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -127,7 +127,16 @@ def unpack(source: Path, beside: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=beside, prefix=".remuda-restore-") as folder:
         try:
             with tarfile.open(source) as packed:
-                packed.extractall(folder, filter="data")
+                for member in packed:
+                    _check_member(member)
+                    packed.extract(member, folder, set_attrs=False)
         except (tarfile.TarError, FileNotFoundError, EOFError) as error:
             raise CellError(f"cannot read {source}: {str(error).partition(':')[0]}; give a backup") from None
         yield Path(folder)
+
+
+def _check_member(member: tarfile.TarInfo) -> None:
+    """Accept files and folders inside the archive only. Python before 3.11.4 has no filter for this."""
+    path = Path(member.name)
+    if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
+        raise tarfile.TarError(f"{member.name!r} does not belong in a backup")
