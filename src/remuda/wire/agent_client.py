@@ -428,10 +428,6 @@ def translate_errors() -> Iterator[None]:
             raise AgentRefusedError(text) from None
         raise AgentUnavailableError(text) from None
     except StreamTerminatedError as error:
-        # grpclib woke this task by cancelling it; taken back, or a TaskGroup around it would believe that.
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            task.uncancel()
         raise AgentUnavailableError(f"the connection to the agent is lost: {error}") from None
     except (OSError, ProtocolError) as error:
         raise AgentUnavailableError(f"the agent cannot be reached: {error}") from None

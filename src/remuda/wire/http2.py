@@ -1,14 +1,23 @@
-"""HTTP/2 settings for connections to agents and plugins: larger frames, cheaper frame logging, and one missing error
-check.
+"""HTTP/2 settings for connections to agents and plugins: larger frames, cheaper frame logging, and two corrections of
+grpclib.
 
 A frame carries 16 KiB unless the receiver allows more. In Python the cost of a frame equals that of copying ten times
 as many bytes, so frames here are large enough for a whole message of a log. h2 formats every received frame as
 hexadecimal text for a debug log; that is switched off. `LiveChannel` is the channel class for all these connections.
+
+grpclib ends a call whose deadline passes, or whose connection is lost, by cancelling the task that waits for it, and
+then raises another error there. It does not take the cancellation back, so a TaskGroup around the call and, before
+Python 3.11.4, every later `asyncio.timeout` of the task would count it. Importing this module corrects that.
+
 Uses only the standard library and what grpclib brings.
 """
 
+import asyncio
+from types import TracebackType
+
 from grpclib.client import Channel
 from grpclib.protocol import H2Protocol
+from grpclib.utils import Wrapper
 from h2.settings import SettingCodes
 from hyperframe.frame import Frame
 
@@ -40,3 +49,18 @@ async def allow_large_frames(channel: Channel) -> None:
 def disable_frame_texts() -> None:
     """Replace the `__repr__` of HTTP/2 frames, for the whole process, by one that does not format their bytes."""
     Frame.__repr__ = object.__repr__  # type: ignore[method-assign]
+
+
+_raise_error = Wrapper.__exit__
+
+
+def _take_back_cancellation(
+    wrapper: Wrapper, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+) -> None:
+    task = asyncio.current_task()
+    if wrapper.cancelled and kind is asyncio.CancelledError and task is not None and task.cancelling():
+        task.uncancel()
+    _raise_error(wrapper, kind, error, traceback)
+
+
+Wrapper.__exit__ = _take_back_cancellation  # type: ignore[method-assign]

@@ -22,9 +22,12 @@ class Source:
     """Sends one message."""
 
     allowed = 0
+    is_silent = False
 
     async def read(self, stream: Any) -> None:
         await stream.recv_message()
+        if self.is_silent:
+            await asyncio.Event().wait()
         self.allowed = stream._stream.connection._connection.max_outbound_frame_size
         await stream.send_message(FollowLogsResponse(data=MESSAGE))
 
@@ -63,3 +66,18 @@ async def test_a_peer_that_hangs_up_at_once_is_a_lost_connection() -> None:
         for _ in range(2):
             with pytest.raises(ConnectionResetError, match="hung up as soon as it was reached"):
                 await method(FollowLogsRequest(id="1"))
+
+
+async def test_a_call_that_is_given_up_leaves_no_cancellation() -> None:
+    source = Source()
+    source.is_silent = True
+    async with ChannelFor([source]) as channel:
+        method = UnaryStreamMethod(channel, PATH, FollowLogsRequest, FollowLogsResponse)
+        with pytest.raises(TimeoutError, match="Deadline exceeded"):
+            await method(FollowLogsRequest(id="1"), timeout=0.01)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await asyncio.Event().wait()

@@ -230,11 +230,6 @@ def _translate_error(error: BaseException, reason: str) -> BaseException:
         if error.status in _REFUSALS:
             return _FinalError(f"the agent of the environment refuses the job: {text}")
         return _LostError(f"{text}; {reason}")
-    if isinstance(error, StreamTerminatedError):
-        # The library woke this task by cancelling it. Taken back, or the timeout around it would react.
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            task.uncancel()
     # The library raises this for a connection that ended before the first call.
     ended_early = isinstance(error, AttributeError) and error.name == "_transport"
     if ended_early or isinstance(error, StreamTerminatedError | ProtocolError | OSError):
