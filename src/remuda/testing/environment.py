@@ -22,6 +22,7 @@ from grpclib.protocol import H2Protocol
 from grpclib.server import Server, Stream
 
 from remuda.lib.safe_paths import make_below, remove_below
+from remuda.lib.tasks import finish_despite_cancel
 from remuda.manager.environments.port import Hook, JobPlace, PreparedPlace, Usage
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError
 from remuda.plugins.job_hooks import describe_failure
@@ -236,7 +237,8 @@ class FakeMachine:
     async def connect(self) -> AgentClient:
         if self._server is None:
             self._server = _CuttableServer(self.agent)
-            await self._server.start(path=str(self._socket))
+            # A start that is cancelled halfway would leave its socket open.
+            await finish_despite_cancel(self._server.start(path=str(self._socket)), name="start of a fake agent")
         client = AgentClient(unix_channel(self._socket))
         try:
             await client.hello()

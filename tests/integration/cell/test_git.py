@@ -534,7 +534,7 @@ async def test_git_whose_output_is_not_read_leaves_no_pipe(tmp_path: Path, size:
     pipe = process._transport.get_pipe_transport(1)  # type: ignore[attr-defined]
     async with asyncio.timeout(30):
         # The reader has enough; the rest of a small file has room in the pipe, so that git can end.
-        while pipe.is_reading() or (size == SMALLER and process.returncode is None):  # noqa: ASYNC110 - git tells nobody
+        while not pipe._paused or (size == SMALLER and process.returncode is None):  # noqa: ASYNC110 - git tells nobody
             await asyncio.sleep(0.01)
         assert not pipe.is_closing()
         await end_git(process)

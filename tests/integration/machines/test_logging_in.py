@@ -28,7 +28,7 @@ async def test_a_plain_user_with_a_password(lab: Machines, environment: Make) ->
     subject = environment(machine, user=USER, password=PASSWORD, identity_file="")
     assert await subject.acquire(PLACE) == machine.name
     work = (await subject.prepare(PLACE, machine.name)).work_dir
-    assert work == "/home/ci/.remuda/builds/runner/0/group/project"
+    assert work == "/home/ci/.remuda/builds/abcdefghi/1/group/project"
     assert (machine.root / work.lstrip("/")).stat().st_uid == 2000
     async with await subject.connect(machine.name) as client:
         assert (await client.describe()).uid == 2000

@@ -179,7 +179,7 @@ async def test_a_machine_that_left_the_list_can_be_put_back(make: Make, address:
     [
         ({}, "instances is empty: list the machines"),
         ({"instances": {"a": {}}}, "instances.a has neither internal_addr nor external_addr"),
-        ({"instances": {"a": {"internal_addr": "h:x"}}}, "instances.a: the address 'h:x' has a port that is none"),
+        ({"instances": {"a": {"internal_addr": "h:x"}}}, "instances.a: the address 'h:x' has an invalid port"),
         ({"instances": {"a": {"internal_adr": "h"}}}, "internal_adr"),
         ({"instances": {"a/b": {"internal_addr": "h"}}}, "a machine called 'a/b'"),
         ({"instances": {"a": {"internal_addr": "h", "key_path": "/nowhere"}}}, "instances.a.key_path = '/nowhere'"),
