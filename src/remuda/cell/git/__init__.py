@@ -1,1 +1,3 @@
-"""The bare repositories of a cell: the port, and the adapter that runs the `git` program."""
+"""Access to the git repositories of a cell: the interface (`port`) and its implementation, which runs the `git`
+program.
+"""

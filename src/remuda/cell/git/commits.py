@@ -1,7 +1,8 @@
-"""Turns GitLab's file actions into one commit, as a stream for `git fast-import`.
+"""Turns the file actions of GitLab's commits API into one commit, as an input stream for `git fast-import`.
 
-Checks which paths a commit may touch and what each action needs in the tree, and builds the bytes for git. Pure: the
-tree is a value. `remuda.cell.projects.projects` makes the commits, `remuda.cell.git.repositories` runs git.
+Checks which paths a commit may touch and whether each action is possible (a file to update must exist), and builds the
+bytes for git. Does no input or output itself: `remuda.cell.projects.projects` makes the commits,
+`remuda.cell.git.repositories` runs git.
 
 Invariant: no byte of a stream outside a counted `data` block comes from the user unquoted, so nobody can smuggle a
 command for fast-import into a path, a name or a message.
@@ -29,7 +30,7 @@ _IGNORED_ON_HFS = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F),
 
 
 class FileAction(msgspec.Struct, frozen=True, kw_only=True):
-    """One action of `POST /projects/:id/repository/commits`."""
+    """One file action (create, update, delete, move, chmod) in the body of `POST /projects/:id/repository/commits`."""
 
     action: str
     file_path: str
@@ -40,7 +41,7 @@ class FileAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A file in a tree."""
+    """A file in the tree of a commit: its mode, and its blob or new content."""
 
     mode: str
     content: str | bytes
@@ -61,9 +62,9 @@ class NewCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_branch_name(name: str) -> bool:
-    """True if git accepts it as the name of a branch or tag, and it cannot mean a commit, a full ref or an option.
+    """True if git accepts `name` for a branch or tag, and it cannot be mistaken for a commit, a full ref or an option.
 
-    `push_hook` refuses pushes to other names.
+    The hook in `push_hook` rejects pushes to all other names.
     """
     if not name or len(name) > 255 or name[0] in "-./" or name[-1] in "./" or name in ("@", "HEAD"):
         return False
@@ -75,7 +76,7 @@ def is_branch_name(name: str) -> bool:
 
 
 def check_path(path: str) -> str:
-    """The path unchanged. Raises InvalidError if it leads out of the repository or into git's own folder."""
+    """Return `path` unchanged. Raises InvalidError if it leads out of the repository or into its `.git` folder."""
     parts = path.split("/")
     if not path or len(path) > _MAX_PATH or any(len(part.encode()) > 255 for part in parts):
         raise InvalidError("a file path has 1 to 4096 characters, and 255 bytes between two slashes")
@@ -91,7 +92,9 @@ def check_path(path: str) -> str:
 
 
 def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> dict[str, Entry | None]:
-    """The changes that the actions make to the tree, in their order. Raises InvalidError if one is impossible."""
+    """Apply the actions in order. Returns the new entry of each changed path, None if the path is removed. Raises
+    InvalidError if an action is impossible, such as the update of a missing file.
+    """
     after = _Tree(tree)
     for action in actions:
         path = check_path(action.file_path)
@@ -117,7 +120,9 @@ def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> d
 
 
 def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Sequence[FileAction]) -> bool:
-    """True if exactly these actions lead from one tree to the other, so the request is a repetition."""
+    """True if applying the actions to the tree `before` gives exactly the tree `after`. Used to detect that a client
+    repeats a commit request that has already succeeded.
+    """
     try:
         changes = apply_actions(before, actions)
     except InvalidError:
@@ -135,7 +140,9 @@ def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Se
 
 
 class _Tree:
-    """A tree with changes. Counts the files below each folder, because a file cannot replace a folder in use."""
+    """A tree to which file actions are applied; `changes` has the result. Counts the files below each folder, because a
+    file cannot be created at the path of a folder that is not empty.
+    """
 
     def __init__(self, tree: Mapping[str, Entry]) -> None:
         self._tree = tree
@@ -197,7 +204,9 @@ FAST_IMPORT_END = b"done\n"
 
 
 def fast_import(commit: NewCommit) -> Iterator[bytes]:
-    """The commit for fast-import. git answers with the commit's name and moves the branch after `FAST_IMPORT_END`."""
+    """Yield the input of `git fast-import` that creates the commit. git prints the commit's hash after this input, but
+    moves the branch only once it gets `FAST_IMPORT_END`.
+    """
     who = f"{_plain(commit.author_name)} <{_plain(commit.author_email)}> {commit.at} +0000".encode()
     yield b"commit refs/heads/%s\nmark :1\n" % commit.branch.encode()
     yield b"author %s\ncommitter %s\n" % (who, who)
@@ -223,7 +232,9 @@ def _data(content: bytes) -> Iterator[bytes]:
 
 
 def _plain(text: str) -> str:
-    """A name or mail address without the characters that end a line or field in a commit's header."""
+    """Return a name or mail address without control characters, `<` and `>`, which would end a field of the commit's
+    header; "unknown" if nothing is left.
+    """
     return re.sub(r"[\x00-\x1f\x7f<>]", "", text).strip() or "unknown"
 
 

@@ -1,4 +1,4 @@
-"""The environment of every git process of a cell.
+"""The environment variables of every git process that a cell starts.
 
 git uses the cell's settings, never those of the machine or of a user, and never prompts. It ignores `refs/replace` and
 grafts: with them, whoever may push such a ref could change what a commit on a protected branch contains.
@@ -46,7 +46,9 @@ hint, whatever `advice.graftFileDeprecated` says, because it does not read that 
 
 
 def make_environment(root: Path, hooks: Path, push_limit_bytes: int) -> dict[str, str]:
-    """The environment for the repositories below `root`; a limit of 0 means no limit."""
+    """Return the environment variables for git processes. `root` is the folder of the repositories, `hooks` the folder
+    of the hooks, `push_limit_bytes` the largest push (0: unlimited).
+    """
     settings = [*_SETTINGS, ("core.hooksPath", str(hooks)), ("receive.maxInputSize", str(push_limit_bytes))]
     if not is_sync_enabled():
         settings.append(("core.fsync", "none"))

@@ -1,8 +1,9 @@
-"""The port to the repositories of a cell, and the values that pass through it.
+"""The interface to the git repositories of a cell, and the values that its methods take and return.
 
-`Repositories` is what the event loop uses, `Reader` what a compilation thread uses, `Pushes` the durable record of
-pushes that must be acted on. `remuda.cell.git.repositories` and `push_files` implement them with the `git` program;
-`remuda.cell.service` puts them together. `repo` is always a folder name that the cell chose, never a user's text.
+The event loop uses `Repositories`, a thread that compiles a pipeline file uses `Reader`. `Pushes` is the durable record
+of pushes whose pipelines must be started. `remuda.cell.git.repositories`, `reader` and `push_files` implement them with
+the `git` program; `remuda.cell.service` puts them together. `repo` is always a folder name that the cell chose, never a
+user's text.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -34,11 +35,11 @@ NAMESAKE_REFUSED = (
 
 
 class GitError(CellError):
-    """git failed; the message is git's own."""
+    """A git command failed; the message is what git printed."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit without its tree."""
+    """The metadata of a commit: hash, parents, author, committer and message, without its files."""
 
     sha: str
     parents: tuple[str, ...]
@@ -56,7 +57,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TreeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file or folder in a listing."""
+    """A file, folder or submodule in the listing of a folder."""
 
     mode: str
     type: str
@@ -66,7 +67,7 @@ class TreeEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """A tag that leads to a commit."""
+    """A tag of a commit, annotated or lightweight."""
 
     name: str
     target: str
@@ -76,7 +77,9 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pre-receive hook checks of a push, beside the names of its refs."""
+    """The rules by which the pre-receive hook accepts or rejects the refs of one push, in addition to its checks of
+    their names.
+    """
 
     user_id: int | None = None
     """The pusher, noted with the push; None: the project's creator."""
@@ -105,7 +108,7 @@ class GitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GitClient(msgspec.Struct, frozen=True, kw_only=True):
-    """The other end of a request: the body that it sends, and how to answer it."""
+    """The HTTP client of a git request: the request body that it sends, and functions that send the response to it."""
 
     body: AsyncIterator[bytes]
     start: Callable[[int, list[tuple[bytes, bytes]]], Awaitable[None]]
@@ -116,7 +119,7 @@ class GitClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushNote(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of one push: where it moves refs to, and its options."""
+    """The record of one push: the new commit of each ref, the push options and the user."""
 
     name: str
     written_at: float
@@ -126,27 +129,35 @@ class PushNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_note(notes: Sequence[PushNote], ref: str, sha: str) -> PushNote | None:
-    """The note of the push that moved this ref to this commit."""
+    """Return the note of the push that moved `ref` to the commit `sha`, or None."""
     return next((note for note in notes if note.refs.get(ref) == sha), None)
 
 
 class Reader(Protocol):
-    """Blocking reads for one compilation. One thread uses it, and it remembers commits and trees until it is closed."""
+    """Blocking reads of repositories for one compilation. For use by a single thread; caches commits and file lists
+    until it is closed.
+    """
 
     def commit(self, repo: str, name: str | None) -> str | None:
-        """The commit of a branch, a tag, a full ref or a commit's name; of the default branch if `name` is None."""
+        """Return the hash of the commit that `name` means: a branch, a tag, a full ref or a commit hash; the default
+        branch if `name` is None. None if there is no such commit.
+        """
         ...
 
     def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
-        """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
+        """Return a file's content in the commit `sha`, or None if there is no such file. Raises TooLargeError if it is
+        larger than `limit_bytes`.
+        """
         ...
 
     def files(self, repo: str, sha: str) -> dict[str, str]:
-        """All files of a commit with the names of their blobs."""
+        """Return the paths of all files of a commit, each with the hash of its blob."""
         ...
 
     def changed_files(self, repo: str, before: str, sha: str) -> frozenset[str] | None:
-        """The files that differ between two commits; None when `before` does not exist."""
+        """Return the paths of the files that differ between the commits `before` and `sha`, or None if `before` does
+        not exist.
+        """
         ...
 
     def merge_base(self, repo: str, one: str, other: str) -> str | None: ...
@@ -154,56 +165,67 @@ class Reader(Protocol):
     def tags(self, repo: str) -> list[str]: ...
 
     def refs_at(self, repo: str, sha: str, folder: str) -> list[str]:
-        """The full names of the refs below a folder that lead to a commit."""
+        """Return the full names of the refs below `folder` (such as `refs/tags`) that point to the commit `sha`."""
         ...
 
     def tag_message(self, repo: str, tag: str) -> str:
-        """The message of an annotated tag without a signature; empty for a lightweight tag."""
+        """Return the message of an annotated tag, without its signature; empty for a lightweight tag."""
         ...
 
 
 class Refs(Protocol):
-    """Branches and tags: where they lead, and moving them.
+    """Reads, creates and moves the branches and tags of repositories.
 
-    `before_move` is called with the object just before the ref leads to it.
+    `before_move` is called with the hash of the new commit or tag object just before the ref is set to it.
     """
 
     async def refs(self, repo: str) -> dict[str, str]:
-        """Branches, tags and merge requests with their commits; refs that lead to no commit are left out."""
+        """Return all branches, tags and merge request refs by full name, each with its commit's hash. A ref that points
+        to something else, such as a tag of a single file, is left out.
+        """
         ...
 
     async def resolve(self, repo: str, name: str) -> str | None:
-        """The commit of a branch, a tag or a commit's (short) name."""
+        """Return the hash of the commit that `name` means: a branch, a tag, or a full or abbreviated commit hash. None
+        if there is no such commit.
+        """
         ...
 
     async def commit_of(self, repo: str, ref: str) -> str | None:
-        """The commit that a full ref leads to."""
+        """Return the hash of the commit that a full ref points to, directly or through an annotated tag. None if there
+        is none.
+        """
         ...
 
     async def object_of(self, repo: str, ref: str) -> str | None:
-        """The object that a full ref leads to: a commit, or an annotated tag."""
+        """Return the hash of the object that a full ref points to, a commit or an annotated tag. None if the ref does
+        not exist.
+        """
         ...
 
     async def is_empty(self, repo: str) -> bool:
-        """True if there is no branch."""
+        """True if the repository has no branch."""
         ...
 
     def head(self, repo: str) -> str | None:
-        """The default branch that clients see."""
+        """Return the name of the branch that HEAD names, which clients see as the default branch. None if HEAD cannot
+        be read.
+        """
         ...
 
     async def put_head(self, repo: str, branch: str) -> None: ...
 
     def has_ref_file(self, repo: str, ref: str) -> bool:
-        """True if the ref exists as a file. Does not ask git, so packed refs are missed."""
+        """True if the ref exists as a file of its own. Runs no git process, so it returns False for a packed ref."""
         ...
 
     async def put_ref(self, repo: str, ref: str, sha: str) -> None: ...
 
     async def put_refs(self, repo: str, refs: Mapping[str, str], before: Mapping[str, str] = {}) -> None:
-        """Set all refs to objects of the repository, or none of them. Raises GitError if that fails.
+        """Set all `refs` (full names with object hashes) in one transaction: either all of them or none. Raises
+        GitError if that fails.
 
-        `before` has the objects that some of the refs must point to before the change.
+        `before` has the hashes that some of the refs must have before the change; if one differs, the call fails.
         """
         ...
 
@@ -229,37 +251,46 @@ class Refs(Protocol):
 
 
 class Contents(Protocol):
-    """The commits and files of repositories."""
+    """Reads the commits and files of repositories, and creates commits."""
 
     async def commit(self, repo: str, sha: str) -> Commit | None: ...
 
     async def log(self, repo: str, sha: str, *, skip: int, count: int, path: str = "") -> Sequence[Commit]:
-        """Commits from one backwards; with a path, those that changed it."""
+        """Return up to `count` commits of the history of `sha`, newest first, after the first `skip`. With `path`, only
+        commits that changed this path.
+        """
         ...
 
     async def count(self, repo: str, sha: str, path: str = "") -> int:
-        """How many commits lead up to this one; with a path, how many of them changed it."""
+        """Return the number of commits in the history of `sha`, itself included. With `path`, only commits that changed
+        this path.
+        """
         ...
 
     async def add_commit(
         self, repo: str, commit: NewCommit, *, before_move: Callable[[str], None] = lambda _: None
     ) -> str:
-        """Create a commit and move its branch. Raises ConflictError if the branch has moved meanwhile.
+        """Create a commit, set its branch to it, and return its hash. Raises ConflictError if the branch is not at the
+        expected parent any more.
 
-        `before_move` is called with the commit just before the branch leads to it.
+        `before_move` is called with the commit's hash just before the branch is set to it.
         """
         ...
 
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
-        """A file's bytes in a commit; None when there is no such file, TooLargeError beyond the limit."""
+        """Return a file's content in the commit `sha`, or None if there is no such file. Raises TooLargeError if it is
+        larger than `limit_bytes`.
+        """
         ...
 
     async def file_size(self, repo: str, sha: str, path: str) -> int:
-        """A file's size in a commit. Raises GitError if there is no such file."""
+        """Return a file's size in bytes in the commit `sha`. Raises GitError if there is no such file."""
         ...
 
     async def tree(self, repo: str, sha: str) -> dict[str, Entry]:
-        """All files of a commit. Raises TooLargeError if the list is too long."""
+        """Return all files of a commit by path. Raises TooLargeError if git's list of them is longer than
+        `LIST_LIMIT_BYTES`.
+        """
         ...
 
     async def list_entries(
@@ -272,75 +303,89 @@ class Contents(Protocol):
         is_folder: bool = True,
         limit_bytes: int = LIST_LIMIT_BYTES,
     ) -> list[TreeEntry]:
-        """The entries of a folder, with `is_deep` also those of its subfolders; TooLargeError beyond the limit.
+        """List the folder `path` in the commit `sha`; with `is_deep` also its subfolders, recursively.
 
-        With `is_folder` off, the entry at the path itself.
+        With `is_folder=False`, return the entry of `path` itself, for example to look up one file. Raises TooLargeError
+        if git's list is longer than `limit_bytes`.
         """
         ...
 
 
 class Repositories(Refs, Contents, Protocol):
-    """All repositories of a cell."""
+    """All git repositories of a cell: create, read, change and remove them, and serve git clients."""
 
     def prepare(self) -> None:
-        """Create the folders and the hook. Raises CellError if git is not installed."""
+        """Create the folder of the repositories and install the pre-receive hook. Raises CellError if git is not
+        installed.
+        """
         ...
 
     async def create(self, repo: str, default_branch: str) -> None:
-        """Create an empty repository. Repeatable."""
+        """Create an empty repository. Does no harm if it already exists."""
         ...
 
     def link(self, repo: str, path: str) -> None:
-        """Make a repository visible under its project's path, if the settings name a folder for that."""
+        """Create a symbolic link named after the project's `path` to its repository, if the settings name a folder for
+        such links.
+        """
         ...
 
     async def remove(self, repo: str) -> None:
-        """Remove a repository, if it is there."""
+        """Remove a repository and its files; do nothing if there is none."""
         ...
 
     def open_reader(self) -> AbstractContextManager[Reader]: ...
 
     async def serve(self, repo: str, request: GitRequest, client: GitClient) -> str:
-        """Answer one request of git's smart HTTP protocol. Returns the end of git's stderr.
+        """Answer one request of git's smart HTTP protocol. Returns the last part of git's stderr.
 
-        The git process has ended when this returns. `wait_hang_up` returns when the client has disconnected.
+        The git process has ended when this returns. It is killed if the client disconnects.
         """
         ...
 
 
 class Pushes(Protocol):
-    """Records of pushes that outlive their process, shared by all processes of a cell.
+    """Durable records of pushes, shared by all processes of a cell, so that a push starts its pipelines even if the
+    process that received it dies.
 
     A push is open while a process serves it; an open push whose process died is abandoned. Notes say who pushed what
-    with which options, and exist before the refs move.
+    with which options. A note is written before the push moves any ref.
     """
 
     def begin(self, project_id: ProjectId) -> AbstractContextManager[Callable[[], None]]:
-        """Open a push. The caller calls the given function when the push was acted on; otherwise it is abandoned."""
+        """Open the record of a push for the duration of the block. The block must call the function that it gets once
+        the push's pipelines are started; else the push counts as abandoned.
+        """
         ...
 
     def find_abandoned(self) -> dict[str, ProjectId]:
-        """The names of the abandoned pushes with their projects."""
+        """Return the abandoned pushes (open, but their process died): record name and project id."""
         ...
 
     def forget(self, name: str) -> None:
-        """Remove an abandoned push that was acted on."""
+        """Remove the record of an abandoned push, after its pipelines were started."""
         ...
 
     def add_note(self, repo: str, refs: Mapping[str, str], user_id: int) -> None:
-        """Note who moves refs where, as the hook does for a push by git."""
+        """Write a note that the user sets `refs` to these commits. The pre-receive hook does this for pushes; call this
+        for changes made through the API.
+        """
         ...
 
     def has_notes(self, repo: str) -> bool: ...
 
     def notes(self, repo: str) -> list[PushNote]:
-        """The notes of a repository, the newest first."""
+        """Return the notes of a repository's pushes, newest first."""
         ...
 
     def remove_notes(self, repo: str, notes: Sequence[PushNote], refs: Mapping[str, str], now: float) -> None:
-        """Remove the notes of pushes that were acted on (`refs`: where refs lead now) or are too old to happen."""
+        """Remove each note whose refs have all moved as noted (`refs`: the current commit of each ref), or which is so
+        old that its push will not move them any more.
+        """
         ...
 
     def take_turn(self, repo: str) -> AbstractAsyncContextManager[None]:
-        """Only one process at a time acts on the pushes of a repository."""
+        """Lock the processing of a repository's pushes: only one process of the cell at a time can
+        be inside the block.
+        """
         ...

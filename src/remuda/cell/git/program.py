@@ -1,6 +1,7 @@
-"""Runs the `git` program for the repositories below one folder: environment, deadline, limits, errors.
+"""Runs the `git` program for the repositories below one folder: sets its environment, deadline and output limits, and
+turns failures into errors.
 
-The other modules of this package use it and decide which commands to run.
+The other modules of this package choose the commands and call it.
 
 Invariant: a git process, with its helpers, has ended when the call that started it returns.
 """
@@ -23,7 +24,7 @@ _DISK = ("No space left on device", "Out of diskspace", "Disk quota exceeded", "
 
 
 class GitProgram:
-    """The `git` program with the cell's environment."""
+    """Runs git commands on the repositories below `root`, with the given environment."""
 
     def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
         self.root = root
@@ -33,14 +34,18 @@ class GitProgram:
         return self.root / repo
 
     async def run(self, *args: str, repo: str | None = None) -> bytes:
-        """git's output; GitError or StoreError when it fails."""
+        """Run git and return its output. Raises StoreError if git cannot start or the disk is full or read-only, else
+        GitError.
+        """
         code, out, err = await self.call(*args, repo=repo)
         if code != 0:
             raise self.failure(args[0], err)
         return out
 
     async def call(self, *args: str, repo: str | None = None, stdin: Iterable[bytes] = ()) -> tuple[int, bytes, bytes]:
-        """git's exit code, output and error output."""
+        """Run git with `stdin` as its input. Returns exit code, stdout and stderr. Raises GitError
+        after the deadline.
+        """
         process = await self.start(*args, repo=repo, with_input=bool(stdin))
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
@@ -52,7 +57,9 @@ class GitProgram:
             await end_git(process)
 
     async def read(self, *args: str, repo: str, what: str, limit_bytes: int) -> tuple[int, bytes]:
-        """git's exit code and output; TooLargeError, with the name `what`, when the output is longer than the limit."""
+        """Run git. Returns exit code and stdout. Raises TooLargeError if stdout exceeds `limit_bytes`; `what` names the
+        thing that is read in the message.
+        """
         process = await self.start(*args, repo=repo)
         assert process.stdout is not None
         content = bytearray()
@@ -71,10 +78,11 @@ class GitProgram:
     async def start(
         self, *args: str, repo: str | None = None, with_input: bool = False, environment: Mapping[str, str] = {}
     ) -> asyncio.subprocess.Process:
-        """Start git. Raises StoreError if the machine cannot start programs now. The caller ends it.
+        """Start git and return the process, which the caller must end. Raises StoreError if the process cannot be
+        started.
 
-        Without a repository git runs in the cell's folder, never in the working directory of the process: that may be a
-        repository of somebody else.
+        With `repo=None` git runs in the folder of the repositories, never in the working directory of the cell: that
+        may be somebody else's git repository.
         """
         where = ("-C", str(self.root)) if repo is None else ("--git-dir", str(self.path(repo)))
         try:
@@ -93,13 +101,15 @@ class GitProgram:
             raise StoreError(f"cannot start git: {error}") from error
 
     def failure(self, command: str, err: bytes) -> CellError:
-        """Raise StoreError for a full or broken disk, else GitError, with git's message."""
+        """Return the error for a failed git command, with git's message: StoreError for a full or read-only disk, else
+        GitError.
+        """
         text = self.hide_root(err.decode(errors="replace")).strip()[-500:] or "no message"
         kind = StoreError if any(cause in text for cause in _DISK) else GitError
         return kind(f"git {command}: {text}")
 
     def hide_root(self, text: str) -> str:
-        """git's message without the path of the data folder: the text may reach a user."""
+        """Return git's message without the path of the repositories' folder, because users may see it."""
         return text.replace(f"{self.root}/", "")
 
 
@@ -108,14 +118,16 @@ def late(command: str) -> GitError:
 
 
 async def end_git(process: asyncio.subprocess.Process) -> None:
-    """Kill it unless it has ended, and close its pipes: unread output is dropped."""
+    """Kill a git process unless it has ended, and close its pipes; unread output is dropped."""
     if process.returncode is None:
         kill_git(process)
     await reap(process)
 
 
 async def stop_git(process: asyncio.subprocess.Process) -> None:
-    """Close its input and wait a moment before `end_git`: a git that is killed leaves its temporary files."""
+    """Close the input of a git process, give it a few seconds to exit, then kill it. A git that is killed at once
+    leaves its temporary files behind.
+    """
     if process.returncode is None and process.stdin is not None:
         process.stdin.close()
         with contextlib.suppress(TimeoutError):

@@ -1,16 +1,16 @@
-"""Records of pushes as files: the adapter of `remuda.cell.git.port.Pushes`.
+"""Stores the records of pushes as files: the implementation of `remuda.cell.git.port.Pushes`.
 
-A process that serves a push holds a locked file `pushes/PROJECT-RANDOM`, in a folder that all processes of the cell
-share. The kernel drops the lock when the process dies; a file that nobody locks is an abandoned push.
+A process that serves a push holds a lock on a file `pushes/PROJECT-RANDOM`, in a folder that all processes of the cell
+share. The kernel drops the lock when the process dies, so a file that nobody locks is an abandoned push.
 
-git gives the options of a push to its pre-receive hook alone. The hook (`push_hook`) writes a note with them, and with
-the refs that the push moves, into the repository before any ref moves. The cell writes such a note itself for commits
-and tags that people make through its API. It reads the notes when it acts on the refs, perhaps after a restart or in
-another process.
+git gives the options of a push to its pre-receive hook only. The hook (`push_hook`) writes a note with the options and
+the refs of the push into the repository before any ref moves. For commits and tags that people make through the API,
+the cell writes such a note itself. The cell reads the notes when it starts the pipelines of moved refs, perhaps after a
+restart or in another process.
 
-Invariants: the file of an open push has its name before any ref moves, and loses it only when the push was acted on. A
-note appears whole. No text of a client becomes part of a path or of a command: at the time of the hook git has not
-even checked the names of the refs.
+Invariants: the file of an open push exists before any ref moves, and is removed only when the push's pipelines were
+started. A note is written atomically. No text of a client becomes part of a path or of a command: when the hook runs,
+git has not even checked the names of the refs.
 """
 
 import secrets
@@ -30,7 +30,7 @@ DELETED = "0" * 40
 
 
 class PushFiles:
-    """The pushes to the repositories below one folder."""
+    """Records and notes of the pushes to the repositories below one folder, as files."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

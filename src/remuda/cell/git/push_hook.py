@@ -1,13 +1,14 @@
-"""The pre-receive hook: a shell script that refuses pushes, and writes a note with the options of the others.
+"""The pre-receive hook of all repositories: a shell script that rejects pushes that are not allowed, and writes a note
+with the options of accepted ones.
 
 People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
-what objects contain) or to the cell. A name that can be mistaken for something else (a commit, an option, `HEAD`, a
-full ref) is refused, and so is a tag with the name of the protected branch. Existing refs may be removed whatever their
-names. `PushRules` says which refs this person may not push; `remuda.cell.http.git.smart_http` makes them.
+what objects contain) or to the cell. The hook rejects a name that can be mistaken for something else (a commit, an
+option, `HEAD`, a full ref), and a tag with the name of the protected branch. Existing refs may be deleted whatever
+their names. `PushRules` says which refs the user may not push; `remuda.cell.http.git.smart_http` makes the rules.
 
-Invariants: a refused push leaves no note; every line of a note that comes from a push option starts with `option `. At
-the time of the hook git has not checked the names of the refs; a name with a line feed is read as two, and both must
-pass.
+Invariants: a rejected push leaves no note; every line of a note that comes from a push option starts with `option `.
+When the hook runs, git has not checked the names of the refs; a name with a line feed is read as two names, and both
+must pass.
 """
 
 from remuda.cell.git.port import FIRST_REFUSED, FORCE_REFUSED, NAMESAKE_REFUSED, PushRules
@@ -23,7 +24,7 @@ _NAMESAKE = "REMUDA_NAMESAKE_REF"
 
 
 def hook_variables(rules: PushRules) -> dict[str, str]:
-    """The environment by which the hook learns the rules of a push."""
+    """Return the environment variables that pass the rules of a push to the hook."""
     return {
         _USER: str(rules.user_id) if rules.user_id is not None else "",
         _REFUSED: rules.refused_ref,

@@ -1,12 +1,13 @@
-"""Blocking reads of repositories for a compilation thread: the adapter of `remuda.cell.git.port.Reader`.
+"""Reads repositories with blocking calls, for a thread that compiles a pipeline file: the implementation of
+`remuda.cell.git.port.Reader`.
 
-A pipeline file that includes a hundred others must not start a hundred processes, so each repository has one
-`git cat-file --batch` for as long as the reader is open. `remuda.cell.git.repositories` is the adapter for the event
-loop.
+A pipeline file that includes a hundred others must not start a hundred processes, so each repository has one `git
+cat-file --batch` process for as long as the reader is open. Code on the event loop uses `remuda.cell.git.repositories`
+instead.
 
 Invariants: one thread uses a `GitReader`, and when it is closed no process is left. A name from a user is checked
-before git gets it; a path with a line break, which would be a second question, is refused. A few objects can stand for
-a tree of billions of files, so no list that git writes is read beyond a limit.
+before git gets it; a path with a line break, which git would read as a second request, is refused. A few objects can
+stand for a tree of billions of files, so no list that git writes is read beyond a limit.
 """
 
 import os
@@ -29,7 +30,9 @@ _STDERR_LIMIT_BYTES = 4096
 
 
 class GitReader:
-    """The reads of one compilation, with a process per repository."""
+    """Reads repositories for one compilation, with one long-running git process per repository. Closing it ends these
+    processes.
+    """
 
     def __init__(self, git: GitProgram) -> None:
         self._program = git
@@ -54,7 +57,9 @@ class GitReader:
         return self._commits[key]
 
     def _peel(self, repo: str, name: str) -> str | None:
-        """The commit that an object's name leads to, through annotated tags."""
+        """Return the hash of the commit that an object name or ref points to, directly or through annotated tags; None
+        if there is none.
+        """
         commit = self._batch(repo).ask(f"{name}^{{commit}}", limit_bytes=_HEAD_LIMIT_BYTES)
         return commit[0] if commit else None
 
@@ -124,7 +129,9 @@ class GitReader:
 
 
 class _Batch:
-    """One `git cat-file --batch`, which answers questions about the objects of a repository."""
+    """A `git cat-file --batch` process, which returns objects of one repository. It starts at the first request, and
+    again after a failure.
+    """
 
     def __init__(self, git: GitProgram, repo: str) -> None:
         self._git = git
@@ -133,7 +140,9 @@ class _Batch:
         self._watchdog: threading.Timer | None = None
 
     def ask(self, name: str, *, limit_bytes: int) -> tuple[str, str, bytes] | None:
-        """An object's name, type and bytes; None when it does not exist, TooLargeError beyond the limit."""
+        """Return an object's hash, type and content, or None if it does not exist. Raises TooLargeError if it is larger
+        than `limit_bytes`, GitError if the process fails.
+        """
         try:
             question = os.fsencode(name) + b"\n"
         except UnicodeEncodeError:
@@ -164,7 +173,7 @@ class _Batch:
         return parts[0], parts[1], content[:-1]
 
     def end(self) -> None:
-        """Kill the process and close its pipes."""
+        """Kill the git process, if it runs, and close its pipes."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         if self._process is not None:
@@ -199,7 +208,9 @@ def _start(git: GitProgram, repo: str, *arguments: str, stdin: int = subprocess.
 
 
 def _start_watchdog(process: subprocess.Popen[bytes]) -> threading.Timer:
-    """Kill the process at its deadline."""
+    """Start a timer that kills the process after `DEADLINE_SECONDS`. The caller cancels it when the
+    process has ended.
+    """
     watchdog = threading.Timer(DEADLINE_SECONDS, process.kill)
     watchdog.daemon = True
     watchdog.start()
@@ -207,10 +218,11 @@ def _start_watchdog(process: subprocess.Popen[bytes]) -> threading.Timer:
 
 
 def _candidates(name: str | None) -> list[str]:
-    """The object names to try: a full commit name, then a branch, then a tag, as in `remuda.cell.projects.refs`.
+    """Return the object names that `name` may mean, in the order to try: full commit hash, branch, tag, abbreviated
+    hash. `remuda.cell.projects.refs` uses the same order.
 
     In includes GitLab prefers a tag to a branch. Anybody who may push could then create a tag with the name of a
-    protected branch, and decide what others include from it.
+    protected branch, and so decide what others include from it.
     """
     if name in (None, "", "HEAD"):
         return ["HEAD"]

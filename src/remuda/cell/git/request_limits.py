@@ -1,7 +1,7 @@
-"""Limits the parts of a request that git holds in memory: the lists of refs, commits and options.
+"""Limits the parts of a fetch or push request that git holds in memory: the lists of refs, commits and options.
 
-git writes the pack of a push to the disk and limits it by itself (`receive.maxInputSize`). It also limits the list of a
-fetch (`http.maxRequestBuffer`), but not after decompression, so bodies are unpacked here. Used by
+git writes the pack of a push to the disk and limits its size itself (`receive.maxInputSize`). It also limits the list
+of a fetch (`http.maxRequestBuffer`), but not after decompression, so request bodies are decompressed here. Used by
 `remuda.cell.git.smart_http`.
 """
 
@@ -15,7 +15,9 @@ _HEAD_BYTES = 4
 
 
 async def unpack(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The content of a gzip'd body in small pieces; ends early where the body is damaged."""
+    """Decompress a gzip'd request body piece by piece. If the data is damaged, the iterator ends there without an
+    error.
+    """
     inflater = zlib.decompressobj(wbits=31)
     async for packed in pieces:
         rest, piece = packed, bytes(_PIECE_BYTES)
@@ -32,9 +34,11 @@ async def unpack(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def limit_lists(pieces: AsyncIterator[bytes], limit_bytes: int = LISTS_LIMIT_BYTES) -> AsyncIterator[bytes]:
-    """The body of a push; ends early when the lists before the pack exceed the limit, and then git fails.
+    """Pass on the body of a push, but end it early if the lists of refs and options before the pack exceed the limit;
+    git then rejects the incomplete push.
 
-    The lists are packets: four hexadecimal digits with the length, themselves included, then the bytes.
+    The lists consist of packets: four hexadecimal digits with the packet's length, these digits included, then its
+    bytes.
     """
     head, skipped, seen, is_list = b"", 0, 0, True
     async for piece in pieces:
@@ -58,5 +62,5 @@ async def limit_lists(pieces: AsyncIterator[bytes], limit_bytes: int = LISTS_LIM
 
 
 def _is_hexadecimal(head: bytes) -> bool:
-    """False where the pack begins."""
+    """True if the four bytes are a packet's length; False at the start of the pack, which begins with `PACK`."""
     return all(byte in b"0123456789abcdefABCDEF" for byte in head)

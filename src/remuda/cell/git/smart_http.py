@@ -1,6 +1,6 @@
-"""git's smart HTTP protocol: one request is passed to `git http-backend`, and bytes are streamed both ways.
+"""Serves git's smart HTTP protocol: passes one request to `git http-backend` and streams its answer back.
 
-Called through `GitRepos.serve`; `remuda.cell.http.git.smart_http` checks before who may fetch or push.
+Called through `GitRepos.serve`, after `remuda.cell.http.git.smart_http` has checked who may fetch or push.
 
 Invariant: the program has ended when `serve` returns, so after a push no ref moves any more.
 """
@@ -22,10 +22,10 @@ _STDERR_BYTES = 4096
 
 
 def cgi_variables(request: GitRequest, path: str) -> dict[str, str]:
-    """The request as a CGI program reads it, with an unpacked body.
+    """Return the CGI variables that describe the request to `git http-backend`.
 
-    Without the body's length: git then reads to its end. With the length, git http-backend waits for ever, at full
-    speed, for the rest of a body that breaks off.
+    CONTENT_LENGTH is left out, so that git reads the body to its end: with a length, git http-backend loops at 100 %
+    CPU if the body is cut off.
     """
     variables = {
         "GATEWAY_INTERFACE": "CGI/1.1",
@@ -44,7 +44,7 @@ def cgi_variables(request: GitRequest, path: str) -> dict[str, str]:
 
 
 class GitFailedError(StoreError):
-    """git http-backend ended without an answer."""
+    """git http-backend exited before it sent a complete response header."""
 
 
 async def serve(git: GitProgram, repo: str, request: GitRequest, client: GitClient) -> str:
@@ -74,7 +74,9 @@ async def serve(git: GitProgram, repo: str, request: GitRequest, client: GitClie
 
 
 async def _feed(process: asyncio.subprocess.Process, client: GitClient, plain: AsyncIterator[bytes]) -> None:
-    """Write the unpacked body to git."""
+    """Write the decompressed body to git, then read the rest of the request if git stops early. Kills git when the
+    client disconnects.
+    """
     assert process.stdin is not None
     with suppress(BrokenPipeError, ConnectionResetError):
         async for piece in plain:
