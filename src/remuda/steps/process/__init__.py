@@ -1,1 +1,1 @@
-"""Processes of steps: how they are started, limited, watched and ended."""
+"""Starts, limits, monitors and ends the operating system processes of steps."""

@@ -1,12 +1,13 @@
-"""Control groups of the kernel, version 1 and 2: which of them this process may use, and one group for each step.
+"""Linux control groups (cgroup v1 and v2): finds where this process may create them, and creates one for each step.
 
-`find_groups` looks once. Groups of steps are below the agent's own group, so that its limits apply to them, or below a
-named one: from REMUDA_CGROUP, or of a slot. In version 2 a group with limits may not contain processes and groups at
-once: if the agent is alone in its group, it moves into a group of its own; otherwise limits are not possible there.
-Controllers are enabled in all groups on the way to a named one.
+`find_groups` checks once, at the start of the agent. The groups of steps are created below the agent's own group, so
+that its limits apply to them, or below a named group: that of REMUDA_CGROUP, or that of a job slot. In v2 a group that
+passes on controllers must not contain processes itself. If the agent is alone in its group, it moves itself into a
+subgroup; otherwise limits cannot be set there. Controllers are enabled in all groups from the mount point to a named
+group.
 
-The name of a group has job and step, so an agent that adopts a step finds its group again. All operations can be
-repeated.
+The name of a group contains job and step, so that an agent that adopts a step after a restart finds its group. All
+operations are idempotent.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ PARENT_VARIABLE = "REMUDA_CGROUP"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Where the groups of this agent's steps are made."""
+    """The parent folders of step groups in each cgroup hierarchy, and the controllers that are available there."""
 
     v1: Mapping[str, Path] = field(default_factory=dict)
     """Folders by controller."""
@@ -38,28 +39,28 @@ class Groups:
     """Why a limit cannot be set: by memory, cpu, pids."""
 
     def limits(self, name: str) -> bool:
-        """True if steps can be limited in memory, cpu or pids."""
+        """Return True if the limit `name` ("memory", "cpu" or "pids") can be set for steps."""
         return name in self.v1 or name in self.v2_controllers
 
     def folders(self) -> tuple[Path, ...]:
-        """The parent folder in each hierarchy."""
+        """Return the parent folder of step groups in each cgroup hierarchy."""
         return tuple(dict.fromkeys([*self.v1.values(), *([self.v2] if self.v2 else [])]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepGroup:
-    """The groups of one step, one in each hierarchy."""
+    """The control groups of one step, one in each cgroup hierarchy. `key` is their name."""
 
     groups: Groups
     key: str
 
     @property
     def joins(self) -> tuple[str, ...]:
-        """Files to which a process writes 0 in order to join."""
+        """Paths of the cgroup.procs files: a process writes 0 to each of them in order to join the groups."""
         return tuple(str(folder / self.key / "cgroup.procs") for folder in self.groups.folders())
 
     def make(self, limits: Limits) -> None:
-        """Make the groups and set the limits that they support."""
+        """Create the groups and set those limits whose controllers are available."""
         for folder in self.groups.folders():
             (folder / self.key).mkdir(exist_ok=True, parents=True)
         if self.groups.v2 is not None:
@@ -78,17 +79,17 @@ class StepGroup:
             self._set("pids", "pids.max", "pids.max", str(limits.pids))
 
     def count_memory_kills(self) -> int:
-        """How many processes the kernel has killed because the step was out of memory."""
+        """Return how many processes of the step the kernel has killed because its memory limit was reached."""
         counts = _words(self._path("memory", "memory.oom_control")) or _words(self._path("", "memory.events"))
         return counts.get("oom_kill", 0)
 
     def count_refused_forks(self) -> int:
-        """How often the step could not start another process."""
+        """Return how often the kernel refused to start a process of the step because its pids limit was reached."""
         counts = _words(self._path("pids", "pids.events")) or _words(self._path("", "pids.events"))
         return counts.get("max", 0)
 
     def usage(self) -> StepUsage | None:
-        """What the step has used so far; None if there is no group."""
+        """Return CPU time, peak memory and disk I/O of the step so far; None if it has no group."""
         if not any((folder / self.key).is_dir() for folder in self.groups.folders()):
             return None
         stat = _words(self._path("", "cpu.stat"))
@@ -105,7 +106,8 @@ class StepGroup:
         )
 
     def kill(self) -> bool:
-        """Kill everything in the groups. Returns whether there was something. No new process can start meanwhile."""
+        """Kill all processes in the groups, and forbid new ones by a pids limit of 0. Returns True if there were
+        any."""
         members = self.members()
         if members:
             with contextlib.suppress(OSError):
@@ -118,7 +120,8 @@ class StepGroup:
         return bool(members)
 
     def remove(self) -> bool:
-        """Remove the groups, with those that the step has made in them. False while a process is in one."""
+        """Remove the groups with the subgroups that the step has created. Returns False if a process is still in one of
+        them."""
         is_gone = True
         for folder in self._folders():
             try:
@@ -130,14 +133,15 @@ class StepGroup:
         return is_gone
 
     def members(self) -> set[int]:
-        """All processes in the groups and their subgroups. Those of another namespace have no number here."""
+        """Return the process ids in the groups and their subgroups, without processes that are invisible in this PID
+        namespace."""
         members: set[int] = set()
         for folder in self._folders():
             members |= {int(pid) for pid in (_text(folder / "cgroup.procs") or "").split()}
         return members - {0}
 
     def _folders(self) -> Iterator[Path]:
-        """All groups, the inner ones first."""
+        """Yield the folders of the groups and all their subgroups, children before parents."""
         for folder in self.groups.folders():
             for path, _, _ in os.walk(folder / self.key, topdown=False):
                 yield Path(path)
@@ -156,12 +160,14 @@ class StepGroup:
         path.write_text(value if is_v1 else value_v2 or value)
 
     def _path(self, controller: str, name: str) -> Path | None:
-        """A file of version 1, or of version 2 where no controller is named."""
+        """Return the path of a group's file: in the v1 hierarchy of `controller`, or in v2 if `controller` is empty.
+        None if that hierarchy is not used."""
         folder = self.groups.v1.get(controller) if controller else self.groups.v2
         return folder / self.key / name if folder else None
 
     def _io_bytes(self) -> tuple[int | None, int | None]:
-        """Bytes read from and written to disks, as far as the kernel attributes them."""
+        """Return the bytes that the step has read from and written to disks, as far as the kernel attributes them; None
+        if unknown."""
         name = "blkio.throttle.io_service_bytes"
         old = _text(self._path("blkio", f"{name}_recursive")) or _text(self._path("blkio", name))
         if old is not None:
@@ -177,7 +183,9 @@ class StepGroup:
 
 
 def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | None = None) -> Groups:
-    """The hierarchies in which this process may make groups. `name` is the folder for all groups of this agent."""
+    """Find the cgroup hierarchies in which this process may create groups, and enable their controllers. `name` is the
+    folder for all groups of this agent; `parent` the group to create it in, by default that of REMUDA_CGROUP or the
+    agent's own."""
     parent = os.environ.get(PARENT_VARIABLE) if parent is None else parent
     v1: dict[str, Path] = {}
     lacking: dict[str, str] = {}
@@ -206,12 +214,13 @@ def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | Non
 
 
 def list_places(parent: str, *, proc: Path = Path("/proc/self")) -> tuple[Path, ...]:
-    """Where a group of this name is, or would be: one path for each hierarchy."""
+    """Return the path of the group `parent` in each cgroup hierarchy, whether or not it exists."""
     return tuple(base for _, _, base in _places(proc, parent))
 
 
 def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
-    """Yields for each hierarchy its controllers (none in version 2), its mount point, and the parent of our groups."""
+    """Yield for each cgroup hierarchy its controllers (empty for v2), its mount point, and the path of the group
+    `parent`, by default this process's own group."""
     mounts = list(_mounts(proc / "mountinfo"))
     for line in (_text(proc / "cgroup") or "").splitlines():
         _, names, own = line.split(":", 2)
@@ -224,7 +233,8 @@ def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
 
 
 def _divide(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
-    """Enable the controllers in groups of version 2, from `top` on. Returns those that are enabled in `base`."""
+    """Enable the controllers in all v2 groups from `top` down to `base`. Returns those that are enabled in `base`; adds
+    the reason for each failure to `lacking`."""
     for level in (*reversed([parent for parent in base.parents if parent.is_relative_to(top)]), base):
         controllers = set((_text(level / "cgroup.controllers") or "").split()) & set(V2)
         try:
@@ -250,7 +260,8 @@ def _enable(level: Path, controllers: set[str]) -> None:
 
 
 def _make_room(level: Path) -> bool:
-    """Move the agent into a group below, if it is alone in its own."""
+    """Move the agent's processes into a subgroup of `level`, so that controllers can be enabled in `level`. Returns
+    False, without moving any, if other processes are in that group."""
     members = {int(pid) for pid in (_text(level / "cgroup.procs") or "").split()}
     own = {os.getpid(), *_children()}
     if not members or not members <= own:
@@ -268,8 +279,8 @@ def _children() -> list[int]:
 
 
 def _mounts(path: Path) -> Iterator[tuple[str, Path, set[str], str]]:
-    """Parse the mounts of control groups. Yields for each hierarchy the mounted part, the mount point, its options with
-    the controllers, and the file system type."""
+    """Parse the cgroup mounts in a mountinfo file. Yields for each mount its root within the hierarchy, its mount
+    point, its options (which name the v1 controllers), and its file system type."""
     for line in (_text(path) or "").splitlines():
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)
@@ -279,7 +290,7 @@ def _mounts(path: Path) -> Iterator[tuple[str, Path, set[str], str]]:
 
 
 def _below(root: str, path: str) -> str:
-    """A path of a hierarchy as seen through a mount that shows only a part of it."""
+    """Convert a path within a cgroup hierarchy to a path below the mount point, for a mount whose root is `root`."""
     return path.removeprefix(root) if root != "/" and f"{path}/".startswith(f"{root}/") else path
 
 

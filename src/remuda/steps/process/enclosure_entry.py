@@ -1,10 +1,11 @@
-"""The program in front of a step's command: sets up limits and user, then executes the command.
+"""The program that runs in front of a step's command: it sets up limits and user, then executes the command.
 
-`remuda-agent enclose SPEC COMMAND...`, where SPEC is a JSON object of `policy.step_limits`: leave the network (with a
-proxy outside for allowed hosts), join control groups, limit the size of files, become another user, execute the
-command. If anything fails the command does not run.
+`remuda-agent enclose SPEC COMMAND...`, where SPEC is a JSON object from `policy.step_limits`. It enters a network
+namespace of its own (with a proxy outside for allowed hosts), joins control groups, limits the size of files, switches
+to another user, and executes the command. If any of this fails, the command does not run.
 
-The order matters: the proxy is forked first, so that it is outside of everything, and the user changes last.
+The order matters: the proxy is forked first, so that no limit applies to it, and the user changes last, because
+everything before needs more rights.
 """
 
 import ctypes
@@ -42,7 +43,8 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def enter(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Set up what the spec says. Returns variables to add to the environment."""
+    """Apply the limits and the user of `spec` to this process. Returns environment variables for the command, such as
+    the address of the proxy. Raises OSError if a part fails."""
     env = {}
     network = spec.get("network")
     if network is not None:
@@ -64,7 +66,8 @@ def enter(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def leave_network() -> None:
-    """Enter a new network with only a loopback. Without root this happens in a new user namespace."""
+    """Enter a new network namespace that has only a loopback interface. If this process is not root, it also enters a
+    new user namespace, which that requires."""
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         _call("unshare", _NEW_NETWORK)
@@ -78,7 +81,8 @@ def leave_network() -> None:
 
 
 def become(uid: int, gid: int) -> None:
-    """Switch to another user permanently: without other groups, and so that no program can regain privileges."""
+    """Switch permanently to another user and group, without supplementary groups, and forbid this process to gain
+    privileges (no_new_privs)."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -86,7 +90,8 @@ def become(uid: int, gid: int) -> None:
 
 
 def can_leave_network() -> bool:
-    """True if this process may make a network. Tried in a child, because it cannot be undone."""
+    """Return True if this process may create a network namespace. Tries it in a child process, because it cannot be
+    undone."""
     if not hasattr(os, "fork") or sys.platform != "linux":
         return False
     child = os.fork()
@@ -101,7 +106,8 @@ def can_leave_network() -> bool:
 
 
 def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The command's environment: from a file, if this program runs with other rights."""
+    """Return the command's environment: the content of `env_file`, which is then deleted, or this process's own. A file
+    is used if this program runs with more rights than the command."""
     if "env_file" not in spec:
         return dict(os.environ)
     with open(spec["env_file"]) as file:
@@ -111,7 +117,9 @@ def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fork_proxy(lists: list[list[str]]) -> socket.socket:
-    """Start the proxy outside of the new network, detached. It ends when this process, or what it becomes, ends."""
+    """Start the proxy as a detached process in the present network namespace. It serves the hosts that are on all
+    `lists`, and ends when this process ends, also after exec. Returns the socket over which it expects its listening
+    socket."""
     here, proxy_end = socket.socketpair()
     watched = os.pidfd_open(os.getpid())
     child = os.fork()
@@ -137,7 +145,7 @@ def _fork_proxy(lists: list[list[str]]) -> socket.socket:
 
 
 def _offer(connection: socket.socket) -> int:
-    """Give the proxy a listening socket of the new network. Returns its port."""
+    """Open a listening socket in the new network namespace and send it to the proxy. Returns its port."""
     with connection, socket.create_server(("127.0.0.1", 0)) as listener:
         socket.send_fds(connection, [b"!"], [listener.fileno()])
         port: int = listener.getsockname()[1]
@@ -151,7 +159,7 @@ def _proxy_env(port: int) -> dict[str, str]:
 
 
 def _call(name: str, *arguments: int) -> None:
-    """Call a function of the C library that Python 3.11 does not have."""
+    """Call a function of the C library for which Python 3.11 has no wrapper. Raises OSError if it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments) != 0:
         number = ctypes.get_errno()

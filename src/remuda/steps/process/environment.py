@@ -1,10 +1,10 @@
-"""The environment of a step's process, and what to do with variables that do not fit.
+"""Builds the environment variables of a step's process, and separates those that are too large for the kernel.
 
-From the weakest to the strongest: a clean base of the agent's own environment, the request's, the job variables,
-CI_JOB_STATUS, the step's. Nothing else of the agent's environment reaches a step.
+Later sources override earlier ones: the allowed part of the agent's own environment, the request's variables, the job
+variables, CI_JOB_STATUS, the step's variables. Nothing else of the agent's environment reaches a step.
 
-The kernel refuses a program whose environment is too large. Variables that do not fit become plain shell variables of
-the script's shell: the script sees them, the programs it starts do not. Pure, except for file variables.
+The kernel refuses to execute a program whose environment is too large. Variables that do not fit become plain shell
+variables of the script's shell: the script sees them, the programs it starts do not. No I/O, except for file variables.
 """
 
 import os
@@ -33,14 +33,15 @@ LARGEST_ENVIRONMENT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a step's program gets, and what only its shell can be given."""
+    """The environment variables of a step's program, and those that are too large to be exported, which only the shell
+    of its script gets."""
 
     exported: Mapping[str, str]
     too_large: Mapping[str, str]
 
 
 def clean_base(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a step may see of the agent's own environment."""
+    """Return the part of the agent's environment that steps may see, such as PATH, locale and proxies."""
     allowed = {
         key: value for key, value in environ.items() if key in KEPT or key.startswith("LC_") or key.lower() in PROXIES
     }
@@ -48,7 +49,7 @@ def clean_base(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_variables(request: StartRequest) -> None:
-    """Refuse variables that no process can be given."""
+    """Raise BadRequestError if a variable of the request has an invalid name, or a NUL in its value."""
     pairs = [*request.env.items(), *((variable.key, variable.value) for variable in request.variables)]
     for key, value in pairs:
         if not NAME.fullmatch(key):
@@ -58,8 +59,9 @@ def check_variables(request: StartRequest) -> None:
 
 
 def write_files(folder: Path, variables: Sequence[Variable], *, is_written: bool = False) -> dict[str, str]:
-    """Job variables as they are in the environment: the value, or the path of a file with it. Values are interned,
-    because thousands of jobs have most of them in common. `is_written`: the files exist and stay as they are."""
+    """Return the job variables as a dict for the environment: the value, or for a file variable the path of a file in
+    `folder`, which is written here. `is_written`: the files exist already and are not changed. Keys and values are
+    interned, because thousands of jobs have most of them in common."""
     values: dict[str, str] = {}
     for variable in variables:
         if variable.file:
@@ -74,7 +76,7 @@ def write_files(folder: Path, variables: Sequence[Variable], *, is_written: bool
 
 
 def fit(env: Mapping[str, str]) -> Environment:
-    """Export as much as a process can have, small entries first."""
+    """Split variables into those that a process's environment can hold, smallest first, and those that do not fit."""
     # Fast path, because this runs for every step: no character takes more than four bytes.
     if sum(len(key) + len(value) + 2 for key, value in env.items()) * 4 <= LARGEST_ENTRY_BYTES:
         return Environment(exported=env, too_large={})

@@ -1,22 +1,23 @@
-"""A process with the standard steps loaded, which forks a worker for each one that runs.
+"""A fork server: a process that has imported the standard steps and forks a worker process for each one to run.
 
-Starting Python and importing a step costs more than most steps do; a fork costs a millisecond. A worker does what
-`shim` does: it leads a session of its own, claims the step by its pid file, and writes how it ended. Standard steps are
-our own programs, so the worker runs the step itself; only if it is killed nothing is written. A step may be started by
-either, is adopted by any agent, and outlives this process, too.
+Starting Python and importing a step takes longer than most steps run; a fork takes a millisecond. A worker does what
+the `shim` does for other steps: it leads a session of its own, claims the step by creating its pid file, and writes the
+exit code there. Standard steps are our own programs, so the worker runs the step itself; only if it is killed no exit
+code is written. The same step may be started by a worker or a shim, is adopted by any agent, and goes on if this
+process ends.
 
 A fork is cheap only until its memory is written to: copying the pages takes longer than many steps. So a worker that
-has run one of the usual steps successfully waits for another of the same job, which comes over its *line*, a socket to
-its agent; it reports over it that it waits, and ends when the line is closed. For each step it makes a claim and writes
-how it ended. `worker_pool` keeps the waiting ones.
+has run one of the usual steps successfully waits for another one of the same job. It gets that over its *line*, a
+socket to its agent; over the line it reports that it waits, and it exits when the line is closed. For each step it
+makes a claim and writes the exit code. `worker_pool` keeps the waiting workers.
 
-The fork server ends when its agent does, and knows no more of a job than each request says. If it is gone or does not
-answer, `spawn` returns None and the agent uses the shim; the claim makes sure that a step that was perhaps started is
-not started twice.
+The fork server ends when its agent does, and keeps no state of jobs. If it has died or does not answer, `spawn` returns
+None and the agent uses the shim; the claim makes sure that a step that was perhaps started already is not started
+twice.
 
-It is forked from the agent, early: before anything is open that it must not have, and while there is little memory to
-copy, but with the common modules imported. So its command line is the agent's; its name, and that of its workers, is
-`NAME`. `ForkServer` is the agent's side, `_serve_forks` the process.
+It is forked from the agent early: before the agent opens files or sockets that it must not inherit, and while there is
+little memory to copy, but with the common modules imported. So it has the agent's command line; its process name, and
+that of its workers, is `NAME`. `ForkServer` is the agent's side, `_serve_forks` the process.
 """
 
 import contextlib
@@ -60,7 +61,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A forked process that runs standard steps, seen from its agent."""
+    """A forked process that runs standard steps, as its agent sees it: process id, start time and socket."""
 
     pid: int
     start: int
@@ -68,7 +69,8 @@ class Worker:
     """Our end of the line to it."""
 
     def take(self, request: Mapping[str, Any]) -> bool:
-        """Give a waiting worker its next step. False if it is gone; then its line is closed."""
+        """Send a waiting worker its next step. Returns False if the worker has died; then the socket to it is
+        closed."""
         with socket.socket(fileno=os.dup(self.line)) as line:
             line.settimeout(ANSWER_SECONDS)
             try:
@@ -87,7 +89,7 @@ class Worker:
         return shim.start_time(self.pid) == self.start
 
     def leave(self) -> None:
-        """Close the line: the worker ends at once if it waits, or else after its step."""
+        """Close the socket to the worker: if it waits, it exits at once, otherwise after its step."""
         os.close(self.line)
 
 
@@ -101,7 +103,8 @@ def build_request(
     enclosure: Mapping[str, Any] | None = None,
     key: str = "",
 ) -> dict[str, Any]:
-    """The request to run a prepared standard step. `enclosure` is what `enclosure_entry` does before it runs."""
+    """Build the request with which a worker runs a standard step whose files exist. `program`: name and arguments of
+    the step. `enclosure`: the limits and user to apply first (`enclosure_entry.enter`). `key`: the job's key."""
     return {
         "base": str(files.base),
         "program": list(program),
@@ -114,7 +117,8 @@ def build_request(
 
 
 class ForkServer:
-    """The process, seen from its agent. It exists at once and answers when its imports are done."""
+    """The agent's handle of the fork server process. The constructor forks it; it answers as soon as its imports are
+    done."""
 
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
@@ -129,7 +133,8 @@ class ForkServer:
         theirs.close()
 
     def spawn(self, request: Mapping[str, Any]) -> Worker | None:
-        """Start a step (`build_request`). None: use the shim."""
+        """Fork a worker that runs a step; `request` is from `build_request`. Returns None if the fork server does not
+        answer: then the caller starts the step with the shim."""
         if self._pid is None:
             return None
         line, theirs = socket.socketpair()
@@ -149,12 +154,12 @@ class ForkServer:
         return Worker(pid=pid, start=start, line=line.detach())
 
     def part(self, worker: Worker) -> None:
-        """Dismiss a worker that waits."""
+        """Dismiss a waiting worker: it exits, and `close` waits for that."""
         worker.leave()
         self._parting = [other for other in self._parting if other.lives()] + [worker]
 
     def close(self) -> None:
-        """End the process, and wait for dismissed workers. Steps that it started go on."""
+        """Wait up to `ANSWER_SECONDS` for dismissed workers to exit, then kill the fork server. Running steps go on."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while any(worker.lives() for worker in self._parting) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
@@ -169,7 +174,8 @@ class ForkServer:
 
 
 def _serve_forks(connection: socket.socket, agent: int) -> NoReturn:
-    """Fork workers until the agent is gone."""
+    """Run the fork server: fork a worker for each request from the connection, until the process with the id `agent`
+    has ended. Does not return."""
     try:
         os.setsid()
         # If the agent is killed during its start, this process dies, too, even before its imports are done.
@@ -215,14 +221,14 @@ def _frame(request: Mapping[str, Any]) -> bytes:
 
 
 def _read(connection: socket.socket) -> dict[str, Any]:
-    """Read a request; empty if the other side is gone."""
+    """Read a request. Returns an empty dict if the peer has closed the connection."""
     head = _receive(connection, _SIZE.size)
     data = _receive(connection, *_SIZE.unpack(head)) if head else b""
     return json.loads(data) if data else {}
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
-    """Read exactly this many bytes; empty if the peer has closed the connection."""
+    """Read exactly `size` bytes. Returns an empty value if the peer has closed the connection before."""
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))
@@ -233,7 +239,8 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> NoReturn:
-    """Run a step, as the leader of a session, and the steps that follow it."""
+    """Run the worker process: run a step as the leader of a new session, then the further steps that arrive over
+    `line`. Exits when `line` is closed, or after a step that failed or is not reusable."""
     code = 1
     try:
         os.set_inheritable(line.fileno(), False)
@@ -258,7 +265,8 @@ def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> 
 
 
 def _rest() -> None:
-    """Close everything of the last step: its files, its folder, its variables."""
+    """Reset the worker between two steps: leave the step's directory, close its streams, and clear its environment
+    variables."""
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -277,7 +285,8 @@ def _used() -> tuple[float, float, int]:
 
 
 def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> int:
-    """Run one step. How it ended is written down, unless the process is killed."""
+    """Claim and run one step, write exit code and usage to its pid file, and return the exit code. `before`: the CPU
+    seconds (user, system) that the worker had used before. Exits if another process has claimed the step."""
     for number in _ENDING:
         signal.signal(number, _end)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -299,7 +308,8 @@ def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> 
 
 
 def _run_enclosed(request: dict[str, Any], program: Any) -> int:
-    """Run the step in a child with other limits and rights, so that this process can still write how it ended."""
+    """Run the step in a child process with other limits and user, and return its exit code. This process keeps its
+    rights, so that it can write the exit code to the pid file."""
     # Signals reach the whole group: the child handles them, this process waits for its end.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     child = os.fork()
@@ -315,7 +325,8 @@ def _run_enclosed(request: dict[str, Any], program: Any) -> int:
 
 
 def _run_program(request: dict[str, Any], program: Any) -> int:
-    """Run the step with the streams, environment and directory of a new Python process."""
+    """Run the step in this process with its own streams, environment and working directory, as if Python had just
+    started. Returns its exit code; an exception is printed to the step's output."""
     code = 1
     try:
         for place, descriptor in (
@@ -341,13 +352,14 @@ def _run_program(request: dict[str, Any], program: Any) -> int:
 
 
 class _EndedError(BaseException):
-    """The step received a signal to end."""
+    """Raised in a worker when its step receives SIGTERM, SIGINT or SIGHUP. `code` is the exit code."""
 
     def __init__(self, code: int) -> None:
         self.code = code
 
 
 def _end(number: int, _frame: object) -> NoReturn:
-    """Raise once; ignore further signals, so that the cleanup of the step is not disturbed."""
+    """Signal handler: raise _EndedError the first time, and ignore the same signal after that, so that it does not
+    interrupt the cleanup of the step."""
     signal.signal(number, signal.SIG_IGN)
     raise _EndedError(128 + number)

@@ -1,16 +1,18 @@
-"""Finds the processes of a job, and kills them until none is left. Reads /proc and keeps no state of jobs.
+"""Finds the processes of a job in /proc, and kills them until none is left. Keeps no state of jobs.
 
-A process is the job's if it has its mark (`marks`), is in a session that one of its steps led, or descends from one of
-these. The agent is the *subreaper* of its descendants, so orphans become its children: these and their descendants are
-few processes to search. For a job that an earlier agent began, all processes of the machine are searched.
+A process belongs to the job if it has the job's mark (`marks`), is in a session that one of its steps led, or descends
+from such a process. The agent is the *subreaper* of its descendants, so orphaned processes become its children: only
+the agent's descendants have to be searched. For a job that an earlier agent began, all processes of the machine are
+searched.
 
-A hostile program removes its mark, or takes that of another job. It cannot change its user. So if a job has a user that
-no other job of the agent has, each process of that user below the agent is the job's, and a mark on a process of
-another user is ignored. Above the agent the same user may be somebody else.
+A hostile program can remove its mark, or take that of another job, but it cannot change its user. So if a job has a
+user that no other job of the agent has, each process of that user below the agent belongs to the job, and a mark on a
+process of another user is ignored. Processes that do not descend from the agent may have the same user for other
+reasons.
 
-To kill a process that starts others as fast as it is killed, all are stopped first, because a stopped process starts
-nothing. When no new one appears, all are killed. Some live for a shorter time than a look takes: then their zombies are
-seen, and the looks go on. All of this runs in threads, so other jobs do not wait.
+A program may start processes as fast as they are killed. So all are stopped (SIGSTOP) first, because a stopped process
+cannot fork; when no new one appears, all are killed. Some processes live for a shorter time than one search takes: then
+their zombies are seen, and the search is repeated. All of this runs in threads, so that it does not delay other jobs.
 """
 
 import asyncio
@@ -37,7 +39,7 @@ _SURE_LOOKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """One process, as /proc/PID/stat shows it."""
+    """The fields of /proc/PID/stat that are needed here, for one process."""
 
     state: str
     parent: int
@@ -49,7 +51,7 @@ class Stat:
 
     @property
     def is_dead(self) -> bool:
-        """True if it has ended, or at least its first thread has (`_has_ended`)."""
+        """True if the process is a zombie. Other threads than the first may still run then (see `_has_ended`)."""
         return self.state in "ZX"
 
 
@@ -63,9 +65,11 @@ class JobProcesses:
         uid: int | None = None,
         is_only_user: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`sessions`: those that steps have left behind, each with the processes that were seen in it, by number and
-        start time: when all of these are gone, the session number may be reused. `uid`: the user that the steps run as,
-        if that is not the agent's. `is_only_user`: True if no other job has this user; called in a thread."""
+        """`key` identifies the job. `sessions`: the sessions that its steps left running, each with process id and
+        start time of the processes that were seen in it; when all of these have ended, the session id may be reused.
+        `everywhere`: search all processes of the machine, not only the agent's descendants. `uid`: the user that the
+        steps run as, if not the agent's. `is_only_user` returns True if no other job has this user; it is called in a
+        thread."""
         self._key = key
         self._sessions = sessions
         self._uid = uid
@@ -76,16 +80,16 @@ class JobProcesses:
         self._dead: set[int] = set()
 
     def is_quiet(self) -> bool:
-        """True if there is no process that could be the job's. Cheap, unless all of the machine is searched."""
+        """Return True if the agent certainly has no process of this job. Cheap check, to avoid a search."""
         return not self.everywhere and not self._sessions and not self._roots()
 
     async def look(self) -> dict[int, int]:
-        """All living processes, with their start times."""
+        """Search for the living processes of the job. Returns their process ids with their start times."""
         return await asyncio.to_thread(self._look)
 
     def kill(self, seconds: float) -> tuple[str, ...]:
-        """Kill the processes until none is left, for at most this time. Returns descriptions of those that do not
-        end."""
+        """Stop and kill the job's processes until none is left, for at most `seconds`. Returns descriptions of those
+        that still run."""
         until = time.monotonic() + seconds
         stopped: set[tuple[int, int]] = set()
         quiet = busy = 0
@@ -109,7 +113,8 @@ class JobProcesses:
                 time.sleep(_PAUSE_SECONDS)
 
     def _roots(self) -> list[int]:
-        """Children of this process that may lead to the job's, except those that lead running steps."""
+        """Return the agent's children from which processes of the job may descend: all except the leaders of running
+        steps."""
         return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
 
     def _look(self) -> dict[int, int]:
@@ -142,7 +147,7 @@ class JobProcesses:
         return self._uid is None or read_uids(pid) <= {self._uid, os.geteuid()}
 
     def _find_of_user(self, table: Mapping[int, Stat]) -> set[int]:
-        """The processes below the agent with the job's user, if no other job has that user."""
+        """Return the agent's descendants that run as the job's user; empty if another job has that user, too."""
         if self._uid is None:
             return set()
         pids = {pid for pid in _find_descendants(os.getpid(), table) if self._uid in read_uids(pid)}
@@ -151,8 +156,8 @@ class JobProcesses:
 
 
 def find_members(users: Mapping[str, int | None]) -> dict[str, list[int]]:
-    """The processes of each job, from one look at all of the machine. `users`: all jobs of the agent, each with the
-    user that its steps run as, or None where that is the agent's."""
+    """Search all processes of the machine once, and return the process ids of each job. `users`: the keys of all jobs
+    of the agent, each with the user that its steps run as, or None for the agent's own user."""
     table = _table(all_processes())
     marked = marks.find_marked(table, users)
     uids = {pid: read_uids(pid) for pid in table}
@@ -167,8 +172,9 @@ def find_owners(
     *,
     below: Collection[int],
 ) -> dict[int, str]:
-    """The job of each process that has the mark of one and may have it, or whose user only one job has. `below`: the
-    processes below the agent."""
+    """Return the job key of each process that carries a job's mark and runs as a user allowed for that job, or whose
+    user belongs to only one job. `users`: user of each job, `marked`: job key of each marked process, `uids`: user ids
+    of each process, `below`: the agent's descendants."""
     agent = os.geteuid()
     counts = Counter(uid for uid in users.values() if uid is not None)
     by_user = {uid: key for key, uid in users.items() if uid is not None and counts[uid] == 1}
@@ -190,7 +196,8 @@ def find_owners(
 def assign_members(
     keys: Collection[str], parents: Mapping[int, int], owners: Mapping[int, str]
 ) -> dict[str, list[int]]:
-    """The processes of each job. A process that is not among `owners` belongs to the job of its parent."""
+    """Return the process ids of each job. `owners` maps processes to jobs; any other process belongs to the job of its
+    nearest ancestor in `owners`, if there is one. `parents` maps each process to its parent."""
     members: dict[str, list[int]] = {key: [] for key in keys}
     for pid in parents:
         above, passed = pid, set()
@@ -203,7 +210,7 @@ def assign_members(
 
 
 def send(pid: int, start: int, number: int) -> None:
-    """Signal a process, and never one that has got its number since."""
+    """Send the signal `number` to a process, unless its process id has been reused: the start time must be `start`."""
     try:
         opened = os.pidfd_open(pid)
     except (OSError, AttributeError):  # the process is gone, or the kernel has no pidfd
@@ -220,18 +227,19 @@ def send(pid: int, start: int, number: int) -> None:
 
 
 def reap(pid: int) -> None:
-    """Reap an ended child process that no caller waits for."""
+    """Reap a child process if it has ended. Only for children that no other code waits for."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def children() -> list[int]:
-    """Child processes of this process that no caller waits for."""
+    """Return the child processes of this process that no other code waits for."""
     return [pid for pid in children_of(os.getpid()) if pid not in LED]
 
 
 def children_of(parent: int) -> list[int]:
-    """The children of a process; all processes if the kernel does not list children."""
+    """Return the child processes of a process. If the kernel does not list children, returns all processes of the
+    machine."""
     pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{parent}/task"):
@@ -247,7 +255,7 @@ def all_processes() -> list[int]:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """/proc/PID/stat of a process; None if there is none."""
+    """Read and parse /proc/PID/stat. Returns None if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -265,9 +273,9 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def read_uids(pid: int) -> frozenset[int]:
-    """The user ids of a process: real, effective, saved and of the file system. Empty if there is no process.
+    """Return the user ids of a process: real, effective, saved and file system. Empty if the process does not exist.
 
-    A set-user-id program has several. The owner of /proc/PID may be root nevertheless.
+    A set-user-id program has several, and the owner of the folder /proc/PID does not show them all.
     """
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -278,7 +286,8 @@ def read_uids(pid: int) -> frozenset[int]:
 
 
 def start_time(pid: int) -> int | None:
-    """The kernel's start time of a process, which identifies it even if its number is reused."""
+    """Return the start time of a process as the kernel counts it; None if the process does not exist. Process id and
+    start time together identify a process even if the id is reused."""
     seen = read_stat(pid)
     return None if seen is None else seen.start
 
@@ -289,7 +298,7 @@ def _tells_children() -> bool:
 
 
 def _walk(roots: Iterable[int]) -> dict[int, Stat]:
-    """These processes and everything below them."""
+    """Read the stat of these processes and of all their descendants."""
     table: dict[int, Stat] = {}
     waiting = list(roots)
     while waiting:
@@ -322,7 +331,8 @@ def _find_descendants(pid: int, table: Mapping[int, Stat]) -> set[int]:
 
 
 def _has_ended(pid: int, seen: Stat) -> bool:
-    """True if all threads have ended: a process whose first thread has ended only looks dead."""
+    """Return True if all threads of a process have ended. A process whose first thread has ended looks like a zombie
+    while others still run."""
     if not seen.is_dead:
         return False
     try:
@@ -332,7 +342,8 @@ def _has_ended(pid: int, seen: Stat) -> bool:
 
 
 def describe(pids: Collection[int]) -> tuple[str, ...]:
-    """Number, name and state of the living ones, for the log."""
+    """Return process id, name and state of each of these processes that still exists, for log messages; at most
+    `_MOST_NAMED`, then how many more there are."""
     descriptions = [_description(pid) for pid in sorted(pids) if read_stat(pid) is not None]
     return tuple(descriptions[:_MOST_NAMED]) + (
         (f"{len(descriptions) - _MOST_NAMED} more",) if len(descriptions) > _MOST_NAMED else ()
@@ -350,5 +361,5 @@ def _description(pid: int) -> str:
 
 
 def describe_survivors(survivors: Sequence[str]) -> str:
-    """A warning for the log of a job that leaves processes behind."""
+    """Return the warning for a job's log that these processes could not be ended."""
     return f"WARNING: processes of the job cannot be ended, and are left on its machine: {', '.join(survivors)}"

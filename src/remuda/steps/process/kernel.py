@@ -22,7 +22,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Pulse:
-    """Calls back every 50 ms while there are callbacks: the fallback where the kernel cannot notify."""
+    """A 50 ms timer that calls all registered callbacks, for polling where the kernel cannot notify. Runs only while
+    there are callbacks."""
 
     def __init__(self) -> None:
         self._callbacks: set[Callable[[], None]] = set()
@@ -45,7 +46,7 @@ class Pulse:
 
 
 class Changes:
-    """The watches on files, with one descriptor for all."""
+    """File change notifications over one inotify descriptor, with polling as the fallback."""
 
     def __init__(self, pulse: Pulse, *, use_inotify: bool = True) -> None:
         self._pulse = pulse
@@ -63,7 +64,7 @@ class Changes:
             self._fd = -1
 
     def watch(self, path: Path | str, callback: Callable[[], None]) -> "Watch":
-        """A watch that is not armed yet."""
+        """Create a watch that calls `callback` when the file changes. It must be armed first."""
         return Watch(self, path, callback)
 
     def add(self, path: Path | str, callback: Callable[[], None]) -> int:
@@ -105,7 +106,7 @@ class Watch:
         self._number = -1
 
     def arm(self) -> None:
-        """Call back after the next change of the file. Repeating it changes nothing."""
+        """Call the callback once, after the next change of the file. Calling `arm` again before that has no effect."""
         self._number = self._changes.add(self._path, self._callback)
 
     def close(self) -> None:
@@ -113,12 +114,13 @@ class Watch:
 
 
 def become_subreaper() -> None:
-    """Become the parent of orphaned descendants."""
+    """Become the parent of all descendants whose own parents end (PR_SET_CHILD_SUBREAPER)."""
     if hasattr(_libc, "prctl"):
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def punch_hole(fd: int, offset: int, size: int) -> None:
-    """Give a part of a file back to the disk. Does nothing if the file system cannot."""
+    """Free the disk space of a part of a file; it then reads as zeros. Does nothing if the file system does not support
+    that."""
     if hasattr(_libc, "fallocate"):
         _libc.fallocate(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(size))

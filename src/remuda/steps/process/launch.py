@@ -1,7 +1,7 @@
-"""What is started for a step: the command line, its environment and how its output is read.
+"""The value `Launch`: everything that is needed to start the process of a step.
 
-`engine.launching` makes one, `policy.enforcement` puts the limits and the sandbox of the job around it, and
-`engine.process_execution` starts it. It stands alone because these three lie in different layers.
+`engine.launching` builds it, `policy.enforcement` adds the limits and the sandbox of the job, and
+`engine.process_execution` starts the process. It has its own module because these three are in different layers.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A process to be started."""
+    """The command line, environment and output of a step's process that is to be started."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]

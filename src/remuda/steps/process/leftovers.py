@@ -1,11 +1,12 @@
-"""Processes that a step left running in the background: found when it ends, ended when the job does.
+"""Processes that a step leaves running in the background: found when the step ends, killed when the job ends.
 
-Later steps may use them (a server that after_script asks), so they live as long as the job. The engine ends them before
-it stores the job's end, and a new agent finds them in the journal.
+Later steps may use them (such as a server that after_script calls), so they live as long as the job. The engine ends
+them before it stores the job's end. They are recorded in the journal, where an agent finds them after a restart.
 
-A session number is not reused while one of its processes lives, but is after that. So the processes that were seen are
-remembered with their start times, and a session is touched only while one of them lives. Programs that start a session
-of their own (most daemons) are found by `job_processes`. Children of the agent that have ended are reaped here, too.
+The kernel does not reuse a session id while one of the session's processes lives, but may do so afterwards. So the
+processes are stored with their start times, and a session is signalled only while one of them lives. Programs that
+start a session of their own (most daemons) are found by `job_processes`. This module also reaps children of the agent
+that have ended.
 """
 
 import asyncio
@@ -29,16 +30,18 @@ END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """What one step left behind: its session, and number and start time of each process in it."""
+    """The processes that one step left running: its session id, and the process id and start time of each process in
+    it."""
 
     session: int
     processes: tuple[tuple[int, int], ...]
 
 
 def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -> Leftover | None:
-    """What is left of a step whose shim, with this number and start time, has ended. If the start time is not known
-    (0), only processes with the job's mark count, because the number may be reused. `worker_waits`: the worker has not
-    ended, but does not belong to the step any more."""
+    """Find the processes that a step left running; None if there are none. `claim`: process id and start time of the
+    step's shim, which has ended. If the start time is unknown (0), only processes with the mark of the job `key` count,
+    because the process id may have been reused. `worker_waits`: the step ran in a worker, which lives and now waits for
+    another step."""
     if worker_waits:
         return _beside(claim[0])
     reap_all(-claim[0])
@@ -51,15 +54,16 @@ def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -
 
 
 def _beside(leader: int) -> Leftover | None:
-    """The other processes in a worker's session. They are children of the worker, or orphans that this process has
-    adopted."""
+    """Return the processes in a worker's session except the worker, `leader`; None if there are none. They are children
+    of the worker, or orphans that the agent has adopted."""
     others = _in_session(leader, [*children(), *children_of(leader)])
     processes = tuple(dict.fromkeys(process for process in others if process[0] != leader))
     return Leftover(session=leader, processes=processes) if processes else None
 
 
 async def terminate(job: JobProcesses, clock: Clock) -> None:
-    """Let everything of a job end by itself within `GRACE_SECONDS`: SIGTERM, and SIGCONT for stopped processes."""
+    """Send SIGTERM to all processes of a job (and SIGCONT, in case they are stopped), and wait up to `GRACE_SECONDS`
+    until they have ended."""
     if not job.everywhere and job.is_quiet():
         return
     signalled: set[tuple[int, int]] = set()
@@ -75,28 +79,31 @@ async def terminate(job: JobProcesses, clock: Clock) -> None:
 
 
 async def end(job: JobProcesses) -> tuple[str, ...]:
-    """Kill everything of a job until nothing is left. Returns descriptions of processes that do not end."""
+    """Kill all processes of a job, for at most `END_SECONDS`. Returns descriptions of those that still run."""
     if not job.everywhere and job.is_quiet():
         return ()
     return await asyncio.to_thread(job.kill, END_SECONDS)
 
 
 def kill(leftovers: Sequence[Leftover]) -> None:
-    """Kill the sessions that steps left behind, at once. Processes outside of them are for `end`."""
+    """Send SIGKILL to all processes in the sessions that steps left running, without waiting. Processes that have left
+    these sessions are killed by `end`."""
     for leftover in leftovers:
         _signal_each(_list_living(leftover), signal.SIGKILL)
     reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])
 
 
 def end_session(session: int, *, since: int) -> None:
-    """Kill what is left of a session that this process began, also in other process groups; at once."""
+    """Send SIGKILL to all processes of a session that this agent started, without waiting. Processes that started
+    before `since` are spared: they belong to an older session of the same id."""
     pids = [pid for pid, start in _in_session(session) if start >= since]
     _signal_each(pids, signal.SIGKILL)
     reap_soon(pids)
 
 
 def reap_soon(targets: Sequence[int], tries: int = 100) -> None:
-    """Reap children that were killed: processes, or whole groups as negative numbers."""
+    """Reap killed children later, with up to `tries` attempts at 50 ms intervals. `targets` are process ids, or
+    negative process group ids."""
     if targets and tries:
         asyncio.get_running_loop().call_later(POLL_SECONDS, _reap, targets, tries)
 
@@ -106,7 +113,8 @@ def _reap(targets: Sequence[int], tries: int) -> None:
 
 
 def reap_all(target: int) -> bool:
-    """Reap what has ended. True if nothing is left to wait for."""
+    """Reap all ended children that match `target`, a process id or a negative process group id. Returns True if no such
+    child is left, False if one still runs."""
     while True:
         try:
             pid, _ = os.waitpid(target, os.WNOHANG)
@@ -117,10 +125,11 @@ def reap_all(target: int) -> bool:
 
 
 class Reaper:
-    """Reaps children that have ended and that nobody waits for: orphans of steps.
+    """Reaps ended children of the agent that no other code waits for: orphaned processes of steps.
 
-    A waiting caller reaps its child at once, so a dead child that is still there after a while is nobody's. One with
-    the mark of a job is reaped at once: a job that leaves thousands in a second must not use up all process numbers.
+    Code that waits for its child reaps it at once, so a zombie that is still there after `REAP_SECONDS` belongs to
+    nobody. A zombie with the mark of a job is reaped at once: a job that leaves thousands of them in a second must not
+    use up all process ids.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -128,7 +137,7 @@ class Reaper:
         self._seen: dict[int, float] = {}
 
     def look(self) -> None:
-        """Reap orphans. Called now and then."""
+        """Search for orphaned zombies and reap them. The agent calls this periodically."""
         now = self._clock.monotonic()
         self._seen = {pid: self._seen.get(pid, now) for pid in children() if _is_dead(pid)}
         for pid, since in self._seen.items():
@@ -148,14 +157,16 @@ def _signal_each(pids: Sequence[int], number: int) -> None:
 
 
 def _list_living(leftover: Leftover) -> list[int]:
-    """The processes of the session, while it is certain that it is still the same one."""
+    """Return the process ids in a leftover's session. Empty if none of its known processes lives, because the session
+    id may have been reused."""
     if not any(shim.start_time(pid) == start for pid, start in leftover.processes):
         return []
     return [pid for pid, _ in _in_session(leftover.session)]
 
 
 def group_exists(group: int) -> bool:
-    """True if a process group has a process. Cheap, so that steps that leave nothing cost no search."""
+    """Return True if a process group has a process. Cheap, so that no search is needed for steps that leave no
+    process."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -166,7 +177,8 @@ def group_exists(group: int) -> bool:
 
 
 def _in_session(session: int, among: Sequence[int] | None = None) -> list[tuple[int, int]]:
-    """Number and start time of each living process of a session."""
+    """Return process id and start time of each living process of a session. Only the processes `among` are checked, by
+    default all of the machine."""
     processes = []
     for pid in all_processes() if among is None else among:
         stat = read_stat(pid)

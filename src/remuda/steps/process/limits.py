@@ -1,4 +1,4 @@
-"""What a step may use, and what it has used, as values. A policy sets limits; control groups enforce them."""
+"""Data types for the resource limits of a step, which a policy sets, and for the resources it has used."""
 
 import json
 from dataclasses import fields
@@ -12,7 +12,7 @@ AllowList = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one step may use; None is no limit."""
+    """The resource limits of one step; None means no limit."""
 
     network: tuple[AllowList, ...] | None = None
     """Lists that must all have a host; an empty list has none, so nothing can be reached."""
@@ -23,11 +23,12 @@ class Limits:
     timeout_seconds: float | None = None
 
     def names(self) -> tuple[str, ...]:
-        """The names of the limits that are set, as in a policy."""
+        """Return the names of the limits that are set, as they are written in a policy."""
         return tuple(NAMES[limit.name] for limit in fields(self) if getattr(self, limit.name) is not None)
 
     def to_json(self) -> str:
-        """For a step that makes an environment, which applies them to its inner steps."""
+        """Serialize the limits that are set. A step that creates an environment, such as a container, gets this text
+        and applies the limits to the steps inside."""
         values = {
             limit.name: getattr(self, limit.name) for limit in fields(self) if getattr(self, limit.name) is not None
         }
@@ -49,7 +50,7 @@ NO_LIMITS = Limits()
 
 
 def stricter(first: Limits, second: Limits) -> Limits:
-    """The stricter value of each limit."""
+    """Combine two sets of limits: the lower value of each limit, and the network allow lists of both."""
     lists = dict.fromkeys((*(first.network or ()), *(second.network or ())))
     values: dict[str, Any] = {}
     for name in (name for name in NAMES if name != "network"):
@@ -60,7 +61,7 @@ def stricter(first: Limits, second: Limits) -> Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepUsage:
-    """What a step and its processes have used; None is unknown."""
+    """Resources that a step and its processes have used; None means unknown."""
 
     cpu_user_seconds: float | None = None
     cpu_system_seconds: float | None = None

@@ -1,10 +1,10 @@
-"""What identifies the processes of a job: a variable of their environment, and a resource limit.
+"""Marks the processes of a job, so that they can be found: by an environment variable and a resource limit.
 
-The variable is in the environment of every program of a job, and is lost with `env -i`. The limit is that of file
-locks, which Linux has kept in every process since version 2.4 without ever using it: each job has a number of its own
-as the soft limit. Fork and exec pass it on whatever a process does to its session, its environment or its namespaces,
-and everybody may read it in /proc. Only a hostile program sets it to something else; control groups, where a job has
-them, hold that, too.
+The variable is in the environment of every program of a job, but gets lost with `env -i`. The resource limit is
+RLIMIT_LOCKS, which Linux has kept for every process since version 2.4 without using it: each job has its own number as
+the soft limit. Fork and exec inherit it, whatever a process does to its session, its environment or its namespaces, and
+every process may read it in /proc. Only a hostile program changes it; if the job has control groups, they contain such
+a process, too.
 """
 
 import os
@@ -31,14 +31,14 @@ _STARTING = threading.Lock()
 
 @lru_cache(maxsize=1024)
 def number_of(key: str) -> int:
-    """The resource limit of a job's processes."""
+    """Return the soft RLIMIT_LOCKS value that marks the processes of a job: a hash of its key."""
     return _FIRST + int.from_bytes(sha256(key.encode()).digest()[: _BITS // 8], "big")
 
 
 @contextmanager
 def mark_children(key: str) -> Iterator[None]:
-    """Processes that are started meanwhile have the mark of a job, except by `start_unmarked`. Must not be held over an
-    await."""
+    """Context manager: processes that are started inside the block carry the mark of the job `key`, except by
+    `start_unmarked`. The block must not contain an await, because it marks this whole process."""
     with _STARTING:
         before = None
         with suppress(OSError, ValueError):
@@ -53,21 +53,21 @@ def mark_children(key: str) -> Iterator[None]:
 
 
 def start_unmarked(arguments: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a program that belongs to no job, with the options of Popen. Threads must use this, because the event loop
-    may be starting a job's program meanwhile."""
+    """Start a program without the mark of a job; `options` are those of Popen. Threads must use this, because the event
+    loop may be inside `mark_children` at the same time."""
     with _STARTING:
         return subprocess.Popen(arguments, **options)
 
 
 def mark_this_process(key: str) -> None:
-    """Mark this process, and whatever it starts, as one of a job."""
+    """Set the mark of a job on this process; all processes that it starts inherit it."""
     with suppress(OSError, ValueError):
         _, most = resource.getrlimit(_FILE_LOCKS)
         resource.setrlimit(_FILE_LOCKS, (number_of(key), most))
 
 
 def has_mark(pid: int, key: str) -> bool:
-    """True if a process has the mark of a job."""
+    """Return True if a process has the mark of the job `key`: its resource limit or its environment variable."""
     return _limit(pid) == number_of(key) or f"{VARIABLE}={key}".encode() in _environ(pid)
 
 
@@ -80,7 +80,7 @@ def has_mark_of(pid: int, keys: Collection[str]) -> bool:
 
 
 def find_marked(pids: Iterable[int], keys: Collection[str]) -> dict[int, str]:
-    """Those of the processes with a mark of one of these jobs, each with the key of its job."""
+    """Return those of the processes that carry the mark of one of these jobs, each with the key of its job."""
     by_limit = {number_of(key): key for key in keys}
     by_variable = {f"{VARIABLE}={key}".encode(): key for key in keys}
     marked = {}
@@ -94,8 +94,8 @@ def find_marked(pids: Iterable[int], keys: Collection[str]) -> dict[int, str]:
 
 
 def has_any_mark(pid: int) -> bool:
-    """True if a process, dead or alive, has the mark of any job. This process's own mark does not count: an agent
-    inside a job passes the mark of that job on to everything it starts."""
+    """Return True if a process, also a zombie, has the resource limit of any job. Ignores the mark of this process: an
+    agent that itself runs inside a job passes that mark on to everything it starts."""
     limit = _limit(pid)
     return limit >> _BITS == _FIRST >> _BITS and limit != resource.getrlimit(_FILE_LOCKS)[0]
 

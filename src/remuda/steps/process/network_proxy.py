@@ -1,8 +1,8 @@
-"""The HTTP proxy of a step whose network has an allow list: it connects to listed hosts only.
+"""The HTTP proxy of a step whose policy has a network allow list: it connects only to listed hosts.
 
-It runs outside of the step's network and accepts on a socket inside of it. CONNECT is tunnelled; a request for an
-http:// address is passed on and its connection closed after it; everything else is refused. Refusals are written to the
-step's log, which is this process's stderr. It ends with the step's process. `allows` is pure.
+It runs outside of the step's network namespace and accepts connections on a socket inside. CONNECT is tunnelled; a
+request for an http:// address is forwarded, one per connection; everything else is refused. Refusals are written to the
+step's log, which is this process's stderr. The proxy ends with the step's process. `allows` is a pure function.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ for _late in ("concurrent.futures.thread", "encodings.idna"):
 
 
 def allows(lists: Sequence[Sequence[str]], host: str, port: int) -> bool:
-    """True if every list has the host."""
+    """Return True if the host and port match a pattern of every allow list."""
     return all(any(_fits(pattern, host, port) for pattern in patterns) for patterns in lists)
 
 
 def run(listener: socket.socket, lists: Sequence[Sequence[str]], *, until: int) -> NoReturn:
-    """Serve until the process of the pidfd `until` ends."""
+    """Serve proxy requests until the process of the pidfd `until` ends, then exit. `lists` are the allow lists."""
     # All processes of a step that must end get SIGTERM; its cleanup may still need the network.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     asyncio.run(_serve(listener, lists, until))
@@ -87,7 +87,8 @@ async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, li
 
 
 def _target(line: str) -> tuple[str, int, str | None] | None:
-    """Host, port and path of a request line; the path is None for a tunnel."""
+    """Parse a request line into host, port and path. The path is None for CONNECT. Returns None if the line is not a
+    valid proxy request."""
     words = line.split(" ")
     if len(words) != 3:
         return None

@@ -1,12 +1,12 @@
-"""The pipe for a step's output, from its processes to its raw file.
+"""The pipe through which a step's output gets from its processes to its raw output file.
 
-Every writer has the pipe open for reading, too: so it lives as long as one of them does, and a process that prints
-while no agent runs waits for the next agent instead of being killed. This gives back-pressure as well: writers block
-when the agent does not read.
+Every writer has the pipe open for reading, too: so the pipe exists as long as one of them lives, and a process that
+prints while no agent runs blocks until the next agent reads, instead of being killed by SIGPIPE. This also gives
+back-pressure: writers block when the agent does not read.
 
-The kernel moves the bytes into the raw file at once (splice), so that a killed agent has either left a byte in the pipe
-or written it to the file. The next agent opens the pipe through the shim that holds it. A program that opens its own
-output again (`>/dev/stderr`) gets the same pipe; a file would be truncated by that.
+The kernel moves the bytes directly into the raw file (splice), so that when an agent is killed each byte is either
+still in the pipe or already in the file. The next agent opens the pipe through /proc of the shim, which has it open. A
+program that opens its own output again (`>/dev/stderr`) gets the same pipe; a file would be truncated by that.
 """
 
 import array
@@ -30,7 +30,7 @@ _SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 
 class Pipe:
-    """The agent's end of the pipe."""
+    """The reading end of a step's output pipe, which the agent holds."""
 
     def __init__(self, descriptor: int) -> None:
         self._fd = descriptor
@@ -39,7 +39,8 @@ class Pipe:
 
     @classmethod
     def make(cls, owner: tuple[int, int] | None = None) -> tuple["Pipe", int]:
-        """A new pipe, and the end for writers. `owner`: the user that may open it again, if not the agent's."""
+        """Create a pipe. Returns it and the descriptor for the writers. `owner`: user and group that may open the pipe
+        again through /proc, if not the agent's."""
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if owner is not None:
@@ -54,8 +55,8 @@ class Pipe:
 
     @classmethod
     def open_of(cls, pid: int) -> "Pipe | None":
-        """The pipe that a process prints into, if there is one. Only such a pipe is open for reading and writing at
-        once."""
+        """Open the output pipe of a running process. Returns None if its stdout is not a pipe made by `make`, which is
+        recognized by being open for reading and writing at once."""
         path = f"/proc/{pid}/fd/1"
         try:
             if not stat.S_ISFIFO(os.stat(path).st_mode) or not _is_open_for_both(pid):
@@ -70,7 +71,7 @@ class Pipe:
         return size[0]
 
     def take(self, raw: str, most: int = TAKE_BYTES) -> int:
-        """Append the bytes of the pipe to the raw file. Returns how many these were."""
+        """Move up to `most` bytes from the pipe to the end of the file `raw`. Returns how many were moved."""
         if not self.count_waiting():
             return 0
         file = os.open(raw, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -85,14 +86,15 @@ class Pipe:
         return moved
 
     def drop(self) -> bool:
-        """Throw away what is in the pipe. False if it is empty and has no writer any more."""
+        """Read and discard the content of the pipe. Returns False if the pipe is empty and all writers have closed
+        it."""
         try:
             return bool(os.read(self._fd, TAKE_BYTES))
         except BlockingIOError:
             return True
 
     def arm(self, callback: Callable[[], None]) -> None:
-        """Call back once, when there is something in it. Repeating it changes nothing."""
+        """Call `callback` once, when the pipe has data or is closed. Calling `arm` again before that has no effect."""
         if not self._armed:
             self._armed = True
             asyncio.get_running_loop().add_reader(self._fd, self._fire, callback)
@@ -127,13 +129,13 @@ class Pipe:
 
 
 class Drains:
-    """Reads the pipes of processes that steps have left running, and drops their output, so that they do not block."""
+    """Reads and discards the output of processes that steps left running, so that they do not block on a full pipe."""
 
     def __init__(self) -> None:
         self._pipes: set[Pipe] = set()
 
     def add(self, pipe: Pipe) -> None:
-        """Drain a pipe from now on; one without writers is closed."""
+        """Discard the content of a pipe from now on. Closes the pipe when it has no writer any more."""
         pipe.disarm()
         if pipe.drop():
             self._pipes.add(pipe)
@@ -142,7 +144,7 @@ class Drains:
             pipe.close()
 
     def adopt(self, leftovers: Iterable[Leftover]) -> None:
-        """Drain the pipes of processes that steps left running under an earlier agent."""
+        """Discard the output of processes that steps left running before a restart of the agent."""
         for pid, start in (process for leftover in leftovers for process in leftover.processes):
             if start_time(pid) == start and (pipe := Pipe.open_of(pid)) is not None:
                 self.add(pipe)
@@ -153,7 +155,7 @@ class Drains:
         self._pipes.clear()
 
     def _wait(self, pipe: Pipe) -> None:
-        """Wait between two reads, so that a process that prints all the time costs little."""
+        """Schedule the next read for a moment later, so that a process that prints all the time costs little CPU."""
         asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self._look, pipe)
 
     def _look(self, pipe: Pipe) -> None:

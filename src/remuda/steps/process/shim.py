@@ -1,17 +1,17 @@
-"""The shell script that every step's command runs under, and the file it writes.
+"""The shim: a small shell script that runs a step's command and writes its exit code to a file.
 
-The shim outlives the agent. It leads a session of its own, so that one signal reaches everything the step started, and
-it ignores the signals that end its command, so that it can still write how that ended.
+The shim goes on if the agent ends. It leads a session of its own, so that one signal reaches everything the step
+started, and it ignores the signals that end its command, so that it can still write the exit code.
 
-The shim that creates the pid file exclusively runs the step and appends the result to the file. So an agent that does
-not know whether its predecessor started a step starts it again: the second shim finds the file and exits. `forbid`
-creates the file without a shim, so that the step can never start. The shim gets the environment directly, secrets are
-never arguments, and it needs only the shell.
+Of several shims for one step, the one that creates the pid file (exclusively) claims the step: it runs the command and
+appends the exit code to the file. So an agent that does not know whether its predecessor started a step just starts it
+again: the second shim finds the file and exits. `forbid` creates the file without a shim, so that the step can never
+start. The shim gets the environment directly, secrets are never arguments, and it needs only the shell.
 
 A command prints into a pipe (`pipes`), which the shim holds open, so nothing is lost while there is no agent. When its
-command has ended, the shim writes that to the file, tells its agent over the socket that is its stdin, and waits until
-the agent has read the pipe. If the agent has died meanwhile the shim stops itself, and the next agent ends it. Our own
-programs, and cases where no pipe can be made, use the raw file instead, without a socket.
+command has ended, the shim writes the exit code, reports to its agent over the socket that is its stdin, and waits
+until the agent has read the pipe. If the agent has died meanwhile the shim stops itself (SIGSTOP), and the next agent
+ends it. Our own programs, and cases where no pipe can be made, print into the raw file instead, without a socket.
 """
 
 import os
@@ -77,11 +77,11 @@ def spawn(
     key: str = "",
     ends: tuple[int, int] | None = None,
 ) -> int:
-    """Start a shim for a prepared step. Returns its process number. `joins`: control groups for the command. `key`: the
-    job whose mark all its processes have.
+    """Start a shim for a step whose files exist, and return its process id. `open_files`: the limit of open files.
+    `joins`: the cgroup.procs files that the command joins. `key`: the job with whose mark all processes are started.
 
-    `ends`: the socket to the agent and the pipe for output. Without them output goes into the raw file, and the shim
-    exits when its command has ended.
+    `ends`: descriptors of the socket to the agent and of the pipe for output. Without them the output goes into the raw
+    file, and the shim exits when its command has ended.
     """
     out = "" if ends else files.own_path(".raw")
     arguments = [
@@ -109,7 +109,8 @@ def spawn(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The content of a claimed step's file: who runs it, and how it ended if it has."""
+    """The content of a step's pid file: the process that runs the step and, if it has ended, its exit code and
+    usage."""
 
     pid: int
     start: int
@@ -122,8 +123,8 @@ class Record:
 
 
 def read_record(files: StepFiles) -> Record | None:
-    """The record of the shim that runs the step; None without one, and if the file is not as shims write it: a job of
-    the agent's own user can reach it."""
+    """Read the pid file of a step. Returns None if it does not exist or is malformed; a job that runs as the agent's
+    own user can change it."""
     try:
         file = os.open(files.claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -152,14 +153,15 @@ def read_record(files: StepFiles) -> Record | None:
 
 
 def read_claim(files: StepFiles) -> tuple[int, int] | None:
-    """Process number and start time of the shim that runs the step; None without one. The start time is 0 if it is
-    gone."""
+    """Return process id and start time of the shim or worker that claimed the step; None if the step is not claimed.
+    The start time is 0 if it was not recorded and the process has ended."""
     record = read_record(files)
     return None if record is None else (record.pid, start_of(record, files))
 
 
 def start_of(record: Record, files: StepFiles) -> int:
-    """The start time of the process that made a claim; 0 if it does not live."""
+    """Return the start time of the process that claimed a step. If the record has none, it is read from /proc; 0 if
+    that process has ended."""
     if record.start:
         return record.start
     arguments = f"\0{NAME}\0{files.own_path('')}\0".encode("utf-8", "surrogateescape")
@@ -171,7 +173,8 @@ def start_of(record: Record, files: StepFiles) -> int:
 
 
 def forbid(files: StepFiles) -> bool:
-    """Make sure that no shim starts this step from now on. False if one already did."""
+    """Claim the step without a shim, so that no shim can start it from now on. Returns False if a shim has claimed it
+    before."""
     try:
         os.close(os.open(files.claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -182,8 +185,8 @@ def forbid(files: StepFiles) -> bool:
 
 
 def withdraw(files: StepFiles) -> bool:
-    """Remove the claim of a shim that has ended and could not write its number because the disk was full. Returns
-    whether there was one. The caller must know that nobody else has started the step."""
+    """Remove an empty pid file, of a shim that ended before it could write its process id because the disk was full.
+    Returns False if there is none. The caller must be certain that no other process has started the step."""
     try:
         if os.lstat(files.claim).st_size:
             return False

@@ -1,10 +1,10 @@
-"""The shim's process as the agent sees it: whether it lives, signals to its group, what it used.
+"""The process of a shim or worker as the agent sees it: notices its end, signals its group, and collects its usage.
 
 It may be a child of this agent or of a dead one. A child reports over a socket, its *line*, that its command has ended,
-and the line is closed when it ends. The end of others is noticed through a pidfd, so thousands of them need no thread
-and no timer; without pidfd they are polled every 50 ms. A worker (`fork_server`) reports over its line that it waits
-for the next step: for this step that is its end, too. A child is reaped when it ends, whether or not anybody still
-waits for it.
+and the line is closed when it exits. The end of other processes is noticed through a pidfd, so that thousands of them
+need no thread and no timer; without pidfd they are polled every 50 ms. A worker (`fork_server`) reports over its line
+that it waits for the next step: this counts as the end of its step. A child is reaped when it ends, whether or not a
+caller still waits for it.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _ON_ITS_WAY_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Resource usage of a step's processes; only of those that were waited for."""
+    """Resource usage of a step's processes, without processes that their parents did not wait for."""
 
     cpu_user_seconds: float
     cpu_system_seconds: float
@@ -38,7 +38,7 @@ class Usage:
     io_write_bytes: int | None = None
 
     def to_result(self) -> dict[str, float | int | None]:
-        """The keys of `usage` in a result."""
+        """Return the usage as the `usage` object of a step result."""
         return {
             "cpu_user_seconds": self.cpu_user_seconds,
             "cpu_system_seconds": self.cpu_system_seconds,
@@ -50,13 +50,13 @@ class Usage:
 
 
 class _Own:
-    """The peak memory of this process in KiB, cached."""
+    """Cache of the peak memory of this process, in KiB."""
 
     peak = 0
 
 
 class StepProcess:
-    """A shim, from the moment the agent knows it until it has ended."""
+    """The shim or worker of a running step, from its start or adoption by the agent until it has ended."""
 
     def __init__(
         self,
@@ -107,7 +107,8 @@ class StepProcess:
             asyncio.get_running_loop().add_reader(worker.line, self._hear_worker)
 
     def release(self) -> Worker | None:
-        """The worker, if it waits; from now on it is the caller's. One that still runs ends after its step."""
+        """Return the worker if it waits for another step; it then belongs to the caller. Returns None for a shim, and
+        for a worker that still runs its step, which exits after it."""
         worker, self._worker = self._worker, None
         if worker is None or self.waits:
             return worker
@@ -125,7 +126,7 @@ class StepProcess:
             self._note_end()
 
     def dismiss(self) -> None:
-        """Let a shim exit that waits for its dismissal."""
+        """Let the shim exit, which waits for this after its command has ended."""
         if self._line >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._line, b"\n")
@@ -134,13 +135,14 @@ class StepProcess:
                 os.kill(self.pid, signal.SIGKILL)
 
     def signal_group(self, number: int) -> None:
-        """Signal everything the step started. A process that was dead when it was found has no group any more."""
+        """Send a signal to the step's process group. Does nothing if the process had already ended when the agent found
+        it."""
         if self._seen_alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def group_lives(self) -> bool:
-        """True if something of the step still runs, except the shim itself once it has ended."""
+        """Return True if a process of the step's process group still runs."""
         if not self._seen_alive:
             return False
         if self.exited.is_set():
@@ -167,7 +169,7 @@ class StepProcess:
         self._note_end()
 
     def _check(self) -> None:
-        """Without a pidfd: check whether it has ended."""
+        """Check whether the process has ended. Called every 50 ms if there is no pidfd."""
         if self._reap() if self._child else shim.start_time(self.pid) != self._start:
             self._note_end()
         elif self._child:
@@ -187,7 +189,7 @@ class StepProcess:
         self._wake()
 
     def _reap(self) -> bool:
-        """Collect a child that has ended; True when there is nothing left to collect."""
+        """Reap the child process and store its usage and exit status. Returns False if it has not ended yet."""
         if not self._child:
             return True
         try:

@@ -1,9 +1,10 @@
-"""The files of a running step: which there are, and where.
+"""The paths of the files that belong to a running step.
 
 A step has no folder of its own, because creating one costs more than its files. Files that the step itself reads and
-writes are in the job's *exchange folder*, which every environment of the job has at the same path; nothing of the agent
-is there. Those of inserted steps are in a second folder, which no container and no sandbox of the job's own steps has;
-those of some of our own programs are with the agent's (`job_tree.rights`).
+writes are in the job's *exchange folder*, which every environment of the job has at the same path; no file of the agent
+is there. The files of inserted steps (those that a policy adds to the job) are in a second folder, which is not visible
+in containers and sandboxes of the job's own steps. The files of some of our own programs are in the agent's folder
+(`job_tree.rights`).
 """
 
 import errno
@@ -30,13 +31,13 @@ _RARE = (".disk", ".env", ".sandbox", ".failure", ".order", ".results", ".result
 
 
 def is_step_name(name: str) -> bool:
-    """True if files that begin so belong to a step."""
+    """Return True if `name` is the common prefix of the files of a step."""
     return _STEP.fullmatch(name) is not None
 
 
 def make_empty(path: Path | str) -> None:
-    """Create a file, unless it exists. A job may have put something else in its place, such as a pipe: the agent opens
-    nothing that exists, so it never blocks. Raises DefinitionError if it is no plain file."""
+    """Create an empty file, unless it exists. Existing files are not opened, because the job may have put a named pipe
+    there, on which the agent would block. Raises DefinitionError if the path exists and is not a regular file."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -46,8 +47,8 @@ def make_empty(path: Path | str) -> None:
 
 
 def make_empty_folder(path: Path) -> None:
-    """Create a folder for this user only. An empty one is replaced. Raises OSError if the job has put something else
-    there."""
+    """Create a folder that only this user can access, in place of an empty one. Raises OSError if the job has put a
+    file or a non-empty folder there."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -56,20 +57,21 @@ def make_empty_folder(path: Path) -> None:
 
 
 def is_jobs_doing(error: OSError, job: Path) -> bool:
-    """True if a file of a step could not be created or opened because something else is in its place in an exchange
-    folder, which only the job can put there. `job` is the job's folder."""
+    """Return True if this error shows that the job has replaced a file of a step: the path is in an exchange folder and
+    of the wrong type. `job` is the job's folder."""
     folders = {str(job / EXCHANGE), str(job / INSERTED_EXCHANGE)}
     names = [name for name in (error.filename, error.filename2) if isinstance(name, str)]
     return error.errno in _REPLACED and any(os.path.dirname(name) in folders for name in names)
 
 
 class StepFiles:
-    """Paths of one attempt at a step. The shim gets `base` and knows the suffixes, too."""
+    """The paths of the files of one attempt at a step. The shim derives the same paths from `base`."""
 
     __slots__ = ("_own", "_shared", "name")
 
     def __init__(self, job: Path, serial: int, folder: str = EXCHANGE) -> None:
-        """`folder`: the folder below the job's for what the step reads and writes; empty: with the agent's files."""
+        """`job` is the job's folder, `serial` the number of the attempt. `folder`: the folder in it for files that the
+        step reads and writes; if empty, they are in the job's folder itself, which only the agent uses."""
         self.name = f"step-{serial}" if serial >= 0 else "job"
         self._own = f"{job}/{self.name}"
         self._shared = f"{job}/{folder}/{self.name}" if folder else self._own
@@ -80,17 +82,18 @@ class StepFiles:
 
     @property
     def claim(self) -> str:
-        """Created exclusively by the shim that runs the step: process number and start time, then the exit code."""
+        """Path of the pid file. The shim that runs the step creates it exclusively, with its process id and start time,
+        and appends the exit code."""
         return f"{self._own}.pid"
 
     @property
     def env(self) -> Path:
-        """The environment of a step until it has become another user."""
+        """Path of the file with the environment of a step that has yet to switch to another user."""
         return Path(f"{self._own}.env")
 
     @property
     def sandbox(self) -> Path:
-        """The variables of a step that runs in a sandbox."""
+        """Path of the file with the environment variables of a step that runs in a sandbox."""
         return Path(f"{self._own}.sandbox")
 
     @property
@@ -98,23 +101,24 @@ class StepFiles:
         return Path(f"{self._shared}.script")
 
     def command(self, level: int = 0) -> Path:
-        """What is to run in an environment, for the program that runs it there. `level`: how many environments are
-        inside of that one."""
+        """Path of the file that says which command to run inside an environment (such as a container), for the program
+        that runs it there. `level`: how many further environments are nested inside that one."""
         return Path(f"{self._shared}.command{level or ''}")
 
     @property
     def order(self) -> Path:
-        """Path of the order for another agent."""
+        """Path of the file with the steps that another agent is to run for this step."""
         return Path(f"{self._own}.order")
 
     @property
     def results(self) -> Path:
-        """Results of the other agent."""
+        """Path of the file with the step results from another agent."""
         return Path(f"{self._own}.results")
 
     @property
     def failure(self) -> Path:
-        """Written by our own programs that run something in an environment, when they have failed themselves."""
+        """Path of the file to which our own program that runs a command in an environment writes its error, if it
+        failed itself."""
         return Path(f"{self._own}.failure")
 
     @property
@@ -131,33 +135,35 @@ class StepFiles:
 
     @property
     def home(self) -> Path:
-        """The home of an inserted step and its parts."""
+        """Path of the home directory of an inserted step and its inner steps."""
         return Path(f"{self._shared}.home")
 
     @property
     def masks(self) -> Path:
-        """Texts that the step wants masked, one a line."""
+        """Path of the file to which the step writes texts to be masked in the log, one per line."""
         return Path(f"{self._shared}.masks")
 
     @property
     def temporary(self) -> Path:
-        """A folder for temporary files of our own programs. It is removed with the step, also when that is killed."""
+        """Path of a folder for temporary files of our own programs. It is removed when the step has ended, even if it
+        was killed."""
         return Path(f"{self._shared}{_TEMPORARY}")
 
     def exchange_paths(self) -> tuple[str, str, str]:
-        """Paths that expressions know: for outputs, exports and inputs."""
+        """Return the paths of the output, export and input files, for use in expressions."""
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
 
     def shared_path(self, suffix: str) -> str:
-        """Path of a file that the step knows, too, as a text."""
+        """Return the path of the step's file with this suffix in the exchange folder, where the step can access it."""
         return self._shared + suffix
 
     def own_path(self, suffix: str) -> str:
-        """Path of a file that only the agent and the shim know, as a text."""
+        """Return the path of the step's file with this suffix in the job's folder, which only the agent and the shim
+        use."""
         return self._own + suffix
 
     def list_suffixes(self) -> set[str]:
-        """Suffixes of the step's files in the exchange folder."""
+        """Return the suffixes of the step's existing files in the exchange folder."""
         folder, _, name = self._shared.rpartition("/")
         try:
             names = os.listdir(folder)
@@ -166,7 +172,8 @@ class StepFiles:
         return {file.removeprefix(name) for file in names if file.startswith(name + ".")}
 
     def remove(self, suffixes: set[str] | None = None) -> None:
-        """Remove the files with these suffixes, by default those that exist. Rests are removed with the job."""
+        """Remove the agent's files of the step, and its files in the exchange folder with these suffixes, by default
+        all that exist. What cannot be removed now is removed with the job."""
         for suffix in _OWN:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)
@@ -178,7 +185,7 @@ class StepFiles:
                 os.unlink(self._shared + suffix)
 
     def remove_rare(self) -> None:
-        """Remove the agent's files that only some steps have."""
+        """Remove those files of the agent that only few steps have."""
         for suffix in _RARE:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)

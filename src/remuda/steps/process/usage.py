@@ -1,7 +1,7 @@
-"""What running processes use now: those of each job, the agent itself, the machine. Read from /proc.
+"""Measures the current CPU and memory usage of jobs, of the agent and of the machine, from /proc.
 
-A job's processes are found by their sessions, which the shims lead; processes in other sessions are not counted.
-Without /proc everything is 0. What a step has used by its end is in its result.
+A job's processes are found by their sessions, whose leaders are the shims; processes in other sessions are not counted.
+Without /proc everything is 0. The total usage of a finished step is in its result.
 """
 
 import os
@@ -21,7 +21,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """What some processes use together."""
+    """The number, CPU time and memory of a set of processes."""
 
     processes: int = 0
     cpu_seconds: float = 0.0
@@ -37,7 +37,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a machine has, and how much of it is free."""
+    """The size and the free part of a machine's CPUs, memory and disk."""
 
     cpus: int
     load_1m: float
@@ -48,7 +48,7 @@ class Machine:
 
 
 def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
-    """What the processes of each session use, from one look at all processes of the machine."""
+    """Return the usage of the processes in each session, from one pass over all processes of the machine."""
     used: dict[int, Used] = {}
     for pid in _processes():
         stat = read_stat(pid)
@@ -58,14 +58,14 @@ def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
 
 
 def of_folders(folders: Sequence[Path]) -> list[Used]:
-    """What the jobs with these folders use, in the same order."""
+    """Return the usage of the jobs with these folders, in the same order."""
     running = [sessions_in(folder) for folder in folders]
     used = of_sessions({session for sessions in running for session in sessions})
     return [sum((used.get(session, Used()) for session in sessions), Used()) for sessions in running]
 
 
 def sessions_in(folder: Path) -> set[int]:
-    """The sessions that run for a job now, from the files of its shims."""
+    """Return the session ids of a job's running steps, from the pid files in its folder."""
     sessions = set()
     for claim in folder.glob("step-*.pid"):
         serial = claim.stem.partition("-")[2]
@@ -86,7 +86,7 @@ def of_process(pid: int) -> Used:
 
 
 def is_part_of(pid: int, sessions: Collection[int]) -> bool:
-    """True if a process is in one of these sessions, or a descendant of one that is."""
+    """Return True if a process is in one of these sessions, or descends from a process that is."""
     seen = 0
     while pid > 1 and seen < 100:
         stat = read_stat(pid)
@@ -99,7 +99,7 @@ def is_part_of(pid: int, sessions: Collection[int]) -> bool:
 
 
 def machine(folder: Path) -> Machine:
-    """The machine, with the disk that a folder is on."""
+    """Measure this machine. The disk is the one that contains `folder`."""
     disk = shutil.disk_usage(folder)
     memory = _memory()
     return Machine(
@@ -113,7 +113,7 @@ def machine(folder: Path) -> Machine:
 
 
 def open_files() -> int:
-    """How many descriptors this process has open."""
+    """Return how many file descriptors this process has open; 0 if that is unknown."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
@@ -141,7 +141,7 @@ def _memory() -> dict[str, int]:
 
 
 def format_bytes(size: int) -> str:
-    """A size for people, such as `1.5 GiB`."""
+    """Format a size for people, such as `1.5 GiB`."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= factor:
             return f"{size / factor:.4g} {unit}"

@@ -1,8 +1,9 @@
-"""The workers of a job that wait for its next standard step.
+"""Keeps the workers of a job that wait for its next standard step.
 
-A worker that has run a step waits a moment for another one of its job (`fork_server`). If none waits, a new one is
-forked; a step with an enclosure gets one of its own. The pool is not stored: a worker claims its step by the step's
-files, and ends with its agent. Each job has one pool, `process_execution` uses it.
+A worker (`fork_server`) that has run a step waits `WAIT_SECONDS` for another step of the same job. If no worker waits,
+a new one is forked; a step with limits or another user always gets a new one. The pool is not stored: after a restart
+of the agent, running workers are found by the pid files of their steps, and waiting ones have exited. Each job has one
+pool, which `process_execution` uses.
 """
 
 import asyncio
@@ -23,8 +24,9 @@ class WorkerPool:
         self._waiting: dict[Worker, asyncio.TimerHandle] = {}
 
     def start(self, request: Mapping[str, Any], *, anew: bool = False) -> tuple[Worker, bool] | None:
-        """Have a worker run a step. Returns the worker, and True if it was only sent the step and may have died before
-        it took it. None: use the shim. `anew`: only a new worker will do."""
+        """Have a waiting worker run a step, or fork one. Returns the worker, and True if it was a waiting one, which
+        may have died before it received the step. Returns None if no worker can be forked: then the caller uses the
+        shim. `anew`: do not use a waiting worker."""
         while self._waiting and not anew and not request["enclosure"]:
             worker, timer = self._waiting.popitem()
             timer.cancel()
