@@ -1,7 +1,7 @@
-"""The agent's command line: `remuda-agent COMMAND`, `python -m remuda.steps COMMAND`, and the same from one file.
+"""The agent's command line: `remuda-agent COMMAND`, `python -m remuda.steps COMMAND`, or the one-file program.
 
-Exit code 75 means that another agent serves the data folder, 1 any other error. Each command imports its own modules,
-because `proxy` and `step` start often.
+Exit code 75 means that another agent serves the data folder, 1 any other error. Each command imports only the modules
+it needs, because `proxy` and `step` are started often and must start fast.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ARGUMENTS = "REMUDA_AGENT_ARGUMENTS"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run the command that the arguments name and return its exit code. `arguments`: those of the process if None."""
     program.leave_loader()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:

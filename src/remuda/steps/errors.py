@@ -5,11 +5,11 @@ EXIT_IN_USE = 75
 
 
 class AgentError(Exception):
-    """The agent cannot do what was asked for."""
+    """The agent cannot do what was requested. Base class of the agent's errors."""
 
 
 class BadRequestError(AgentError):
-    """The request is wrong and will fail again."""
+    """The request is invalid, so repeating it does not help."""
 
 
 class DefinitionError(BadRequestError):
@@ -26,8 +26,8 @@ class DataInUseError(AgentError):
 
 
 class DamagedError(AgentError):
-    """A file of a job is not what was written to it. The message names the file."""
+    """A file of a job differs from what the agent wrote to it. The message names the file."""
 
 
 class PolicyError(BadRequestError):
-    """A policy cannot be read. The message says whose, which key, and what to write instead."""
+    """A step policy cannot be read. The message names the policy's source, the key, and what to write instead."""

@@ -1,1 +1,1 @@
-"""The steps of a job as a tree: what has happened to each of them, and what follows. Pure."""
+"""The steps of a job as a tree: the state of each step, and which action follows. Pure: no I/O."""

@@ -1,16 +1,17 @@
-"""The values of a step's texts when its turn comes: inputs, environment, command, condition, outputs. Pure.
+"""Evaluates the expressions of a step when it begins: inputs, environment, command, condition, outputs. Pure: no I/O.
 
 Inputs and the `env` of an entry are evaluated in the context of the step in whose file the entry is written (its
-*frame*), the `env` and the command of a definition in the context of the step itself. Environment, from the weakest:
-the agent's base, the request, job variables, CI_JOB_STATUS, exports of earlier steps, `env` of the steps around (the
-inner ones are stronger), of the entry, of the definition. A variable sees the layers below it, so that it can extend
-itself.
+*frame*), the `env` and the command of a definition in the context of the step itself. Environment, from the lowest
+precedence to the highest: the agent's base, the request, job variables, CI_JOB_STATUS, exports of earlier steps, `env`
+of the enclosing steps (inner ones override outer ones), of the entry, of the definition. A variable's expression sees
+the layers of lower precedence, so that a variable can extend its own value.
 
-A step that a policy inserted gets nothing of the request, the job variables and the job's exports, because a list of
-names that could change what a program does is never complete. It gets the agent's base, the predefined variables of the
-policy, exports of its own parts, and the `env` of the policy and its package.
+A step that a policy inserted gets nothing of the request, the job variables and the job's exports, because a deny list
+of names that could change what a program does is never complete. It gets the agent's base, the predefined variables of
+the policy, exports of its own parts, and the `env` of the policy and its package.
 
-`step_start` calls this when a step begins, and `replay` again after a crash: the same events give the same values.
+`step_start` calls this module when a step begins, and `replay` calls it again after a crash: the same events give the
+same values.
 """
 
 import os
@@ -37,7 +38,7 @@ SHORTEST_SECRET = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Values that all steps of a job share."""
+    """Values that are the same for all steps of a job, such as its variables and folders."""
 
     base_env: Mapping[str, str]
     """The machine's environment for the user of the job's steps; steps in another environment do not get it."""
@@ -71,14 +72,16 @@ class Facts:
 
 
 def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
-    """True if a step runs whose list is in this state."""
+    """Evaluate the `if` condition of a step. `level`: whether the step's list has failed or was stopped. Returns True
+    if the step runs."""
     is_cancelled = level.stopped is Cause.CANCEL
     context = _outer(tree, facts, node, failed=level.failed or (level.stopped is not None), cancelled=is_cancelled)
     return holds(node.call.condition, context)
 
 
 def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) -> Entered:
-    """Everything a step begins with. Raises DefinitionError."""
+    """Evaluate the inputs, environment, command and working directory of a step that begins. Raises DefinitionError if
+    an expression or an input is invalid."""
     invocation: Mapping[str, Any] = {}
     if node.phase:
         assert node.parent is not None
@@ -106,12 +109,13 @@ def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) 
 
 
 def reference_text(tree: Tree, facts: Facts, node: Node, text: str) -> str:
-    """The text of a reference with its expressions evaluated."""
+    """Evaluate the expressions in the text of a step reference."""
     return str(reveal(expand_text(text, _outer(tree, facts, node))))
 
 
 def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
-    """The outputs of a step that is a list, once its steps have succeeded. Raises DefinitionError."""
+    """Evaluate the outputs of a step that consists of a list of steps, after these have succeeded. Raises
+    DefinitionError if an output is invalid or the step named by `delegate` has not run."""
     assert node.loaded is not None
     definition, spec = node.definition, node.loaded.step.spec
     if definition.delegate is not None:
@@ -126,13 +130,15 @@ def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
 
 
 def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | None = None) -> dict[str, str]:
-    """The environment of a step's command. `entered`: the values of a step that has not begun yet."""
+    """Return the environment variables of a step's command. `entered`: the evaluated values, if the step has not begun
+    yet."""
     layers = _environment_below(tree, facts, node, entered or node.entered)
     return {name: reveal(value) for name, value in layers.items()}
 
 
 def environment_above(tree: Tree, host: Node) -> dict[str, str]:
-    """What exports and the steps around have put over the job variables, for steps that run elsewhere."""
+    """Return the variables that override the job variables for the steps inside `host`: exports of earlier steps and
+    the `env` of the enclosing steps. Sent along with steps that another agent runs."""
     layers: dict[str, Any] = dict(tree.exports)
     for outer in reversed(list(host.up())):
         layers.update(outer.entered.invocation_env)
@@ -142,7 +148,7 @@ def environment_above(tree: Tree, host: Node) -> dict[str, str]:
 
 
 def secrets_in(*values: Any) -> list[str]:
-    """The texts of all sensitive values in these values."""
+    """Return the texts of all sensitive values that these values contain, at any depth."""
     texts: list[str] = []
     for value in values:
         match value:
@@ -156,8 +162,8 @@ def secrets_in(*values: Any) -> list[str]:
 
 
 def secrets_of(loaded: Loaded, entered: Entered) -> list[str]:
-    """The texts to mask for a step that begins. The text of a script is not one of them: its secrets are known
-    already."""
+    """Return the texts to mask in the log of a step that begins. Inputs of a script are left out, because the log
+    already masks the secrets in a script's text."""
     inputs = {} if loaded.is_script else entered.inputs
     return secrets_in(inputs, entered.invocation_env, entered.definition_env)
 
@@ -187,7 +193,8 @@ def _command(command: Exec | None, context: Context, facts: Facts) -> tuple[tupl
 
 
 def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancelled: bool = False) -> Context:
-    """The context of a step's entry."""
+    """Return the context in which the expressions of a step's entry are evaluated: that of the step whose file contains
+    the entry."""
     frame = node.frame
     assert frame.loaded is not None
     output_file, export_file, input_file = find_exchange_files(facts.folder, frame).exchange_paths()
@@ -215,7 +222,7 @@ def _own(
     serial: int,
     steps: Mapping[str, Any] | None = None,
 ) -> Context:
-    """The context of a step's definition."""
+    """Return the context in which the expressions of a step's own definition are evaluated."""
     output_file, export_file, input_file = StepFiles(facts.folder, serial, exchange_of(node)).exchange_paths()
     return Context(
         env=env,
@@ -231,8 +238,8 @@ def _own(
 
 
 def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
-    """The job variables that a step's expressions see. A policy may use any, but gets the server's value of predefined
-    ones and copies of file variables, which the job cannot change."""
+    """Return the job variables that a step's expressions see. An inserted step sees them too, but with the server's
+    values of predefined variables and with copies of file variables, which the job cannot change."""
     if not node.is_inserted:
         return facts.variables
     files = facts.inserted_files if exchange_of(node) == INSERTED_EXCHANGE else {}
@@ -240,7 +247,7 @@ def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
 
 
 def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
-    """The environment before the step's entry and definition add anything."""
+    """Return the environment of a step without the `env` of its own entry and definition."""
     env: dict[str, Any] = dict(facts.base_env) if node.host is None else {}
     insertion = node.insertion
     env.update(facts.request_env if insertion is None else facts.inserted_env)
@@ -261,15 +268,16 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
 
 
 def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[str, str]:
-    """Keep the job's setup from an inserted step: it has a home of its own, and git uses only repositories that the
-    step trusts explicitly (`git -c safe.directory=...`), because their configuration is the job's."""
+    """Return variables that keep the job's configuration away from an inserted step: a home of its own, and settings
+    with which git uses only repositories that the step trusts explicitly (`git -c safe.directory=...`), because the job
+    controls their configuration."""
     serial = insertion.serial if insertion.serial >= 0 else tree.serials
     home = str(StepFiles(facts.folder, serial, exchange_of(insertion)).home)
     return {"HOME": home, "GIT_CONFIG_COUNT": "0", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
 
 
 def _environment_below(tree: Tree, facts: Facts, node: Node, entered: Entered) -> dict[str, Any]:
-    """The environment with what the step's entry and definition add."""
+    """Return the environment of a step with the `env` of its own entry and definition."""
     env = _environment_around(tree, facts, node)
     env.update(entered.invocation_env)
     env.update(entered.definition_env)

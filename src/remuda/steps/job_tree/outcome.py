@@ -1,4 +1,5 @@
-"""How a step and a job can end, as values. `sequence` decides with them, results and the wire carry them."""
+"""The ways in which a step or a job can end, as values. `sequence` chooses them; they are stored and sent to
+clients."""
 
 from enum import StrEnum
 
@@ -15,7 +16,7 @@ class Cause(StrEnum):
 
 
 class Status(StrEnum):
-    """How a step ended; all but the last also how a job ends."""
+    """How a step ended. A job ends in one of these too, but never in SKIPPED."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -24,7 +25,7 @@ class Status(StrEnum):
 
 
 class Fault(StrEnum):
-    """Who has to act on a failure."""
+    """Who has to fix the cause of a failure."""
 
     USER = "user"
     RUNNER = "runner"  # this machine or agent
@@ -69,7 +70,8 @@ class Outcome:
 
 
 def failure(error: str, kind: Kind, *, fault: Fault = Fault.USER, exit_code: int | None = None) -> Finished:
-    """A failed step. Only an exit code is written as `exit status N`, so these words are replaced in other errors."""
+    """Return the result of a failed step. Clients read the exit code from the words `exit status N`, so these words are
+    replaced in errors that are not about an exit code."""
     if kind not in (Kind.EXIT, Kind.STEP):
         error = error.replace("exit status", "exit-status")
     return Finished(status=Status.FAILURE, exit_code=exit_code, error=error, fault=fault, kind=kind)
@@ -84,7 +86,7 @@ SUCCESS = Finished(status=Status.SUCCESS)
 
 
 def system_failure(error: str) -> Outcome:
-    """The outcome of a job that the agent cannot go on with."""
+    """Return the outcome of a job that failed because the agent cannot continue it (runner_system_failure)."""
     return Outcome(
         status=Status.FAILURE,
         reason="runner_system_failure",

@@ -1,7 +1,7 @@
-"""The events of the journal, and how they change the tree of a job. Pure.
+"""Creates the events of a job's journal and applies them to the tree of its steps. Pure: no I/O.
 
-Each event is made here, stored by the engine, and then applied by the same function that applies it when the job is
-found again after a crash.
+The engine stores each event and then applies it with `apply`. After a crash the stored events are applied by the same
+function, so that the tree is the same again.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,8 @@ def enter_event(
     log_start: int,
     timeout_seconds: float | None,
 ) -> Event:
-    """A step begins. `timeout_seconds` is a policy's; it counts if it is shorter than the step's own."""
+    """Return the event "a step begins". `timeout_seconds` is the timeout of a policy, which replaces the step's own if
+    it is shorter."""
     event: Event = {"event": "enter", "node": node.key, "serial": serial, "stream": stream, "at": at, "text": text}
     event["log_start"] = log_start
     own = node.call.timeout_seconds
@@ -42,7 +43,7 @@ def enter_event(
 def finish_event(
     node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
 ) -> Event:
-    """A step has ended and is not tried again."""
+    """Return the event "a step has ended and is not retried"."""
     event: Event = {"event": "finish", "node": node.key, "result": _as_stored(result)}
     if outputs:
         event["outputs"] = reveal(dict(outputs))
@@ -56,22 +57,23 @@ def finish_event(
 
 
 def delay_event(node: Node, result: Finished, *, until: float, masks: list[str]) -> Event:
-    """An attempt has failed, and another follows."""
+    """Return the event "an attempt has failed; the next one begins at `until`"."""
     return {"event": "delay", "node": node.key, "result": _as_stored(result), "until": until, "masks": masks}
 
 
 def again_event(node: Node) -> Event:
-    """The next attempt of a step begins."""
+    """Return the event "the next attempt of a step begins"."""
     return {"event": "again", "node": node.key}
 
 
 def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
-    """The agent ends a step and everything below it."""
+    """Return the event "the agent ends a step and all steps inside it". `text`: more about the cause, for messages."""
     return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
 
 
 def fold_event(node: Node, result: Mapping[str, Any]) -> Event:
-    """Another agent reports a step that it runs. Its outputs are known to later steps of the list around."""
+    """Return the event "another agent reports the result of a step that it runs for `node`". Later steps of the
+    enclosing list can use its outputs."""
     event: Event = {"event": "folded", "node": node.key}
     if result["event"] == "finished" and result["path"].count("/") == 1 and not result.get("retried"):
         event |= {"name": result["name"], "outputs": result.get("outputs", {}), "exports": result.get("exports", {})}
@@ -79,13 +81,14 @@ def fold_event(node: Node, result: Mapping[str, Any]) -> Event:
 
 
 def surround_event(node: Node, around: Inserted) -> Event:
-    """A policy puts steps around one whose turn has come."""
+    """Return the event "a policy inserts steps before and after a step that is about to begin"."""
     before, after = ([call.name for call in calls] for calls in (around.before, around.after))
     return {"event": "surround", "node": node.key, "before": before, "after": after}
 
 
 def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Entered] | None = None) -> None:
-    """Change the tree by an event. `entering`: the values of a step that begins, if they are known already."""
+    """Apply an event to the tree. `entering`: the step and its evaluated values for an `enter` event; if None they are
+    restored from the event."""
     match event["event"]:
         case "cancel":
             tree.stop(tree.root, Cause.CANCEL)

@@ -1,12 +1,12 @@
-"""Whose rights the program of a step has on the machine: the agent's, or the job's. Pure.
+"""Decides with whose rights the program of a step runs on the machine: the agent's or the job's. Pure: no I/O.
 
-Rights follow the origin. Some of our own steps do for a job what it must not do itself, such as talking to a container
-engine; they have the agent's rights if the manager or a policy calls them, and never if a user's step does. What runs
-in an environment has the rights with which that environment was opened, whatever its opening has written. So no file
-that a job can reach decides about rights.
+The rights depend on who called the step. Some built-in steps do for a job what the job itself must not do, such as
+talking to a container engine; they have the agent's rights if the manager or a policy calls them, and never if a user's
+step does. A command in an environment has the rights with which that environment was opened, whatever the opening step
+has written as outputs. So no file that a job can reach decides about rights.
 
-`policy.enforcement` asks for the user, sandbox and limits of a step, `launching` for its variables and files, `hold`
-for a shell in the job.
+`policy.enforcement` uses this module for the user, sandbox and limits of a step, `launching` for its variables and
+files, `hold` for a shell in the job.
 """
 
 from collections.abc import Collection
@@ -27,7 +27,7 @@ TRUSTED = ENGINE_CLIENTS | {"sign"}
 def has_agents_rights(node: Node) -> bool:
     """True if the step's program runs as the agent's user and outside of the job's sandbox.
 
-    Every other program runs as the user and in the sandbox of the job, if it has any.
+    All other programs run as the job's user and in the job's sandbox, where these are configured.
     """
     if node.host is None or _runs_outside(node):
         return _is_trusted(node)
@@ -36,12 +36,15 @@ def has_agents_rights(node: Node) -> bool:
 
 
 def opens_with_agents_rights(host: Node) -> bool:
-    """True if our own program, with the agent's rights, runs the commands in this step's environment."""
+    """True if commands in the environment that `host` has opened are started by a built-in program with the agent's
+    rights."""
     return _is_trusted(host) and exec_words(host)[:1] == (OWN,)
 
 
 def opener_of(node: Node) -> Node | None:
-    """The environment whose `exec` words are started on the machine for commands in the node's; None without one."""
+    """Return the step whose `exec` words the machine starts to run a command in the node's environment: the innermost
+    enclosing environment with a built-in program, else the outermost one. None if the node runs on the machine
+    itself."""
     host = node.host
     while host is not None and host.host is not None and exec_words(host)[:1] != (OWN,):
         host = host.host
@@ -49,7 +52,8 @@ def opener_of(node: Node) -> Node | None:
 
 
 def exec_words(host: Node) -> tuple[str, ...]:
-    """The words before a command that runs in an environment; empty if it cannot run any."""
+    """Return the words to put before a command so that it runs in the environment that `host` has opened; empty if the
+    environment cannot run commands."""
     words = (host.environment or {}).get("exec")
     if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
         return ()
@@ -57,22 +61,24 @@ def exec_words(host: Node) -> tuple[str, ...]:
 
 
 def is_own_program(node: Node) -> bool:
-    """True if the step's command is one of our programs, which run on the machine in any environment."""
+    """True if the step's command is a built-in program, which always runs on the machine and not in an environment."""
     return node.loaded is not None and node.loaded.is_program and node.entered.command[:1] == (OWN,)
 
 
 def is_own(node: Node, names: Collection[str]) -> bool:
-    """True if it is one of these steps of ours, or a phase of one."""
+    """True if the node is a built-in step with one of these names, or opens or closes the environment of such a
+    step."""
     return node.loaded is not None and is_own_name(node.loaded, names)
 
 
 def is_own_name(loaded: Loaded, names: Collection[str]) -> bool:
-    """Like `is_own`, for a step that has not begun yet."""
+    """True if a resolved step is a built-in step with one of these names. Like `is_own`, for a step that has not begun
+    yet."""
     return loaded.kind is ReferenceKind.BUILTIN and loaded.reference.partition("://")[2].partition("@")[0] in names
 
 
 def runs_in_container(node: Node) -> bool:
-    """True if the step's command runs in a container, no matter which step opened it. Our own programs never do."""
+    """True if the step's command runs in a container, no matter which step opened it. Built-in programs never do."""
     if node.loaded is None or _runs_outside(node):
         return False
     host = node.host
@@ -82,31 +88,33 @@ def runs_in_container(node: Node) -> bool:
 
 
 def has_private_files(node: Node, *, is_job_apart: bool) -> bool:
-    """True if the job cannot reach the inputs and outputs of a step.
+    """True if the job cannot reach the files with the inputs and outputs of a step.
 
-    That is so for our own programs that were not called by a user, unless they run as the job's user or in its sandbox,
-    where only the job's own files can be reached. `is_job_apart`: the job has such a user or sandbox.
+    These are private for built-in programs that no user called, unless they run as the job's user or in its sandbox,
+    from where only the job's own files can be reached. `is_job_apart`: the job has a user or sandbox of its own.
     """
     return is_own_program(node) and node.call.origin != "user" and (not is_job_apart or _is_trusted(node))
 
 
 def exchange_of(node: Node) -> str:
-    """The folder for what a step reads and writes, unless that is private.
+    """Return the name of the exchange folder that holds a step's input, output and export files, if they are not
+    private.
 
-    An inserted step has one that the job's own steps cannot reach, because it may run with more rights than they do, or
-    beside them. Inserted into a container of the job it has theirs, which is all that the container has.
+    An inserted step has a folder that the job's own steps cannot reach, because it may run with more rights than they
+    do, or at the same time. If it runs in a container of the job it uses the folder of the job's steps, because the
+    container has only that one.
     """
     insertion = node.insertion
     return INSERTED_EXCHANGE if insertion is not None and insertion.host is None else EXCHANGE
 
 
 def find_exchange_files(job: Path, node: Node) -> StepFiles:
-    """The files of a step in its exchange folder; `job` is the job's folder."""
+    """Return the files of a step in its exchange folder. `job` is the job's folder."""
     return StepFiles(job, node.serial, exchange_of(node))
 
 
 def _runs_outside(node: Node) -> bool:
-    """True for our own steps that are programs: they run on the machine in any environment."""
+    """True if the step is a built-in program, which runs on the machine even inside of an environment."""
     return node.loaded is not None and node.loaded.is_program and not node.loaded.is_script
 
 

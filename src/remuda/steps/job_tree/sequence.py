@@ -1,12 +1,12 @@
-"""What a job does next, when a running step has to end, and what its end means. Pure: values in, decisions out.
+"""Decides what a job does next, when a running step has to end, and with which result. Pure: values in, decisions out.
 
-`job_execution` asks `next_actions` after every event, and `reason_to_end` at every look at a running step. Both can be
-asked again after a crash and give the same answers.
+`job_execution` calls `next_actions` after every event, and `reason_to_end` whenever it checks a running step. After a
+crash both give the same answers again.
 
 Steps of a list run one after the other, members of a group at the same time. The first failure ends a list and so the
-step it belongs to; the conditions decide what still runs at each level. A stopped job is not over either: steps that
-run after a failure (`always()`, `failure()`, `cancelled()`) still do, each under a limit of its own, with everything
-below them.
+step it belongs to; the `if` conditions decide which steps of each enclosing list still run. They also do in a stopped
+job: steps that run after a failure (`always()`, `failure()`, `cancelled()`) still run, together with the steps inside
+them, each with a time limit of its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,14 +44,14 @@ MOST_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Find the step's package and begin it, or begin the next attempt."""
+    """Action: resolve the step's package and begin the step, or begin its next attempt."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run the step's command to its end."""
+    """Action: run the step's command until it ends."""
 
     node: Node
 
@@ -63,7 +63,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Finish the step: everything below it has ended, or it is not tried again."""
+    """Action: finish the step with this result, because all steps inside it have ended or it is not retried."""
 
     node: Node
     result: Finished
@@ -71,7 +71,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the step because its time is used up."""
+    """Action: end the step because its timeout or the job's has passed."""
 
     node: Node
     cause: Cause
@@ -79,7 +79,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing before this time."""
+    """Action: do nothing before this time, when a failed step is retried."""
 
     until: float
 
@@ -94,7 +94,7 @@ Action = Enter | Run | Skip | Settle | Stop | Wait | End
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """The state of a list of steps, for conditions."""
+    """The state of a list of steps, on which the `if` conditions of its steps depend."""
 
     failed: bool
     stopped: Cause | None
@@ -109,14 +109,14 @@ Condition = Callable[[Node, Level], bool]
 
 
 def next_actions(tree: Tree, holds: Condition, *, now: float, job_deadline: float | None = None) -> list[Action]:
-    """Everything that follows now. Actions that are under way are returned again."""
+    """Return all actions that are to be done now. Actions that are already in progress are returned again."""
     if tree.root.cursor == len(tree.root.children):
         return [End(outcome(tree))]
     return list(_of_list(tree, tree.root, holds, now, job_deadline))
 
 
 def _of_list(tree: Tree, parent: Node, holds: Condition, now: float, job_deadline: float | None) -> Iterator[Action]:
-    """Actions for the steps of a list whose turn it is."""
+    """Yield the actions for the current step of a list, or for all members of a group."""
     turn = parent.children if parent.is_group else parent.children[parent.cursor : parent.cursor + 1]
     begun = 0
     for child in turn:
@@ -157,7 +157,8 @@ def _for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadl
 
 
 def _has_no_environment(node: Node) -> bool:
-    """True if the environment of the step was not opened, so that no condition can make it run."""
+    """True if the step runs in an environment that could not be opened, so that it is skipped whatever its condition
+    says."""
     assert node.parent is not None
     if node.phase or not node.parent.makes_environment:
         return False
@@ -177,13 +178,15 @@ def _for_delayed(node: Node, now: float) -> Action:
 
 
 def level_of(parent: Node) -> Level:
-    """The state of this step's list. Members of a group do not depend on each other."""
+    """Return the state of the list inside `parent`. A group never counts as failed, because its members are
+    independent."""
     stop = find_stop(parent)
     return Level(failed=parent.decisive is not None and not parent.is_group, stopped=stop[1] if stop else None)
 
 
 def find_stop(node: Node) -> tuple[Node, Cause] | None:
-    """The recorded reason to end this step, and the step that has it: itself, or one around it."""
+    """Return the recorded cause to end this step, and the step it is recorded at: this one or an enclosing one. None if
+    there is no cause."""
     for outer in node.up():
         if outer.cause is not None:
             return outer, outer.cause
@@ -193,7 +196,8 @@ def find_stop(node: Node) -> tuple[Node, Cause] | None:
 
 
 def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, Node, Cause]]:
-    """When time is used up: the step's own, that of the steps around it, the job's; with the step to end then."""
+    """Return the deadlines that apply to a step: its own, those of the enclosing steps, and the job's. Each comes with
+    the step that must be ended then, and the cause."""
     limits: list[tuple[float, Node, Cause]] = []
     shelter: Node | None = None
     for outer in node.up():
@@ -214,7 +218,7 @@ def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, No
 
 
 def next_deadline(node: Node, *, job_deadline: float | None) -> float | None:
-    """The earliest of the `deadlines`."""
+    """Return the earliest deadline that applies to a step; None if there is none."""
     return min([limit for limit, _, _ in deadlines(node, job_deadline=job_deadline)], default=None)
 
 
@@ -226,15 +230,16 @@ def _first_due(node: Node, *, now: float, job_deadline: float | None) -> tuple[N
 
 
 def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tuple[Node, Cause] | None:
-    """Why the running step must end now, if it must. A cancel does not end steps that run after a failure."""
+    """Return the step to end and the cause if a running step must end now, else None. Cancelling the job does not end
+    steps that run after a failure."""
     return find_stop(node) or _first_due(node, now=now, job_deadline=job_deadline)
 
 
 def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
-    """What the end of a step's processes means.
+    """Return the result of a step whose processes have ended.
 
-    Only our own steps can report a failure of the platform, and only if no user calls them: a user could provoke it by
-    inputs. `is_jobs_doing`: the job has probably caused the missing exit code.
+    Only built-in steps can report a failure of the platform, and only if no user calls them, because a user could
+    provoke it by inputs. `is_jobs_doing`: if there is no exit code, the job has probably caused that itself.
     """
     stopped = find_stop(node)
     if stopped is not None:
@@ -268,7 +273,8 @@ def _stop_result(node: Node, owner: Node, cause: Cause, *, exit_code: int | None
 
 
 def conclude(node: Node) -> Finished:
-    """How a step ended whose steps have all ended. Its outputs are not evaluated yet."""
+    """Return the result of a step that consists of other steps, after all of them have ended. Its outputs are evaluated
+    later."""
     stopped = find_stop(node)
     if stopped is not None:
         return _stop_result(node, *stopped, exit_code=None)
@@ -280,7 +286,8 @@ def conclude(node: Node) -> Finished:
 
 
 def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
-    """When a step that ended so is tried again; None if it is not. Its timeout is for one attempt."""
+    """Return when a step that ended with this result is retried; None if it is not. Each attempt has the full
+    timeout."""
     retry = node.call.retry
     if retry is None or result.status is not Status.FAILURE or node.attempt > retry.times or result.kind is Kind.POLICY:
         return None
@@ -291,7 +298,7 @@ def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
 
 
 def job_status(tree: Tree, node: Node) -> str:
-    """CI_JOB_STATUS for a step that begins."""
+    """Return the value of CI_JOB_STATUS for a step that begins."""
     sheltered = [outer for outer in node.up() if outer.is_after]
     if not sheltered:
         return "running"
@@ -302,7 +309,7 @@ def job_status(tree: Tree, node: Node) -> str:
 
 
 def outcome(tree: Tree) -> Outcome:
-    """How the job ended. A cancel and the job's timeout take precedence over any step."""
+    """Return how the job ended. A cancelled or timed-out job ends so, whatever its steps did."""
     if tree.cancelled:
         return Outcome(
             status=Status.CANCELLED,

@@ -1,4 +1,4 @@
-"""Steps that are known without a search, and the form in which the journal keeps loaded steps. Pure."""
+"""Steps that need no lookup of a package, and the conversion of loaded steps to and from the journal. Pure: no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +21,8 @@ _SCRIPT = Loaded(
 
 
 def load_known(node: Node) -> Loaded | None:
-    """The step of a phase, a group or a script; None for one that has to be looked up."""
+    """Return the step if it needs no lookup: the opening or closing of an environment, a group, or a script. None for
+    any other step. Raises DefinitionError for a script version that the agent does not have."""
     if node.phase:
         assert node.parent is not None
         assert node.parent.loaded is not None
@@ -37,7 +38,7 @@ def load_known(node: Node) -> Loaded | None:
 
 
 def to_stored(loaded: Loaded) -> dict[str, Any]:
-    """The form of a loaded step in the journal; empty if `load_known` returns the step."""
+    """Convert a loaded step for the journal. Empty if the step can be restored by `load_known`."""
     if loaded.kind is None or loaded.is_script:
         return {}
     return {
@@ -54,7 +55,7 @@ def to_stored(loaded: Loaded) -> dict[str, Any]:
 
 
 def restore(node: Node, values: Mapping[str, Any]) -> Loaded:
-    """The loaded step from what the journal keeps."""
+    """Rebuild a loaded step from its form in the journal (see `to_stored`)."""
     if not values or node.phase:
         loaded = load_known(node)
         assert loaded is not None

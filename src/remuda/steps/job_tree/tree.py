@@ -1,11 +1,11 @@
-"""The job as a tree of steps, and what has happened to each of them. Pure; it changes only through its methods.
+"""The job as a tree of steps with their states. Pure: no I/O, and changed only by the methods of `Tree` and `Node`.
 
-A node is one entry of a list, under the name it has there. What it is becomes known when it is entered: a command, a
-list of steps of its own, an environment around inner steps, a group whose members run at the same time. The steps that
-open and close an environment are nodes like others, before and after the inner ones.
+A node is one entry of a list, under the name it has there. When it begins it turns out to be a command, a list of
+steps, an environment with inner steps, or a group whose members run at the same time. The steps that open and close an
+environment are nodes too, before and after the inner ones.
 
-`sequence` reads the tree and says what follows; `replay` rebuilds it from the events of the journal. The position of a
-step is its *key*, the indexes on the way to it, because names need not be unique.
+`sequence` reads the tree and decides what follows; `replay` rebuilds it from the events of the journal. The position of
+a step is its *key*, the child indexes on the path from the root, because names need not be unique.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,18 +65,18 @@ class Loaded:
 
     @property
     def is_script(self) -> bool:
-        """True if the engine runs its text in a shell."""
+        """True if this is the built-in script step, whose text the engine runs in a shell."""
         return self.kind is ReferenceKind.BUILTIN and self.reference.startswith("builtin://script@")
 
     @property
     def is_program(self) -> bool:
-        """True if its command may be one of our own programs."""
+        """True for built-in steps and nodes without a package, whose command may be one of the agent's own programs."""
         return self.kind in (ReferenceKind.BUILTIN, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """The values that a step began with. Its command and everything below it use them."""
+    """The evaluated values of a step that has begun. Its command and the steps inside it use them."""
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     invocation_env: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Entered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inherited:
-    """Context of steps that another agent handed on: what they see of the list they were in."""
+    """The context of steps that another agent delegated to this one: what they see of their original list."""
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     steps: Mapping[str, Any] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Inherited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inserted:
-    """Steps that a policy puts around a job or a step."""
+    """Steps that a policy inserts before and after a job or a step."""
 
     before: tuple[Call, ...] = ()
     after: tuple[Call, ...] = ()
@@ -110,7 +110,7 @@ NOTHING_INSERTED = Inserted()
 
 
 class Node:
-    """One step, from waiting to finished. Only `Tree` changes it."""
+    """One step with its state. Only `Tree` changes it."""
 
     __slots__ = (
         "attempt",
@@ -169,7 +169,7 @@ class Node:
         self._forget()
 
     def _forget(self) -> None:
-        """Reset what belongs to one attempt."""
+        """Reset the attributes that belong to one attempt."""
         self.loaded: Loaded | None = None
         self.entered = Entered()
         self.serial = -1
@@ -223,7 +223,7 @@ class Node:
 
     @property
     def host(self) -> "Node | None":
-        """The step that made the environment in which this one runs; None: the machine itself.
+        """The step that made the environment in which this one runs; None if it runs on the machine itself.
 
         An inserted step never runs in an environment that the job made, because that could change what its commands do.
         """
@@ -242,7 +242,7 @@ class Node:
 
     @property
     def insertion(self) -> "Node | None":
-        """The inserted step that this one is, or is part of."""
+        """The outermost inserted step that contains this one, or this one itself; None if no policy inserted it."""
         node, insertion = self, self if self.is_inserted else None
         while node.parent is not None and node.parent.is_inserted:
             node = insertion = node.parent
@@ -250,13 +250,13 @@ class Node:
 
     @property
     def follows_job(self) -> bool:
-        """True if a policy inserted it after the last of the job's own steps."""
+        """True if a policy inserted this step after the last of the job's own steps."""
         if self.parent is None or self.parent.parent is not None:
             return False
         return all(node.is_inserted for node in self.parent.children[self.index :])
 
     def up(self) -> Iterator["Node"]:
-        """This node and those around it, up to the root."""
+        """Yield this node and the nodes that enclose it, up to the root."""
         node: Node | None = self
         while node is not None:
             yield node
@@ -270,7 +270,7 @@ class Node:
 
 
 class Tree:
-    """All steps of a job, and what is true for the job as a whole."""
+    """All steps of a job, and the state of the job as a whole."""
 
     def __init__(
         self,
@@ -281,8 +281,9 @@ class Tree:
         insertable: Mapping[str, Call] | None = None,
         context: Inherited | None = None,
     ) -> None:
-        """`around`: what a policy puts around the whole job; `insertable`: what it puts around steps, by name.
-        `context`: what is known already, if this is a part of another job."""
+        """`around`: steps that a policy inserts before and after the whole job; `insertable`: steps that it inserts
+        around single steps, by name. `context`: inputs, step outputs and exports of the original job, if another agent
+        delegated these steps."""
         place = Place(file="job", line=1)
         self.root = Node(Call(name="", place=place), None, 0)
         self.root.loaded = Loaded(step=step, reference="", folder=work_dir)
@@ -318,7 +319,7 @@ class Tree:
         return node
 
     def free_stream(self) -> int:
-        """A stream number for the log lines of one more command, different from those of running commands."""
+        """Return a stream number for the log lines of another command, different from those of all running commands."""
         used = {node.stream for node in self.open.values() if node.has_command}
         return next(number for number in range(1, 256) if number not in used)
 
@@ -341,7 +342,8 @@ class Tree:
         node.children = [Node(call, node, index, phase) for index, (call, phase) in enumerate(calls)]
 
     def surround(self, node: Node, before: Sequence[str], after: Sequence[str]) -> None:
-        """Put inserted steps around a step whose turn has come, in a list whose steps run one after the other."""
+        """Insert steps before and after a step that is about to begin. Its list must be one whose steps run one after
+        the other. `before`, `after`: names of insertable steps."""
         assert node.parent is not None
         siblings = node.parent.children
         first, last = ([Node(self._insertable[name], node.parent, 0) for name in names] for names in (before, after))
@@ -353,7 +355,7 @@ class Tree:
     def finish(
         self, node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
     ) -> None:
-        """Finish a step that is not tried again."""
+        """Store the final result of a step, and what it gives to later steps: outputs, exports and texts to mask."""
         node.result, node.outputs = result, outputs
         node.state = State.FINISHED
         self._leave(node, exports, masks)
@@ -374,7 +376,7 @@ class Tree:
         node.children = []
 
     def _delegate(self, host: Node) -> None:
-        """Replace the inner steps by one that has another agent run them."""
+        """Replace the inner steps of an environment by one step that has another agent run them."""
         first, *inner = host.children
         close = [child for child in inner if child.phase == CLOSE]
         instead = [Node(_phase_call(host, DELEGATE), host, 1, DELEGATE)] if len(inner) > len(close) else []
@@ -383,7 +385,7 @@ class Tree:
             child.index = index
 
     def fold(self, node: Node, event: Mapping[str, Any]) -> None:
-        """Take over the outputs and exports of a step that another agent runs."""
+        """Add the outputs and exports of a step that another agent runs, so that later steps can use them."""
         node.folded += 1
         assert node.parent is not None
         if "name" in event:
@@ -391,12 +393,12 @@ class Tree:
             self.exports.update(event["exports"])
 
     def delay(self, node: Node, result: Finished, masks: list[str], *, until: float) -> None:
-        """Finish an attempt that failed; the next one begins later."""
+        """End an attempt that failed. The next one begins at `until`."""
         self._leave(node, {}, masks)
         node.result, node.retry_at, node.state = result, until, State.DELAYED
 
     def stop(self, node: Node, cause: Cause, text: str = "") -> None:
-        """Note a reason to end a step, or the whole job."""
+        """Record a cause to end a step, or the whole job if `node` is the root."""
         self.has_stopped = True
         if node.cause is not Cause.CANCEL:
             node.cause, node.cause_text = cause, text
@@ -435,7 +437,8 @@ def _phase_call(node: Node, phase: str) -> Call:
 
 
 def phase_step(node: Node) -> Step:
-    """The step that opens or closes the parent's environment, or hands steps into it."""
+    """Return the step that opens or closes the parent's environment, or that delegates its inner steps to another
+    agent."""
     assert node.parent is not None
     if node.phase == DELEGATE:
         return Step(spec=Spec(), definition=Definition(exec=Exec(command=(DELEGATE,))))
@@ -448,10 +451,11 @@ def phase_step(node: Node) -> Step:
 
 
 def is_confined(step: Step) -> bool:
-    """True if steps of a job run in an environment that somebody else than their author put around them."""
+    """True if the job has steps that run in an environment which the manager or a policy, not their author, put around
+    them."""
     return any(call.inner and call.origin != "user" for call in step.definition.run)
 
 
 def confines_own_steps(call: Call) -> bool:
-    """True if this makes the environment that the platform puts around steps of a user."""
+    """True if the call makes an environment that the manager put around steps of a user."""
     return call.origin == "compiled" and any(inner.origin == "user" for inner in call.inner)
