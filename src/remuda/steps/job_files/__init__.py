@@ -1,1 +1,1 @@
-"""What jobs and the agent keep on the disk: data folder, journal, log, disk space."""
+"""The files that the agent keeps on disk for itself and for each job: data folder, journal, log, disk space."""

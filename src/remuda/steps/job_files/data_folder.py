@@ -1,4 +1,4 @@
-"""The agent's data folder: one agent at a time, for one user, with the socket where clients find it.
+"""The agent's data folder: locks it for one agent of one user, and publishes the socket there for clients.
 
     agent.lock   held by the living agent; the kernel releases it when the agent dies
     format       version of the folder
@@ -10,7 +10,8 @@
     damaged/     folders of jobs whose files were damaged; see `journal`
     reserve/     disk space that is released when the disk is full; see `disk`
 
-A folder that belongs to another user or to everybody, or has other files in it, is refused and left as it was.
+A folder that belongs to another user, is shared by all users like /tmp, or has files of another program in it is
+refused and not changed.
 """
 
 import json
@@ -41,7 +42,7 @@ _BEFORE_FORMAT = ("agent.", "lost+found")
 
 
 def default_data(environ: Mapping[str, str]) -> Path:
-    """The data folder of a user who names none."""
+    """Return the data folder to use if the user names none: in XDG_STATE_HOME, HOME, or the temporary folder."""
     if state := environ.get("XDG_STATE_HOME"):
         return Path(state) / "remuda-agent"
     if home := environ.get("HOME"):
@@ -50,7 +51,8 @@ def default_data(environ: Mapping[str, str]) -> Path:
 
 
 def socket_in(data: Path) -> Path | None:
-    """The socket of the agent of a data folder; None if no agent was ready there, or it listens on TCP."""
+    """Read the path of the agent's socket from its data folder. None if no agent has been started there, or it listens
+    on TCP."""
     try:
         return Path(os.fsdecode((data / "socket").read_bytes().rstrip(b"\n")))
     except FileNotFoundError:
@@ -58,13 +60,15 @@ def socket_in(data: Path) -> Path | None:
 
 
 def temporary_folder(data: Path) -> Path | None:
-    """The folder that was made for the agent's socket because the data folder's path is too long; None without one."""
+    """Return the temporary folder that holds the agent's socket because the path of the data folder is too long for a
+    socket; None if there is no such folder."""
     socket = socket_in(data)
     return socket.parent if socket is not None and socket.parent.name.startswith(_TEMPORARY) else None
 
 
 def endpoint_in(data: Path) -> dict[str, Any] | None:
-    """Host, port and token of an agent that listens on TCP; None otherwise."""
+    """Read host, port and token of an agent that listens on TCP from its data folder. None if the agent does not use
+    TCP."""
     try:
         endpoint: dict[str, Any] = json.loads((data / "endpoint").read_bytes())
     except FileNotFoundError:
@@ -74,7 +78,8 @@ def endpoint_in(data: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def occupy(data: Path) -> Iterator[Callable[[], bool]]:
-    """Hold the folder as long as this lasts. Yields a function that says whether the folder still exists."""
+    """Create and lock the data folder until the context ends. Yields a function that returns True while the folder
+    still exists. Raises DataInUseError if another agent has it, AgentError if the folder cannot be used."""
     _make_private(data)
     with ExitStack() as stack:
         folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
@@ -92,7 +97,8 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
-    """The path of the unix socket. Removes the socket of a killed agent."""
+    """Yield the path for the agent's unix socket: `requested`, or one in the data folder, or in a temporary folder if
+    that is too long. Removes what a killed agent left, and the socket at the end."""
     _remove_temporary(data / "socket")
     path = Path(os.path.abspath(requested or data / "agent.sock"))
     temporary: str | None = None
@@ -117,7 +123,7 @@ def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
 
 
 def _is_still(folder: int, data: Path) -> bool:
-    """True if the path leads to this open folder, and not to a later one of the same name."""
+    """True if the path `data` still leads to this open folder, and not to a newer one of the same name."""
     try:
         return os.path.samestat(os.fstat(folder), os.stat(data))
     except OSError:
@@ -125,17 +131,18 @@ def _is_still(folder: int, data: Path) -> bool:
 
 
 def announce(data: Path, path: Path) -> None:
-    """Write down where the socket is."""
+    """Store the path of the agent's socket in the data folder, where clients read it."""
     write_whole(data / "socket", os.fsencode(path) + b"\n")
 
 
 def announce_endpoint(data: Path, *, host: str, port: int, token: str) -> None:
-    """Write down host, port and token of an agent that listens on TCP."""
+    """Store host, port and token of an agent that listens on TCP in the data folder, where clients read them."""
     write_whole(data / "endpoint", json.dumps({"host": host, "port": port, "token": token}).encode())
 
 
 class _PrivateLog(RotatingFileHandler):
-    """A log file for this user only: other users may pass through the folder to files of their own."""
+    """A rotating log file that only its owner can read, because other users may have search permission for its
+    folder."""
 
     def _open(self) -> TextIOWrapper:
         stream = super()._open()
@@ -143,7 +150,7 @@ class _PrivateLog(RotatingFileHandler):
         return stream
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Ignore write errors: the disk may be full, and a traceback for each line helps nobody."""
+        """Ignore write errors: the disk may be full, and a traceback for each line would not help."""
 
 
 @contextmanager
@@ -188,7 +195,7 @@ def _check_format(path: Path) -> None:
 
 
 def _remove_temporary(note: Path) -> None:
-    """Remove the temporary folder of an agent that was killed."""
+    """Remove the temporary socket folder that a killed agent left, and the file `note` that names it."""
     if (folder := temporary_folder(note.parent)) is not None and not folder.is_symlink():
         remove_tree(folder, ignore_errors=True)
     note.unlink(missing_ok=True)

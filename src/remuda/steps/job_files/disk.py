@@ -1,10 +1,10 @@
-"""The disk under the agent's data folder: whether there is space, how long jobs wait for it, what its errors mean.
+"""Disk space under the agent's data folder: checks it, lets jobs wait for it, and explains disk errors.
 
-All jobs of an agent share the disk, and one of them may fill it. Then that job's steps are ended (`disk_usage`), and
-the agent releases its reserve: the others go on, and the rest of that job runs, which may free space. If no job has
-filled the disk, or the reserve is used up, writes of jobs wait for a while, so that they go on when there is space
-again. The engine waits before it writes; without space after that time the write fails, and the job ends with that
-cause.
+All jobs of an agent share the disk, and one of them may fill it. Then that job's running steps are ended
+(`disk_usage`), and the agent releases its reserve: other jobs continue, and so do the remaining steps of that job,
+which may free space. If no single job has filled the disk, or the reserve is used up, writes of jobs wait for a while
+until there is space again. The engine waits before it writes; if there is still no space after that time the write
+fails, and the job ends with that error.
 """
 
 import errno
@@ -34,7 +34,7 @@ _COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
 
 
 def has_room(folder: Path) -> bool:
-    """True if more can be written, or if that is not known."""
+    """True if there is enough free space to write more, or if that cannot be found out."""
     try:
         filesystem = os.statvfs(folder)
     except OSError:
@@ -45,18 +45,18 @@ def has_room(folder: Path) -> bool:
 
 
 def count_free(filesystem: os.statvfs_result, *, is_root: bool) -> int:
-    """How many blocks can be written. Root may use the blocks reserved for root, but not those that ext4 reserves for
-    itself and counts as free: a fiftieth, 4096 at most."""
+    """Return how many blocks can be written. Root may use the blocks reserved for root, but not those that ext4
+    reserves for itself and counts as free: 2 % of the disk, at most 4096."""
     if not is_root:
         return filesystem.f_bavail
     return filesystem.f_bfree - min(filesystem.f_bfree - filesystem.f_bavail, filesystem.f_blocks // 50, 4096)
 
 
 class Reserve:
-    """Disk space that the agent holds, and releases when the disk is full.
+    """Disk space that the agent occupies with a file, and releases when the disk is full.
 
-    The file `bytes` is made last and removed first, so a reserve with all of it is complete. A killed agent may leave
-    less, which the next one replaces.
+    The file `bytes` is made last and removed first, so the reserve is complete if that file has its full size. If a
+    killed agent left an incomplete reserve, the next agent replaces it.
     """
 
     def __init__(self, data: Path) -> None:
@@ -64,7 +64,7 @@ class Reserve:
         self._bytes = self._folder / "bytes"
 
     def hold(self) -> None:
-        """Take the reserve, unless it is held, or the disk has not twice as much free."""
+        """Allocate the reserve, unless it is allocated already or less than twice its size is free."""
         with suppress(OSError):
             filesystem = os.statvfs(self._folder.parent)
             size = min(RESERVE_BYTES, filesystem.f_blocks * filesystem.f_frsize // 16)
@@ -91,7 +91,7 @@ class Reserve:
             return False
 
     def release(self) -> bool:
-        """Release the reserve. Returns whether there was one."""
+        """Free the reserved disk space. Returns False if nothing was reserved."""
         if not self._folder.exists():
             return False
         with suppress(OSError):
@@ -101,7 +101,7 @@ class Reserve:
 
 
 class DiskSpace:
-    """The space on one disk, for all jobs."""
+    """Watches the space on one disk, for all jobs."""
 
     def __init__(self, has_room: Callable[[Path], bool] = has_room) -> None:
         self._has_room = has_room
@@ -110,7 +110,8 @@ class DiskSpace:
         """Frees space on a full disk; called once each time it becomes full."""
 
     async def look(self, folder: Path, clock: Clock) -> None:
-        """Check the disk. Called now and then, because a job may fill it without printing anything."""
+        """Check the disk, and call `relieve` if it has become full. Called regularly, because a job may fill the disk
+        without printing anything."""
         if self._has_room(folder):
             self._full_since = None
         elif self._full_since is None:
@@ -123,8 +124,8 @@ class DiskSpace:
                 await self.relieve()
 
     async def wait(self, folder: Path, clock: Clock, meanwhile: Callable[[], object] = lambda: None) -> float:
-        """Wait until there is space, or the disk has been full for too long. Returns the seconds. `meanwhile` is called
-        now and then, because time limits and cancels apply on a full disk, too."""
+        """Wait until there is space, or until the disk has been full for too long. Returns the seconds waited.
+        `meanwhile` is called about once a second, because timeouts and cancel requests apply on a full disk, too."""
         began = now = clock.monotonic()
         while not self._has_room(folder):
             if self._full_since is None:
@@ -142,12 +143,12 @@ class DiskSpace:
 
 
 def describe_wait(seconds: float) -> str:
-    """A warning for the log."""
+    """Return the warning for the job log that the job waited for disk space."""
     return f"WARNING: the job waited {seconds:.0f} s for room on the disk of its machine"
 
 
 def describe_error(error: OSError, folder: Path) -> str:
-    """A message for an error in the folder of a job."""
+    """Return the message for an OSError in the folder of a job. It says so if somebody has removed the folder."""
     if not folder.exists():
         return f"its folder {folder} is gone: somebody has removed it"
     about = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
@@ -155,7 +156,8 @@ def describe_error(error: OSError, folder: Path) -> str:
 
 
 def judge_start_error(error: OSError, folder: Path) -> Finished:
-    """The result of a step whose process could not be started because of this error."""
+    """Return the result of a step whose process could not be started because of this error. The fault is the user's if
+    the command is too long or the job put a file in the way, else the runner's."""
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
     if is_jobs_doing(error, folder):

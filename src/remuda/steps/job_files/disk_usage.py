@@ -1,9 +1,9 @@
-"""Finds the job that has filled a disk: measures what each one has put there, and chooses among them.
+"""Finds the job that has filled a disk, by measuring how much each job has put there.
 
-Three things certainly belong to a job: what is in its own folders, what its own user has in folders for everybody, and
-the removed files that its processes hold open or have mapped. If these lead to no job, the bytes count that its
-processes have written, although some may have been removed since, or be on another disk. `agent.jobs` calls this when
-`disk` says that the disk under the agent's data folder is full.
+Three things certainly belong to a job: files in its own folders, files of its own user in shared folders such as /tmp,
+and deleted files that its processes still hold open or mapped. If these identify no job, the bytes that its processes
+have written are compared, although some may have been removed since, or be on another disk. `agent.jobs` calls this
+module when `disk` finds the disk under the agent's data folder full.
 """
 
 import os
@@ -30,7 +30,7 @@ _UNNAMED = " (deleted)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskUse:
-    """The bytes and files that a job has put on a disk."""
+    """How many bytes and files a job has put on a disk."""
 
     bytes: int = 0
     files: int = 0
@@ -42,7 +42,7 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSearch:
-    """Where to look for what a job has put on a disk."""
+    """Where to look for the files that a job has put on a disk: paths and processes."""
 
     paths: Iterable[Path | str | None]
     """Files and folders. None stands for a look that found nothing, after which the search can be interrupted."""
@@ -54,8 +54,9 @@ class DiskSearch:
 
 
 def choose_filler(uses: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
-    """The job that has filled the disk: the one with the most on it, if that is a tenth of the disk. Otherwise the one
-    that has written the most, if that is a tenth; None if there is none."""
+    """Return the job that has filled the disk: the one with the most bytes on it, if these are at least a tenth of the
+    disk, else the one that has written the most bytes, if at least a tenth. None if no job has as much. `needs_files`:
+    compare the number of files, because the disk lacks inodes."""
     if needs_files:
         return _largest({job: use.files for job, use in uses.items()}, disk_files)
     filler = _largest({job: use.bytes for job, use in uses.items()}, disk_bytes)
@@ -70,7 +71,7 @@ def _largest(shares: Mapping[str, int], whole: int) -> str | None:
 
 
 def explain_stop(use: DiskUse) -> str:
-    """Why the steps of the job that filled the disk were ended, for its log."""
+    """Return the message for the log of the job that filled the disk and whose steps were ended for that."""
     put = f"{format_bytes(use.bytes)} there in {use.files} files"
     text = f"the job has filled the disk of its machine: it has put {put}"
     more = use.written - use.elsewhere
@@ -78,13 +79,14 @@ def explain_stop(use: DiskUse) -> str:
 
 
 def lacks_files(folder: Path) -> bool:
-    """True if a full disk lacks inodes, not bytes."""
+    """True if a full disk lacks inodes rather than bytes."""
     filesystem = os.statvfs(folder)
     return filesystem.f_files > 0 and filesystem.f_ffree < LEAST_FILES
 
 
 def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE_SECONDS) -> dict[str, DiskUse]:
-    """The bytes that each job has put on the disk of `disk`, as far as they can be counted within the given time."""
+    """Count the bytes and files that each job has put on the disk that holds `disk`. Stops after `seconds` with what
+    was counted until then."""
     until = time.monotonic() + seconds
     device = os.stat(disk).st_dev
     tallies = {name: _Tally(device, job.since) for name, job in jobs.items()}
@@ -107,7 +109,7 @@ def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE
 
 
 def _count(job: DiskSearch, tally: "_Tally") -> Generator[None]:
-    """Add up what a job has. Yields after each file, so that it can be interrupted."""
+    """Add the files of a job to the tally. Yields after each file, so that the caller can interrupt the count."""
     for pid in job.processes:
         tally.written += count_written_bytes([pid])
         for status in _open_files(pid):
@@ -132,7 +134,7 @@ def _count(job: DiskSearch, tally: "_Tally") -> Generator[None]:
 
 
 class _Tally:
-    """Sums of files, each counted once."""
+    """Sums of the files of one job; each file is counted once, however many hard links it has."""
 
     def __init__(self, device: int, since: float) -> None:
         self.bytes = self.files = self.elsewhere = self.written = 0
@@ -141,7 +143,8 @@ class _Tally:
         self._seen: set[tuple[int, int]] = set()
 
     def add(self, status: os.stat_result) -> bool:
-        """Count a file. True if it is a folder whose content was not counted yet."""
+        """Count a file. Returns True if it is a folder that was not counted before, so that its content has to be
+        counted too."""
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_folder or status.st_nlink != 1:
             if (status.st_dev, status.st_ino) in self._seen:
@@ -156,8 +159,8 @@ class _Tally:
 
 
 def _open_files(pid: int) -> Iterator[os.stat_result | None]:
-    """The removed files that a process holds open or has mapped, and None for any other. A mapped file exists as long
-    as the mapping does; only root can read its size."""
+    """Yield the status of each deleted file that a process still holds open or mapped, and None for each other open
+    file. Only root can read the sizes of mapped files."""
     for name in ("fd", "map_files"):
         with suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
             for entry in entries:
@@ -169,8 +172,8 @@ def _open_files(pid: int) -> Iterator[os.stat_result | None]:
 
 
 def count_written_bytes(processes: Iterable[int]) -> int:
-    """Bytes that these processes, and children they have waited for, have written and not truncated before they reached
-    a disk."""
+    """Return how many bytes these processes, and children they have waited for, have written to disks. Data that was
+    truncated before it reached a disk is not counted."""
     total = 0
     for pid in processes:
         with suppress(OSError):

@@ -1,9 +1,9 @@
-"""What a whole job has used, summed up from the results of its steps. Pure, except for the size of a folder.
+"""Resource usage of a whole job, summed up from the results of its steps. Pure, except for the size of a folder.
 
 Processor time and disk traffic are added; for memory the highest peak of one step counts. Steps that another agent ran
-are included. Processes beside steps count only where control groups count them: the group of a slot has all of a job
-with its containers, and is used where it has more. Network traffic is not known, because processes share the machine's
-network.
+are included. Processes outside of steps are counted only by control groups: the group of a slot counts the whole job
+with its containers, and its values are used where they are larger. Network traffic is not measured, because processes
+share the machine's network.
 """
 
 import os
@@ -26,7 +26,7 @@ _PEAKS = ("memory_peak_bytes", "max_rss_bytes")
 
 
 class Account:
-    """The usage of one job."""
+    """Adds up the resource usage of one job."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
@@ -34,7 +34,7 @@ class Account:
         self._by_groups = False
 
     def add(self, used: Mapping[str, Any]) -> None:
-        """Add `usage` of a step's result."""
+        """Add the `usage` values of one step's result."""
         for name, known_as in _ADDED.items():
             if isinstance(value := used.get(name), int | float):
                 self._sums[known_as] = self._sums.get(known_as, 0) + value
@@ -43,7 +43,7 @@ class Account:
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def count_whole(self, used: Mapping[str, Any]) -> None:
-        """Use the values that were counted for the whole job, if they are larger."""
+        """Replace sums by the values that a control group counted for the whole job, where these are larger."""
         for name, known_as in _ADDED.items():
             if isinstance(value := used.get(name), int | float):
                 self._sums[known_as] = max(self._sums.get(known_as, 0), value)
@@ -51,7 +51,7 @@ class Account:
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def total(self, work_dir_bytes: int | None = None) -> dict[str, Any]:
-        """The usage as clients see it; unknown values are left out."""
+        """Return the usage in the form that clients get; unknown values are left out."""
         total: dict[str, Any] = {name: round(value, 6) for name, value in self._sums.items()}
         if self._peak:
             total["memory_peak_bytes"] = self._peak
@@ -63,8 +63,8 @@ class Account:
 
 
 def folder_size(folder: Path, *, within_seconds: float = MOST_SECONDS) -> int | None:
-    """Disk space of a folder; None if it does not exist, or takes too long to measure. Files that vanish meanwhile
-    count as nothing."""
+    """Return the disk space that a folder uses; None if it does not exist or measuring takes longer than
+    `within_seconds`. Files that vanish meanwhile count as 0."""
     if not folder.is_dir():
         return None
     deadline, total, waiting = time.monotonic() + within_seconds, 0, [os.fspath(folder)]

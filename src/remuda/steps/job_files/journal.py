@@ -1,19 +1,19 @@
-"""The files of one job, apart from its log: its request, what happened so far, how it ended.
+"""The folder of one job without its log: stores the request, the events so far, and how the job ended.
 
     request     the StartRequest, written once
     owner       what the client stores with the job; only needed after the client was restarted
-    events      JSON lines, one for everything that happened, private: outputs and exports are as they were written.
-                `public` in a line is the event a client sees; those are numbered from 1
-    step-N.*    what a running step needs (see `StepFiles`); removed when its end is stored
-    exchange/   what steps read and write: scripts, inputs, outputs, exports, values of file variables
+    events      JSON lines, one per event, private: outputs and exports are not masked. `public` in a line is the event
+                that clients get; public events are numbered from 1
+    step-N.*    files of a running step (see `StepFiles`); removed when its end is stored
+    exchange/   files that steps read and write: scripts, inputs, outputs, exports, values of file variables
     inserted/   the same for steps that a policy inserted
 
-A folder appears complete or not at all (it is made aside and renamed) and disappears the same way. A last line that was
-cut by a crash is dropped: no client has seen it. `job_tree.replay` gives the entries their meaning, the engine writes
+A folder appears complete or not at all (it is made under another name and renamed) and disappears the same way. A last
+line that was cut by a crash is dropped: no client has seen it. `job_tree.replay` applies the events, the engine writes
 them.
 
-Files that are not what was written to them are *damage*. What can be read before it counts, the job is ended, and its
-folder is moved to `damaged/` instead of being removed; the last few are kept there.
+A file whose content differs from what was written is *damage*. Everything before the damaged place is still used, the
+job is ended, and its folder is moved to `damaged/` instead of being removed; the last few are kept there.
 """
 
 import errno
@@ -57,7 +57,8 @@ _DAMAGED_FILE = (errno.EISDIR, errno.EIO)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a job ended, with what a client needs to check that it has everything."""
+    """How a job ended, with the sizes and the checksum by which a client checks that it has the whole log and all
+    results."""
 
     outcome: Outcome
     ended_at: float
@@ -71,7 +72,7 @@ class JobEnd:
 
 
 class Journal:
-    """The folder of one job."""
+    """Reads and writes the folder of one job."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -107,7 +108,7 @@ class Journal:
 
     @classmethod
     def create(cls, jobs: Path, request: StartRequest, now: float) -> "Journal":
-        """Store a request. From here on the job exists."""
+        """Create the folder of a new job with its request. From then on the job exists, also after a crash."""
         folder = jobs / folder_name(request.id)
         aside = folder.with_name(_NEW + folder.name)
         remove_tree(aside, ignore_errors=True)
@@ -125,7 +126,7 @@ class Journal:
         return cls(folder)
 
     def read_request(self) -> StartRequest:
-        """The stored request. Raises DamagedError if it cannot be read, or is another one."""
+        """Read the stored request. Raises DamagedError if it cannot be parsed or is not the one that was stored."""
         try:
             data = (self.folder / "request").read_bytes()
             request = StartRequest.FromString(data)
@@ -141,8 +142,8 @@ class Journal:
         return request
 
     def read_storage_time(self) -> float:
-        """When the request was stored, by the wall clock of that time, like the times of all files. `accepted_at` may
-        differ by hours, if the clock was set."""
+        """Return when the request was stored, as the file system recorded it, to compare it with times of other files.
+        `accepted_at` may differ by hours if the clock was set."""
         with suppress(OSError):
             return (self.folder / "request").stat().st_ctime
         return self.accepted_at
@@ -153,7 +154,7 @@ class Journal:
         return b""
 
     def record_damage(self, damage: str) -> None:
-        """Note that the files are damaged. The job will be ended, even if they are repaired."""
+        """Store that the job's files are damaged. The job will be ended, even if the files are repaired later."""
         if not self.damage:
             self._add({"event": "damaged", "text": damage})
             self.damage = damage
@@ -167,7 +168,7 @@ class Journal:
         self.leftovers.append(leftover)
 
     def record(self, event: Mapping[str, Any], public: Mapping[str, Any] | None = None) -> None:
-        """Store what happened to a step, with the numbered event that clients see."""
+        """Store an event of a step. `public`: the event for clients, which gets the next number."""
         line = _line(event)
         result = b""
         if public is not None:
@@ -181,7 +182,7 @@ class Journal:
             reach("agent.result_stored")
 
     def record_used(self, used: Mapping[str, Any], now: float) -> None:
-        """Report, once, what the job has used."""
+        """Store the job's resource usage as an event for clients, unless that was done before."""
         if used and not self.has_told_used:
             self.record({"event": "used"}, {"event": "used", "time": stamp(now), "used": dict(used)})
             self.has_told_used = True
@@ -199,12 +200,13 @@ class Journal:
         return StepFiles(self.folder, serial, folder)
 
     def remove_exchange(self) -> None:
-        """Remove what steps read and wrote."""
+        """Remove the files that steps read and wrote (`exchange/` and `inserted/`)."""
         for folder in (EXCHANGE, INSERTED_EXCHANGE):
             remove_tree(self.folder / folder, ignore_errors=True)
 
     def remove(self) -> None:
-        """Make the folder disappear at once, then remove its contents. A damaged one is kept for a look."""
+        """Rename the job's folder, so that it disappears at once, and then remove it. A damaged one is moved to
+        `damaged/` for inspection."""
         self.shut()
         if self.damage:
             keep_damaged(self.folder)
@@ -216,11 +218,11 @@ class Journal:
         remove_tree(gone, ignore_errors=True)
 
     def leave_disk(self) -> None:
-        """Write nothing any more: later events are kept in memory only."""
+        """Stop writing to the disk: later events are kept in memory only."""
         self._is_on_disk = False
 
     def shut(self) -> None:
-        """Close the file until the next write."""
+        """Close the events file. The next write opens it again."""
         self._events.close()
 
     def _add(self, event: dict[str, Any]) -> None:
@@ -248,7 +250,8 @@ class Journal:
             os.truncate(self._path, whole)
 
     def _begin_anew(self, whole: bytes) -> None:
-        """Keep the damaged file for a look, and go on after the part of it that can be read."""
+        """Keep a copy of the damaged events file for inspection, and continue with `whole`, the part that can be
+        read."""
         aside = self._path.with_name("events.damaged")
         if self._path.is_dir():
             self._path.rename(aside)
@@ -286,7 +289,8 @@ class Journal:
                 self.past.append(event)
 
     def _read_former(self) -> None:
-        """Read a folder of the first format: its results and its end can still be fetched."""
+        """Read a folder in the first format. Its job cannot continue, but its results and its end can still be
+        fetched."""
         self.is_foreign = True
         self.results = read_whole_lines(self.folder / "results")
         if (self.folder / "end").exists():
@@ -294,12 +298,12 @@ class Journal:
 
 
 def read_request(folder: Path) -> StartRequest:
-    """The request of a running job with this folder."""
+    """Read the request of a running job from the job's folder."""
     return StartRequest.FromString((folder / "request").read_bytes())
 
 
 def keep_damaged(folder: Path) -> None:
-    """Move a job's folder away for a look. Only the last few are kept."""
+    """Move the folder of a job to `damaged/` for inspection. Only the last few are kept there."""
     place = folder.parent.parent / DAMAGED
     place.mkdir(mode=0o700, exist_ok=True)
     with suppress(FileNotFoundError):
@@ -310,8 +314,8 @@ def keep_damaged(folder: Path) -> None:
 
 
 def without_large(request: StartRequest) -> StartRequest:
-    """The part of the request that a running job needs. A copy, because a message does not free the memory of cleared
-    fields."""
+    """Return a copy of the request without its large fields, which a running job does not need. A copy, because
+    clearing fields of a message does not free their memory. Changes `request`, too."""
     for name in _LARGE:
         request.ClearField(name)
     copy = StartRequest()
@@ -320,12 +324,12 @@ def without_large(request: StartRequest) -> StartRequest:
 
 
 def folder_name(job_id: str) -> str:
-    """A safe folder name for any id."""
+    """Return a folder name for a job id: a hash, because ids may contain any characters."""
     return hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def list_jobs(jobs: Path) -> Iterator[Path]:
-    """Folders of complete jobs. Removes what a crash left half made or half removed."""
+    """Yield the folders of complete jobs. Removes folders that a crash left half created or half removed."""
     for folder in sorted(jobs.iterdir()):
         if folder.name.startswith((_NEW, _GONE)):
             remove_tree(folder, ignore_errors=True)
@@ -345,7 +349,7 @@ def _digest(data: bytes) -> str:
 
 
 def _make(path: Path, data: bytes) -> None:
-    """Write a file of a folder that is not visible yet."""
+    """Create a file and write its content. Not atomic, because its folder is not visible yet."""
     with close_after(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)) as file:
         write_all(file, data)
 

@@ -1,6 +1,6 @@
-"""The job's log: masked, time-stamped lines in one file. Bytes and offsets are the same for agent, manager and cell.
+"""The job's log: masked lines with timestamps in one file. Bytes and offsets are the same in agent, manager and cell.
 
-Raw output of running steps goes in, whole physical lines come out:
+Raw output of running steps is read from files, and written as whole lines:
 
     2026-11-15T09:40:00.123456Z 01O text        (00: the agent's own lines, `+` for the blank: continues the line)
 
@@ -8,15 +8,15 @@ Steps that run at the same time have different stream numbers.
 
 Log bytes are written first, then the *mark*, in one write: how long the log is and, for every open step, how far its
 raw file is consumed, the masker's state, whether its first and last lines are in the log. Only bytes before the mark
-are ever shown, and a new agent cuts the file there and reads the raw files from the recorded offsets. So bytes that
-were shown never change, and the agent's own lines are written once.
+are ever sent to clients. After a crash a new agent cuts the file at the mark and reads the raw files from the recorded
+offsets. So bytes that a client has seen never change, and the agent's own lines are written once.
 
-What a client has confirmed is given back to the disk while the job runs, in large pieces: a *freed* byte is never shown
-again. Unconfirmed bytes are kept up to a limit; beyond it the log holds steps back until more is confirmed, and says so
-when they go on.
+Bytes that a client has confirmed are freed on the disk while the job runs, by punching large holes into the file; they
+can not be read again. Unconfirmed bytes are kept up to a limit. When it is reached, steps are paused until more is
+confirmed, and a warning is logged when they continue.
 
-An unfinished line waits for a moment. That needs no state of its own, because the recorded offset still points to the
-start of that line.
+An unfinished line is written after a short delay. It needs no stored state, because the recorded offset still points to
+the start of that line.
 """
 
 import os
@@ -57,7 +57,7 @@ _VERSION, _FORMER_VERSION = 2, 1
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """What the log certainly has of one step."""
+    """How much of one step's output is safely in the log, and the state of its masker there."""
 
     serial: int
     stream: int
@@ -75,7 +75,7 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class Mark:
-    """What the log certainly has."""
+    """How many bytes are safely in the log, with their checksum."""
 
     length: int = 0
     checksum: int = 0
@@ -88,8 +88,8 @@ class Mark:
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple["Mark", dict[int, Part]]:
-        """Read a mark. The rest of a longer one may follow: serial 0 in stream 0 ends it. struct.error or ValueError if
-        it is none."""
+        """Parse the mark file. It may end with old bytes of a longer mark: an entry with stream 0 ends the list. Raises
+        struct.error or ValueError if the data is not a mark."""
         if data[0] not in (_VERSION, _FORMER_VERSION):
             raise ValueError("no version of a mark")
         if data[0] == _FORMER_VERSION:
@@ -138,7 +138,7 @@ class LogFile:
         """Bytes after the end of the file, when nothing can be written any more."""
 
     def _read_files(self, folder: Path) -> int:
-        """Restore the log up to its mark. Returns the first byte that exists."""
+        """Restore the log up to its mark after a restart. Returns the offset of the first byte that was not freed."""
         for name in ("mark", "log"):
             if (folder / name).is_dir():
                 (folder / name).rename(folder / f"{name}.damaged")
@@ -162,7 +162,7 @@ class LogFile:
         return self._first_kept() if lost <= 0 else self.mark.length
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Bytes that may be shown."""
+        """Return at most `limit` bytes of the log from `offset` on; empty at the end."""
         size = min(limit, self.mark.length - offset)
         if size <= 0:
             return b""
@@ -173,11 +173,11 @@ class LogFile:
         return os.pread(self._log.descriptor(), min(size, in_file), offset)
 
     def leave_disk(self) -> None:
-        """Write nothing any more: further lines are kept in memory only."""
+        """Stop writing to the disk: further lines are kept in memory only."""
         self._tail = self._tail or b""
 
     def confirm(self, offset: int) -> None:
-        """Everything before this offset is safe elsewhere; this cannot be taken back."""
+        """Record that a client has safely stored all bytes before `offset`, so that their disk space can be freed."""
         self.confirmed = max(self.confirmed, min(offset, self.mark.length))
         if self.confirmed - self.freed >= 2 * HOLE_BYTES:
             # Keep the last confirmed bytes: a client that lost its position is not far behind.
@@ -186,8 +186,8 @@ class LogFile:
             self.freed = end
 
     def holds_back(self) -> bool:
-        """True if the unconfirmed bytes have reached the limit, so that steps must not print more. Logs a warning when
-        that is over."""
+        """True if the unconfirmed bytes have reached the limit, so that steps must be paused. Writes a warning to the
+        log when the pause ends."""
         waiting = self.mark.length - self.confirmed
         if self._held_since is None:
             if 0 < self._most_waiting <= waiting and not self.mark.full:
@@ -202,30 +202,30 @@ class LogFile:
         return self._held_since is not None
 
     def shut(self) -> None:
-        """Close the files until the next write."""
+        """Close the files. The next read or write opens them again."""
         self._log.close()
         self._mark_file.close()
 
     def open(self, serial: int, *lines: str, stream: int = 1) -> None:
-        """Write the first lines of a step, once."""
+        """Write the first lines of a step, unless they are in the log already."""
         if serial not in self._parts:
             self._parts[serial] = Part(serial=serial, stream=stream)
             if lines:
                 self._write(self._agent_lines(lines))
 
     def say(self, *lines: str) -> None:
-        """Write lines of the agent. They may appear twice if it dies just then."""
+        """Write the agent's own lines. If the agent is killed meanwhile they may appear twice."""
         self._write(self._agent_lines(lines))
 
     def part(self, serial: int) -> Part:
-        """The recorded state of an open step."""
+        """Return the recorded state of an open step."""
         return self._parts[serial]
 
     def is_closed(self, serial: int) -> bool:
         return serial in self._parts and self._parts[serial].closed
 
     def close(self, serial: int, *lines: str) -> None:
-        """Write the last lines of a step, once. Its output is complete (`Output.finish`)."""
+        """Write the last lines of a step, unless they are in the log already. Call it after `Output.finish`."""
         part = self._parts.setdefault(serial, Part(serial=serial, stream=1))
         if not part.closed:
             part.closed = True
@@ -236,15 +236,16 @@ class LogFile:
                 raise
 
     def forget(self, serial: int) -> None:
-        """Drop a step whose end is stored elsewhere."""
+        """Drop the recorded state of a step whose end is stored in the journal."""
         self._parts.pop(serial, None)
 
     def keep(self, serials: Collection[int]) -> None:
-        """Drop all steps but the open ones."""
+        """Drop the recorded state of all steps except these."""
         self._parts = {serial: part for serial, part in self._parts.items() if serial in serials or serial == JOB}
 
     def write_output(self, part: Part, data: bytes, after: Part) -> None:
-        """Write lines of a step's output, up to the limit. `after` is what is recorded of the step then."""
+        """Write lines of a step's output, and a notice when the log reaches its size limit, after which output is
+        dropped. `after`: the state of the step to record with them."""
         if self.mark.full:
             return
         room = self._limit_bytes - self.mark.length
@@ -258,7 +259,7 @@ class LogFile:
         self._write(data)
 
     def _first_kept(self) -> int:
-        """The first byte that was not given back to the disk: the log has no other holes."""
+        """Return the offset of the first byte that was not freed, which is the end of the only hole in the file."""
         if not self.mark.length:
             return 0
         try:
@@ -287,7 +288,7 @@ class LogFile:
 
 
 class Output:
-    """The raw output of one running step on its way into the log."""
+    """Moves the raw output of one running step into the log."""
 
     def __init__(self, log: LogFile, serial: int, raw: Path | str) -> None:
         self._log = log
@@ -301,11 +302,12 @@ class Output:
 
     @property
     def is_full(self) -> bool:
-        """True if the log accepts no more output."""
+        """True if the log has reached its size limit and drops further output."""
         return self._log.mark.full
 
     def read(self) -> bytes:
-        """New bytes of the step, at most one piece, for `take`."""
+        """Read the next bytes of the step's raw output, for `take`. Empty if there is nothing new, or the log is
+        full."""
         try:
             fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:  # it has not printed anything
@@ -328,7 +330,7 @@ class Output:
             os.close(fd)
 
     def take(self, data: bytes) -> None:
-        """Mask these bytes, and write their whole lines."""
+        """Mask these bytes and write the complete lines to the log. The rest waits for the end of its line."""
         self._masker.use(self._log.secrets)
         masked = self._masker.feed(data)
         self._consumed += len(data)
@@ -348,11 +350,11 @@ class Output:
 
     @property
     def partial_due_at(self) -> float | None:
-        """When an unfinished line must be written without waiting for its end; None if there is none."""
+        """When the unfinished line must be written without waiting for its end; None if there is no unfinished line."""
         return self._pending_since + PARTIAL_SECONDS if self._pending else None
 
     def show_partial(self) -> None:
-        """Write the unfinished line with an artificial end; the next one continues it."""
+        """Write the unfinished line now. The next line of the step is marked as its continuation."""
         if self._pending:
             data, self._pending = self._pending + b"\n", b""
             self._write(
@@ -364,7 +366,7 @@ class Output:
             )
 
     def finish(self) -> None:
-        """Write what is left: the step prints no more."""
+        """Write the remaining bytes, after the step has ended."""
         self._pending += self._masker.finish()
         self.show_partial()
 
@@ -389,5 +391,5 @@ class Output:
 
 
 def default_waiting_bytes(folder: Path) -> int:
-    """How much of a log may wait in a folder."""
+    """Return the default limit of unconfirmed log bytes, which depends on the free space of the folder's disk."""
     return min(MOST_WAITING_BYTES, shutil.disk_usage(folder).free // 10)

@@ -1,7 +1,7 @@
-"""Files of the agent that are written often, kept open because opening one takes as long as writing to it.
+"""Keeps files of the agent open that are written often, because opening a file takes as long as writing to it.
 
-Only the last used ones are open, so that thousands of waiting jobs cost no descriptors. Callers ask for the descriptor
-before each use. `journal` and `log` use it; steps never get these files.
+Only the most recently used files are open, so that thousands of waiting jobs need no descriptors. Callers get the
+descriptor anew before each use. `journal` and `log` use this module; steps never get these files.
 """
 
 import os
@@ -13,7 +13,7 @@ _open: OrderedDict["OpenFile", int] = OrderedDict()
 
 
 class OpenFile:
-    """A file that is opened, or created, when it is used."""
+    """A file that is opened, and created if missing, when it is used."""
 
     __slots__ = ("_flags", "path")
 
@@ -22,7 +22,7 @@ class OpenFile:
         self._flags = flags | os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
     def descriptor(self) -> int:
-        """For immediate use: it may be closed as soon as another file is used."""
+        """Return a descriptor of the open file. Use it at once: it may be closed as soon as another file is used."""
         descriptor = _open.get(self)
         if descriptor is None:
             if len(_open) >= MOST:
@@ -34,7 +34,7 @@ class OpenFile:
         return descriptor
 
     def close(self) -> None:
-        """Close the descriptor. The file may be used again."""
+        """Close the descriptor, if it is open. The next use opens the file again."""
         descriptor = _open.pop(self, None)
         if descriptor is not None:
             os.close(descriptor)
