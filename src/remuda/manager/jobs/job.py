@@ -1,7 +1,9 @@
-"""One job: performs the actions of its `Life`, and stores the record before it asks for the next action.
+"""Runs one job: asks its state machine (`Life`) for the next action, performs it, and stores the new state.
 
-The loop is the same for a new job and for one from the journal. Every action may happen twice: calls to server and
-agent are repeatable, and the kill points mark where a process may die between the two.
+The state (`Record`) is stored in the journal before the next action, so a new process continues a job where the old one
+stopped; the loop is the same for new jobs and for jobs from the journal. After a crash an action may be performed
+twice, so all calls to server and agent are repeatable. Kill points mark where tests kill the process. `job_table.py`
+creates the jobs.
 """
 
 import math
@@ -61,7 +63,7 @@ _JOURNAL_SECONDS = 1.0
 
 
 class ManagedJob:
-    """A job of this manager, from its receipt until nothing of it is left here."""
+    """A job of this manager, from its receipt until its journal entry is removed."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class ManagedJob:
         self.labels = RunnerLabels(runner=row.runner, runner_name=row.runner_name, system_id=context.system_id)
         self.mode = mode_of(payload)
         self.used = JobUse()
-        """Resources that it used; known at its end."""
+        """Resources that the job used; empty until the agent reports them at its end."""
         self.stage = "prepare_executor"
         self.stage_since = context.clock.now()
         self.received_at = row.received_at
@@ -121,7 +123,7 @@ class ManagedJob:
 
     @property
     def state(self) -> str:
-        """The name of its state in gitlab-runner's metrics."""
+        """The job's state as gitlab-runner's metrics name it: pending, running or finished."""
         match self.life.phase:
             case Phase.RECEIVED | Phase.ACKNOWLEDGED:
                 return "pending"
@@ -131,7 +133,7 @@ class ManagedJob:
                 return "finished"
 
     async def run(self) -> None:
-        """Run the job to its end. Returns when it is removed from the journal."""
+        """Run the job until it is over and its journal entry is removed."""
         self._connect()
         self._context.server_health.add_job(self.runner)
         try:
@@ -170,7 +172,8 @@ class ManagedJob:
         return self._link
 
     async def _save(self) -> bool:
-        """Store the record if it changed, then let the agent drop what is confirmed. False: try again."""
+        """Store the job's state in the journal if it changed enough, then let the agent delete log and results that the
+        server has. Returns False if the journal cannot be written; the caller then tries again."""
         record, now = self.life.record, self._context.clock.monotonic()
         if not record.is_worth_storing(self._saved, seconds=now - self._saved_at, again_bytes=self._again_bytes):
             return True
@@ -178,7 +181,7 @@ class ManagedJob:
             await self._context.journal.save(self.key, record)
         except sqlite3.Error as error:
             if not self._is_stuck:
-                self._log.error("cannot write the journal; job waits", cause=str(error))
+                self._log.error("cannot write the journal; job pauses until it can be written", cause=str(error))
             self._is_stuck = True
             await self._context.clock.sleep(_JOURNAL_SECONDS)
             return False
@@ -203,7 +206,7 @@ class ManagedJob:
                     self.life.on_subscribed()
                     link.subscribe(self.key)
                 case CancelSteps():
-                    self._log.info("canceling job")
+                    self._log.info("server canceled the job; ending its running step")
                     await self._require_link().cancel(self.key)
                     self.life.on_cancel_sent()
                 case Close():
@@ -213,7 +216,7 @@ class ManagedJob:
         except EnvironmentTemporaryError as error:
             if self.hindrance.is_new(str(error)):
                 log = self._log.info if isinstance(error, ConnectingError) else self._log.warning
-                log("job waits for its environment", cause=str(error))
+                log("job waits for its machine or agent; trying again", cause=str(error))
             self.on_agent_failed(str(error))
         except EnvironmentLostError as error:
             self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, str(error))
@@ -221,7 +224,7 @@ class ManagedJob:
             # Retried forever, a job that cannot start would block its slot and keep its user waiting.
             if not isinstance(action, Acquire | Start):
                 raise
-            self._log.error("cannot start job", exc_info=error)
+            self._log.error("cannot start job; it fails", exc_info=error)
             cause = f"the manager could not start it: {type(error).__name__}; its log says where"
             self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause)
 
@@ -245,11 +248,11 @@ class ManagedJob:
                 reach("manager.finished")
         self.life.on_reply(call, reply, self._context.clock.monotonic())
         if self.life.phase is Phase.ON_HOLD and before is not Phase.ON_HOLD:
-            self._log.info("failed job is on hold", seconds=round(self.hold_seconds))
+            self._log.info("failed job is kept on hold for debugging", seconds=round(self.hold_seconds))
             reach("manager.held")
             self._context.on_hold_change(self)
         if self.life.phase is Phase.OVER and before is not Phase.OVER and self.life.problem:
-            self._log.warning("job dropped", cause=self.life.problem)
+            self._log.warning("job dropped without a final state", cause=self.life.problem)
 
     async def _acquire(self) -> None:
         machine = await self._with_keep_alive(self.environment.acquire(self._place))
@@ -257,7 +260,7 @@ class ManagedJob:
             reach("manager.acquired")
             self.life.on_placed(machine)
             self._connect()
-            self._log.info("job has a machine", machine=machine)
+            self._log.info("machine assigned to job", machine=machine)
 
     async def _start(self) -> None:
         payload, row = self._payload, self._row
@@ -302,7 +305,8 @@ class ManagedJob:
         self._log.info("job started", work_dir=place.work_dir)
 
     async def _prepare(self) -> PreparedPlace | None:
-        """Prepare the job's folders and run before_job. None: the server no longer wants the job."""
+        """Prepare the job's folders and run the `before_job` hook. Returns None if the server canceled the job
+        meanwhile."""
         environment, machine = self.environment, self.life.machine
         place_request = msgspec.structs.replace(self._place, may_have_begun=self.life.agent_may_have_it)
         if fixed_machine(environment) and not place_request.before_job:
@@ -314,11 +318,12 @@ class ManagedJob:
         if output is None:
             return None
         self._is_ready = True
-        self._log.info("before_job finished", output=output)
+        self._log.info("before_job hook finished", output=output)
         return place
 
     async def _with_keep_alive(self, work: Awaitable[T]) -> T | None:
-        """Await long work while keep-alives go to the server. None: the server no longer wants the job."""
+        """Await `work` while keep-alives go to the server, and return its result. Returns None if the server canceled
+        the job meanwhile. Raises EnvironmentLostError when `prepare_timeout` is over."""
         clock, deadline = self._context.clock, self._start_deadline()
 
         async def keep_alive() -> bool:
@@ -338,7 +343,7 @@ class ManagedJob:
         return result
 
     def _start_deadline(self) -> float:
-        """Deadline for the start (prepare_timeout), in monotonic seconds."""
+        """Return when `prepare_timeout` ends, on the monotonic clock; infinity if the runner has none."""
         seconds, clock = self._config.prepare_seconds, self._context.clock
         return clock.monotonic() + self.received_at + seconds - clock.now() if seconds else math.inf
 
@@ -352,7 +357,7 @@ class ManagedJob:
             try:
                 await self._link.close_job(self.key)
             except EnvironmentLostError as error:
-                self._log.warning("agent did not close the job", cause=str(error))
+                self._log.warning("agent did not delete the job; cleaning up its folders", cause=str(error))
             reach("manager.closed")
         self._disconnect()
         await self._clean_up()
@@ -367,7 +372,7 @@ class ManagedJob:
         await release_place(self.environment, self._place, self.life.machine, self._log)
 
     def _fail(self, reason: FailureReason, cause: str) -> None:
-        self._log.warning("job cannot run", cause=cause)
+        self._log.warning("job cannot run; it fails", cause=cause)
         self.life.fail(reason, cause, self._context.clock.monotonic())
 
     # For shells and holds (`shell.py`).
@@ -379,26 +384,27 @@ class ManagedJob:
 
     @property
     def hold_seconds(self) -> float:
-        """Seconds until its hold ends; 0: it is not on hold."""
+        """Seconds for which the failed job is still kept for debugging (on hold); 0 if it is not on hold."""
         return self.life.hold_seconds(self._context.clock.monotonic()) if self.life.phase is Phase.ON_HOLD else 0.0
 
     def is_on(self, url: str) -> bool:
-        """True if the job came from this server."""
+        """True if the job came from the server with this URL."""
         return self._client.url == url
 
     def call_server(self) -> None:
-        """Send a keep-alive now: its answer tells the job what the server wants, for example to cancel."""
+        """Send a keep-alive now. The server's answer says, for example, that the job is canceled."""
         self.life.call_soon()
         self._bell.ring()
 
     def release(self) -> None:
-        """End its hold, or do not put it on hold if it fails later."""
+        """End the hold of a failed job, so that it is cleaned up. A running job is not put on hold when it fails."""
         self._is_released = True
         self.life.release_hold()
         self._bell.ring()
 
     def shell(self, wish: ShellCommand) -> AbstractAsyncContextManager[AgentShell]:
-        """Open a shell in the job. Raises EnvironmentTemporaryError if its machine is not connected."""
+        """Open a shell in the job for the command `wish`. Raises EnvironmentTemporaryError if the job's machine is not
+        connected."""
         client = None if self._link is None else self._link.client
         if client is None:
             raise EnvironmentTemporaryError("there is no connection to the job's machine now; try again")
@@ -428,7 +434,7 @@ class ManagedJob:
                     self._context.clock.monotonic(),
                 )
             case UnknownJob():
-                self._log.warning("agent does not know the job", machine=self.life.machine)
+                self._log.warning("agent does not have the job any more; it fails unless it had ended", machine=self.life.machine)
                 self.life.on_unknown_job(self._context.clock.monotonic())
         if self.life.is_overfull and self._link is not None:
             self._link.unsubscribe(self.key)
@@ -452,7 +458,7 @@ class ManagedJob:
         self._bell.ring()
 
     def on_machine_lost(self, cause: str) -> None:
-        self._log.error("job lost its machine", machine=self.life.machine, cause=cause)
+        self._log.error("job lost its machine; it fails unless it had ended", machine=self.life.machine, cause=cause)
         self.life.on_machine_lost(f"the machine {self.life.machine} is lost: {cause}", self._context.clock.monotonic())
         self._disconnect()
         self._bell.ring()

@@ -1,4 +1,5 @@
-"""What all jobs of a manager share. `supervision.py` creates it; `job.py` and `job_table.py` use it."""
+"""Services and settings that all jobs of a manager share. `supervision.py` creates the object; `job.py` and
+`job_table.py` use it."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -36,7 +36,7 @@ from remuda.wire.runner_client import JobOffer, RunnerClient, read_identity
 
 
 class JobTable:
-    """The jobs, by their keys."""
+    """All current jobs of the manager: starts new, stored and recovered ones, and removes them when they are over."""
 
     def __init__(
         self,
@@ -50,7 +50,8 @@ class JobTable:
         start: Callable[[str, Callable[[], Awaitable[None]]], None],
         on_over: Callable[[], None],
     ) -> None:
-        """`jobs` is changed only here; `start` creates a supervised task."""
+        """`jobs` maps job keys to jobs; only this class changes it. `start` creates a supervised task with a name,
+        and `on_over` is called after each job that is over."""
         self._jobs = jobs
         self._environments = environments
         self._runners = runners
@@ -65,13 +66,15 @@ class JobTable:
         self._log = logger("manager")
 
     def drain(self) -> None:
-        """Hold no failed job any longer: the drain waits for their end."""
+        """Release all failed jobs that are on hold, and put no more on hold, because a drain waits until all jobs are
+        over."""
         self._is_draining = True
         for job in list(self._jobs.values()):
             job.release()
 
     def settle(self, job: ManagedJob) -> int:
-        """The slot number whose folder no other job on the same machine uses."""
+        """Return a slot number for a job that is about to start, so that no other job on its machine uses the working
+        directory of that number."""
 
         def is_beside(key: str) -> bool:
             other = self._jobs[key]
@@ -80,7 +83,7 @@ class JobTable:
         return self._folders.settle(job.key, is_beside)
 
     def resume_journal(self) -> None:
-        """Resume the jobs in the journal. Called once at the start."""
+        """Resume the jobs in the journal. Called once, when the manager starts."""
         stored_jobs = self._context.journal.jobs()
         settings = self._context.journal.settings() if stored_jobs else {}
         for row, record in stored_jobs:
@@ -93,7 +96,8 @@ class JobTable:
             self._begin(row, record, config, client, environment)
 
     async def recover_jobs(self, link: AgentLink, client: AgentClient) -> None:
-        """Take over this manager's jobs at an agent that are not in the journal. Runs first on every new connection."""
+        """Take over jobs of this manager that the agent runs and the journal has lost. Called on every new connection
+        to an agent, before other calls."""
         system_id, identities = self._context.system_id, self._runners.identities
 
         def is_own(note: Note) -> bool:
@@ -106,7 +110,12 @@ class JobTable:
             try:
                 await self._context.journal.add(row, record)
             except sqlite3.Error as error:
-                self._log.error("cannot store a recovered job", job=row.job_id, cause=str(error))
+                self._log.error(
+                    "cannot store a job found at its agent; trying again at the next connection",
+                    job=row.job_id,
+                    machine=link.machine,
+                    cause=str(error),
+                )
                 continue
             if row.key in self._jobs:  # two names may lead to the same machine
                 continue
@@ -116,8 +125,8 @@ class JobTable:
             self._begin(row, record, config, job_client, link.environment)
 
     async def take(self, runner: ServedRunner, offer: JobOffer, slot: Slot) -> bool:
-        """Store a received job and start it. True: the job now has the slot. Raises NotStoredError if it cannot be
-        stored."""
+        """Store a job received from the server, and start it. Returns True if the job uses `slot`, False if it is
+        already here or cannot run. Raises NotStoredError if the journal cannot be written."""
         reach("manager.received")
         config, payload = runner.config, offer.payload
         assert payload is not None
@@ -158,7 +167,8 @@ class JobTable:
         *,
         slot: Slot | None = None,
     ) -> bool:
-        """Start a job in its reserved slot, or in the slot that it had before. False: the job cannot be run."""
+        """Start a job in its reserved `slot`, or in the slot of its journal row. Returns False if the job cannot be
+        run, for example because its payload is invalid; a job that has not begun is then failed at the server."""
         is_waiting = record.phase in (Phase.RECEIVED, Phase.ACKNOWLEDGED)
         try:
             job = ManagedJob(row, record, runner=runner, client=client, environment=environment, context=self._context)
@@ -195,5 +205,5 @@ class JobTable:
 
 
 def sample_jobs(jobs: Iterable[ManagedJob]) -> list[JobSample]:
-    """State and stage of each job, for the metrics."""
+    """Return labels, state and stage of each job, for the metrics."""
     return [JobSample(labels=job.labels, state=job.state, stage=job.stage) for job in jobs]

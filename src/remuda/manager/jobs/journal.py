@@ -3,7 +3,8 @@
 It lets a new process find and resume the running jobs. A write is synced to disk before the call returns. Calls that
 come while the disk is busy share one transaction. Only the manager with the data folder's lock opens the journal.
 
-If the file is removed under a running manager, it is still open here: `renew` writes its content to a new file.
+If someone deletes the file while the manager runs, the process still has it open: `renew` writes its content to a new
+file.
 """
 
 import asyncio
@@ -71,10 +72,11 @@ _OLD_PAYLOAD = "delete from payloads where job = (select rowid from jobs where k
 
 
 class Journal:
-    """Open it with the data folder locked; close it before the lock goes."""
+    """The journal file of one manager. The data folder must be locked (`lock_folder`) while it is open."""
 
     def __init__(self, path: Path) -> None:
-        """Raise JournalDamagedError if the file is damaged, see `set_aside`."""
+        """Open the file, or create it. Raises JournalDamagedError if it is damaged; the caller then renames it with
+        `set_aside`. Raises DataFolderError if it cannot be opened for another reason."""
         try:
             self._connection = _open(path)
         except sqlite3.Error as error:
@@ -92,7 +94,8 @@ class Journal:
         self._stored_settings: set[str] = set()
 
     def jobs(self) -> list[tuple[JobRow, Record]]:
-        """All jobs, oldest first. An unreadable row is logged and left in place."""
+        """Return all jobs, oldest first. A row that cannot be decoded is logged and stays in the file. Raises
+        DataFolderError if the file cannot be read."""
         try:
             rows = self._connection.execute(_ALL).fetchall()
         except sqlite3.Error as error:
@@ -109,20 +112,21 @@ class Journal:
         return jobs
 
     def settings(self) -> dict[str, bytes]:
-        """Configurations of the runners of these jobs, by the name in `JobRow.settings`."""
+        """Return the stored runner configurations (JSON), by the name that `JobRow.settings` refers to. Raises
+        DataFolderError if the file cannot be read."""
         try:
             return dict(self._connection.execute("select digest, settings from runners").fetchall())
         except sqlite3.Error as error:
             raise DataFolderError(f"the journal cannot be read: {error}") from error
 
     def is_there(self) -> bool:
-        """True if the open file is still the one at its path."""
+        """True if the open file still exists at its path, so that it was not deleted or replaced."""
         return self._renewal is None and identity_of(self._path) == self._identity
 
     async def renew(self) -> None:
-        """Write the content of a removed file to a new one. Other writes wait meanwhile.
+        """Create the journal's file again after someone deleted it, with the same content. Other writes wait meanwhile.
 
-        OSError, sqlite3.Error or DataFolderError: this failed; other writes wait until a later call succeeds.
+        Raises OSError, sqlite3.Error or DataFolderError on failure; other writes then wait until a later call succeeds.
         """
         if self._renewal is None:
             self._renewal = waiting = asyncio.Event()
@@ -142,7 +146,7 @@ class Journal:
         self._renewal = None
 
     async def add(self, row: JobRow, record: Record, settings: bytes = b"") -> None:
-        """Add a job; `settings` is the configuration of its runner."""
+        """Store a job, or replace the stored one with the same key. `settings` is the configuration of its runner."""
         values = (*msgspec.structs.astuple(row), *_record_values(record))
         is_new = bool(settings) and row.settings not in self._stored_settings
 
@@ -176,13 +180,14 @@ class Journal:
         await self._writer.run(operation)
 
     def close(self) -> None:
-        """Finish pending writes, then close."""
+        """Finish pending writes, then close the file."""
         self._writer.close()
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the data folder for this process. Raises FolderTakenError if another manager has it."""
+    """Create the data folder if it is missing, and lock it within the `with` block. Raises FolderTakenError if another
+    manager has locked it, DataFolderError if it cannot be used."""
     with ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -198,7 +203,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """Device and inode of a file; None: there is none."""
+    """Return device and inode number of a file, or None if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -245,8 +250,8 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """True if the file's content is damaged, so that a retry does not help. A full or failing disk, or missing
-    permission, is not damage."""
+    """True if the error means that the file's content is damaged, so that a retry does not help. A full or failing disk
+    or a missing permission is not damage."""
     if not isinstance(error, sqlite3.DatabaseError):
         return False
     # Without a code it is a result of `quick_check`.
@@ -272,7 +277,7 @@ def set_aside(path: Path, now: datetime) -> Path:
 
 
 def damaged_journals(path: Path) -> tuple[str, ...]:
-    """Paths of journals that were moved aside."""
+    """Return the paths of damaged journals that `set_aside` renamed; `path` is that of the current journal."""
     files = path.parent.glob(f"{path.name}.damaged-*")
     return tuple(sorted(str(file) for file in files if not file.name.endswith(("-wal", "-shm"))))
 
@@ -286,7 +291,7 @@ def _insert(db: sqlite3.Connection, values: Sequence[Any]) -> None:
 
 
 def settings_name(settings: bytes) -> str:
-    """The value of `JobRow.settings` for these settings."""
+    """Return the name (a digest) under which a runner configuration is stored, see `JobRow.settings`."""
     return hashlib.sha256(settings).hexdigest()[:16]
 
 
@@ -298,7 +303,7 @@ def _all_rows(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
 
 
 def _create(path: Path, rows: tuple[list[Any], list[Any]]) -> sqlite3.Connection:
-    """Create a journal with these rows; leftover files are removed."""
+    """Create a journal file with the rows that `_all_rows` returned, after deleting leftover files at its path."""
     jobs, runners = rows
     for name in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         name.unlink(missing_ok=True)
@@ -325,7 +330,7 @@ def _record_values(record: Record) -> tuple[Any, ...]:
 
 
 def _from_row(row: Sequence[Any]) -> tuple[JobRow, Record]:
-    """The columns are the fields of both in their order."""
+    """Decode a database row: its columns are the fields of `JobRow`, then those of `Record`, in their order."""
     job = dict(zip(JobRow.__struct_fields__, row, strict=False))
     record = dict(zip(Record.__struct_fields__, row[len(job) :], strict=True))
     record["phase"] = Phase(record["phase"])

@@ -1,8 +1,8 @@
-"""The link to one agent: one connection and one watch stream, shared by all its jobs.
+"""The manager's connection to one agent, with one event stream that all jobs on the agent's machine share.
 
-A broken connection is made again with growing pauses, and every listening job is subscribed again from its position.
-So a job notices a dead agent only as a pause. If the machine is gone for good, its jobs are told so. `links.py` opens
-and closes links.
+A broken connection is opened again with growing pauses, and each subscribed job gets its events from its last position
+on, so a restart of the agent only delays jobs. If the machine is permanently lost, its jobs are notified
+(`Listener.on_machine_lost`). `links.py` opens and closes links.
 """
 
 import asyncio
@@ -42,28 +42,28 @@ class Listener(Protocol):
 
     @property
     def position(self) -> tuple[int, int]:
-        """The next log byte and the next result that the job needs."""
+        """Return the offset of the next log byte and the number of the next step result that the job needs."""
 
     def on_event(self, event: WatchedEvent) -> None:
-        """A log chunk, a step result, or the end of the job."""
+        """Handle an event of the agent: a log chunk, a step result, the end of the job, or an unknown job."""
 
     def on_agent_back(self) -> None:
-        """The agent can be reached (again)."""
+        """Called when the connection to the agent is open, at first or again."""
 
     def on_agent_failed(self, cause: str) -> None:
-        """The agent cannot be reached."""
+        """Called after each failed attempt to connect to the agent, and when the connection breaks."""
 
     def on_machine_lost(self, cause: str) -> None:
-        """The agent's machine is permanently lost."""
+        """Called when the agent's machine is permanently lost."""
 
 
 class AgentLink:
-    """Calls and events of one machine's agent."""
+    """Connection to the agent of one machine: passes calls to the agent, and its events to the jobs."""
 
     def __init__(
         self, environment: Environment, machine: str, clock: Clock, *, inspect: "Inspect | None" = None
     ) -> None:
-        """`inspect` is called on every new connection, before anything else happens on it."""
+        """`inspect` is called on every new connection, before any other call to the agent."""
         self.environment = environment
         self.machine = machine
         self._clock = clock
@@ -82,21 +82,21 @@ class AgentLink:
         self.settled = asyncio.Event()
         """Set once the agent was connected, or its machine is known to be lost."""
         self.problem = ""
-        """Why the agent is not connected; empty if it is connected or was not tried."""
+        """Why the agent is not connected; empty if it is connected, or before the first attempt."""
 
     @property
     def client(self) -> AgentClient | None:
-        """The current connection, if there is one."""
+        """The client of the current connection; None while the agent is not connected."""
         return self._client
 
     async def wait_ready(self) -> None:
-        """Return when jobs may be requested: the agent is connected and does not lag behind with starting jobs."""
+        """Wait until jobs may be requested: the agent is connected, and fewer than MOST_STARTING jobs are starting."""
         while not (self.connected.is_set() and self._has_capacity.is_set()):
             await self.connected.wait()
             await self._has_capacity.wait()
 
     async def run(self) -> None:
-        """Keep the link up until cancelled."""
+        """Connect to the agent and pass on its events, and connect again after failures, until cancelled."""
         failures = 0
         while True:
             try:
@@ -112,7 +112,7 @@ class AgentLink:
                 cause = self.problem = str(_first(group))
                 failures += 1
                 if self._listeners or not self.settled.is_set():
-                    self._log.error("machine lost", cause=cause, jobs=len(self._listeners))
+                    self._log.error("machine lost; its jobs fail", cause=cause, jobs=len(self._listeners))
                 self.settled.set()
                 for listener in list(self._listeners.values()):
                     listener.on_machine_lost(cause)
@@ -121,7 +121,7 @@ class AgentLink:
                 failures += 1
                 if failures > 1 and self._listeners:
                     log = self._log.error if failures == LASTING_FAILURES else self._log.warning
-                    log("cannot reach the agent", cause=cause, failures=failures)
+                    log("cannot reach the agent; trying again", cause=cause, failures=failures)
                 for listener in list(self._listeners.values()):
                     listener.on_agent_failed(cause)
             finally:
@@ -161,7 +161,7 @@ class AgentLink:
             await self._filled.wait()
 
     def _post(self, job_id: str, kind: str, send: Callable[[Watch], Awaitable[None]]) -> None:
-        """Queue a message; it replaces an older one of the same kind."""
+        """Queue a message to the agent. It replaces a queued message of the same job and kind."""
         self._outbox.pop((job_id, kind), None)
         self._outbox[job_id, kind] = send
         self._filled.set()
@@ -176,7 +176,8 @@ class AgentLink:
         return send
 
     def _presence_message(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
-        """Tell the agent that the job still has a manager. Position 0 confirms nothing."""
+        """Create a message that tells the agent that a manager is responsible for the job. It confirms position 0, so
+        the agent deletes nothing."""
 
         async def send(watch: Watch) -> None:
             if job_id in self._listeners:
@@ -185,8 +186,8 @@ class AgentLink:
         return send
 
     def listen(self, job_id: str, listener: Listener, *, is_found: bool = False) -> None:
-        """Register a job; it gets events after it subscribes. With `is_found` (a recovered job) the agent is informed
-        at once that the job has a manager again."""
+        """Register a job; it gets log and results after `subscribe`. With `is_found` (a recovered job) the agent is
+        informed at once that a manager is responsible for the job again."""
         self._listeners[job_id] = listener
         if is_found and self._client is not None:
             self._post(job_id, "confirm", self._presence_message(job_id))
@@ -197,7 +198,7 @@ class AgentLink:
         self._listeners.pop(job_id, None)
 
     def subscribe(self, job_id: str) -> None:
-        """Request the job's events from its position on."""
+        """Ask the agent for the job's log and results, from `Listener.position` on."""
         self._subscribed.add(job_id)
         self._post(job_id, "place", self._subscribe_message(job_id))
 
@@ -208,7 +209,8 @@ class AgentLink:
             self._post(job_id, "place", lambda watch: watch.unsubscribe(job_id))
 
     def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
-        """Let the agent drop what lies before these positions: the server has it, and the journal knows."""
+        """Let the agent delete log bytes and results before these positions: the server has them, and the journal has
+        stored the positions."""
         if job_id in self._subscribed:
             self._post(
                 job_id,
@@ -217,7 +219,7 @@ class AgentLink:
             )
 
     async def start(self, job: JobStart) -> None:
-        """Give a job to the agent. Repeating it changes nothing."""
+        """Start a job at the agent. Without effect if the agent already has the job."""
         self._count_starting(1)
         try:
             await self._call(lambda client: client.start(job))
@@ -232,15 +234,16 @@ class AgentLink:
             self._has_capacity.clear()
 
     async def cancel(self, job_id: str) -> None:
-        """End the job's running step."""
+        """Cancel the job: the agent ends its running step."""
         await self._call(lambda client: client.cancel(job_id))
 
     async def close_job(self, job_id: str) -> None:
-        """Have the agent forget the job."""
+        """Delete the job at the agent, with the log and results that the agent stored."""
         await self._call(lambda client: client.close_job(job_id))
 
     def require_connection(self) -> None:
-        """Raise EnvironmentTemporaryError without a connection. Raises ConnectingError while the first one is made."""
+        """Raise EnvironmentTemporaryError if the agent is not connected, or its subclass ConnectingError if the first
+        attempt to connect has not ended."""
         if not self.connected.is_set():
             if self.problem:
                 raise EnvironmentTemporaryError(self.problem)

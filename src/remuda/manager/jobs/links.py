@@ -1,7 +1,7 @@
-"""The open links to agents: one for each machine in use.
+"""Opens and closes the manager's links to agents: one for each machine in use.
 
-A link opens with its first user and closes a while after its last one, so that consecutive jobs on a machine share a
-connection.
+The first job on a machine opens its link. The link is closed some seconds after the last job, so that consecutive jobs
+on a machine share a connection. Jobs and the search for lost jobs (`recovery.py`) use links.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class _Open:
 
 
 class Links:
-    """The open links. `start` creates a supervised task."""
+    """The open links to agents. `start` creates a supervised task with a name; `inspect` is for `AgentLink`."""
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class Links:
         return iter([entry.link for entry in self._open.values()])
 
     def use(self, environment: Environment, machine: str) -> AgentLink:
-        """The link to a machine; it stays open until `let_go` was called as often as `use`."""
+        """Return the link to a machine, and open it if needed. Every caller must call `let_go` when it no longer needs
+        the link."""
         key = (id(environment), machine)
         entry = self._open.get(key)
         if entry is None:
@@ -60,7 +61,7 @@ class Links:
             entry.idle_since = self._clock.monotonic()
 
     def close_idle(self) -> None:
-        """Close links that have been unused for a while. Called every second."""
+        """Close links that no caller has used for LINGER_SECONDS. Called every second."""
         now = self._clock.monotonic()
         for key, entry in list(self._open.items()):
             if not entry.users and now - entry.idle_since >= LINGER_SECONDS:

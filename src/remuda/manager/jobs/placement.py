@@ -1,4 +1,5 @@
-"""A job's place in its environment: computed from its payload, stored with its slot, released at its end."""
+"""Computes where a job's files are (`JobPlace`), stores the job's slot number, and cleans up when the job is over. Used
+by `job.py`."""
 
 import sqlite3
 from contextlib import suppress
@@ -19,7 +20,8 @@ from remuda.wire.runner_api import JobPayload
 
 
 def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_folder: bool) -> JobPlace:
-    """The place of a job. A GIT_CLONE_PATH that is not allowed is left out here; it fails the job at its start."""
+    """Return the values that decide where a job's files are. `has_own_folder`: the job's folder is used by no later
+    job. An invalid GIT_CLONE_PATH is ignored here, because the start of the job fails with the message for its user."""
     place = JobPlace(
         key=row.key,
         runner=row.runner,
@@ -43,7 +45,8 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
 
 
 async def store_slot(row: JobRow, number: int, record: Record, journal: Journal) -> JobRow:
-    """Store that the job uses the folder of this slot, before anything is created there."""
+    """Store `number` as the job's slot in the journal, and return the changed row. Called before the folder of that
+    slot is created. Raises EnvironmentTemporaryError if the journal cannot be written."""
     if row.slot == number:
         return row
     moved = msgspec.structs.replace(row, slot=number)
@@ -55,13 +58,14 @@ async def store_slot(row: JobRow, number: int, record: Record, journal: Journal)
 
 
 async def release_place(environment: Environment, place: JobPlace, machine: str, log: Logger) -> None:
-    """Run after_job and clean up. Permanent failures are only logged, so that the job can end."""
+    """Run the `after_job` hook, then release the machine and remove the job's temporary files. Permanent failures are
+    only logged, so that the job can end; EnvironmentTemporaryError is raised."""
     try:
         if place.after_job:
-            log.info("after_job finished", output=await environment.run_hook("after_job", place, machine))
+            log.info("after_job hook finished", output=await environment.run_hook("after_job", place, machine))
     except EnvironmentLostError as error:
-        log.error("after_job failed", cause=str(error))
+        log.error("after_job hook failed; cleaning up without it", cause=str(error))
     try:
         await environment.clean_up(place, machine)
     except EnvironmentLostError as error:
-        log.error("cannot clean up the job's folders", cause=str(error))
+        log.error("cannot clean up the job's folders; they stay on the machine", machine=machine, cause=str(error))

@@ -1,9 +1,10 @@
-"""Recovery of jobs that an agent has and the journal does not, because the journal was lost.
+"""Recovers jobs that run at an agent but are missing in the journal, because the journal was lost.
 
-Every job starts with a note of its manager, which the agent keeps (`owner_note`). On each connection to an agent the
-manager asks for the notes of jobs that it does not know. It takes over a job if the note is its own and no other
-manager watches the job. The server then decides whether the job is still wanted (Phase.FOUND in `core/life.py`). An
-unknown job is never closed at its agent: it may belong to another manager.
+When the manager starts a job, the agent stores a note with it that names the manager (`owner_note`). On each connection
+to an agent the manager reads the notes of jobs that are not in its journal. It takes over a job if the note names this
+manager or one of its runners, and no other manager is connected for the job. The server then decides whether the job
+still runs (Phase.FOUND in `core/life.py`). Other jobs are never deleted at the agent: they may belong to another
+manager.
 """
 
 import asyncio
@@ -34,13 +35,14 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_note(row: JobRow, system_id: str) -> bytes:
-    """Encode the note for `JobStart.owner`."""
+    """Encode the note that the agent stores with the job (`JobStart.owner`)."""
     head = Note(system_id=system_id, row=msgspec.structs.replace(row, payload=b""))
     return msgspec.json.encode(head) + b"\n" + row.payload
 
 
 def read_note(owner: bytes) -> Note | None:
-    """None: this is not a manager's note, or of an unknown version."""
+    """Decode the note that an agent stores with a job. Returns None if it is not a manager's note, or has an unknown
+    version."""
     head, _, payload = owner.partition(b"\n")
     try:
         note = msgspec.json.decode(head, type=Note)
@@ -51,7 +53,7 @@ def read_note(owner: bytes) -> Note | None:
 
 
 def is_ours(note: Note, *, system_id: str, runners: Collection[tuple[str, str]]) -> bool:
-    """True if the job belongs to the manager with this id, or to one of these runners (short token and address)."""
+    """True if the note names the manager with this `system_id`, or one of `runners` (short token and server URL)."""
     return note.system_id == system_id or (note.row.runner, note.row.url) in runners
 
 
@@ -62,7 +64,8 @@ async def find_lost_jobs(
     is_known: Callable[[str], bool],
     is_ours: Callable[[Note], bool],
 ) -> list[JobRow]:
-    """The jobs of an agent that belong to this manager and are not known to it. All others stay untouched."""
+    """Return the jobs of an agent that belong to this manager (`is_ours`) but are missing in its job table (`is_known`
+    is false for their keys). The call changes nothing at the agent."""
     unknown = [key for key in (await client.hello()).jobs if not is_known(key)]
     if not unknown:
         return []
@@ -74,27 +77,27 @@ async def find_lost_jobs(
             if note is not None and not job.attended and is_ours(note) and note.row.key == job.id:
                 rows.append(note.row)
             else:
-                log.info("ignoring a job at the agent that another manager owns", key=job.id, cause=_why(job, note))
+                log.info("job at the agent belongs to another manager; ignoring it", key=job.id, cause=_why(job, note))
     except AgentRefusedError as error:
-        log.warning("agent refused to list its jobs", cause=str(error))
+        log.warning("agent refused to list its jobs; lost jobs there are not recovered now", cause=str(error))
     return rows
 
 
 class Searches:
-    """Searches the machines of each environment once, while the environment is in use.
+    """Searches all machines of each environment once for lost jobs.
 
-    A link to a machine searches it when it connects, so a search only opens one link to each machine. `start` creates
-    a supervised task.
+    Every new link to a machine looks for lost jobs there (`find_lost_jobs`), so a search only has to open a link to
+    each machine. `start` creates a supervised task with a name.
     """
 
     def __init__(self, links: Links, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
         self._links = links
         self._start = start
         self._started: dict[int, tuple[Environment, asyncio.Task[None], float]] = {}
-        """By the id of the environment; with the loop's time of the start."""
+        """By the id of the environment: the environment, its search, and the event loop's time of the start."""
 
     def follow(self, environments: Iterable[Environment]) -> None:
-        """Start a search for each new environment, and cancel those of environments no longer in use."""
+        """Start a search for each new environment, and cancel searches of environments that are no longer in use."""
         used = {id(environment): environment for environment in environments}
         for gone in self._started.keys() - used.keys():
             self._started.pop(gone)[1].cancel()
@@ -104,7 +107,8 @@ class Searches:
             self._started[key] = used[key], self._start("search for jobs", work), now
 
     async def wait(self, environment: Environment, within_seconds: float) -> None:
-        """Return when all machines of the environment are searched, or `within_seconds` after the search started."""
+        """Wait until all machines of the environment are searched, at most until `within_seconds` after the search
+        started."""
         if search := self._started.get(id(environment)):
             _, task, started_at = search
             remaining = started_at + within_seconds - asyncio.get_running_loop().time()
@@ -115,7 +119,11 @@ class Searches:
         try:
             machines = await environment.recover()
         except (EnvironmentTemporaryError, EnvironmentLostError) as error:
-            logger("manager").error("cannot search machines for jobs of an earlier process", cause=str(error))
+            logger("manager").error(
+                "cannot list an environment's machines; lost jobs there are not recovered",
+                environment=type(environment).__name__,
+                cause=str(error),
+            )
             return
         async with asyncio.TaskGroup() as group:
             for machine in machines:

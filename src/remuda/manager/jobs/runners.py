@@ -1,6 +1,7 @@
-"""Runners at work: a configured runner with its client and environment, and the runners of jobs in the journal.
+"""Runners in use: configured runners with their server client and environment, and former runners of stored jobs.
 
-A runner whose configuration changes is replaced by a new `ServedRunner`; its jobs keep the one they started with.
+A runner whose configuration changes is replaced by a new `ServedRunner`; its jobs keep the configuration with which
+they started. `supervision.py` and `job_table.py` use this module.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from remuda.wire.runner_server import Server, tls_context
 
 
 class ServedRunner:
-    """One `[[runners]]` section of the current configuration."""
+    """One `[[runners]]` section of the current configuration, with its server client, environment and poller."""
 
     __slots__ = ("client", "config", "environment", "link", "poller", "settings", "settings_name", "task")
 
@@ -39,16 +40,16 @@ class ServedRunner:
         self.poller: Poller | None = None
         self.task: asyncio.Task[None] | None = None
         self.link: AgentLink | None = None
-        """To the only machine of its environment; None where machines vary."""
+        """Link to the only machine of the runner's environment; None if the environment's machines vary."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Short token and server address; journal rows name the runner by these."""
+        """The runner's short token and server URL, which identify it in journal rows."""
         return self.config.short_token, self.client.url
 
 
 class ClientFactory:
-    """Creates clients for the servers of runners."""
+    """Creates the client with which a runner calls its server."""
 
     def __init__(self, *, system_id: str, session: HttpSession, clock: Clock, metrics: ManagerMetrics) -> None:
         self._system_id = system_id
@@ -57,7 +58,8 @@ class ClientFactory:
         self._metrics = metrics
 
     def make(self, runner: RunnerConfig, *, concurrent: int) -> RunnerClient:
-        """Raise ConfigError if the runner's TLS files cannot be used."""
+        """Create the client of a runner. `concurrent` limits the capacity that it reports to the server. Raises
+        ConfigError if the runner's TLS files cannot be used."""
         labels = RunnerLabels(runner=runner.short_token, runner_name=runner.name, system_id=self._system_id)
         try:
             tls = None
@@ -92,7 +94,7 @@ class ClientFactory:
 
 
 class RunnerLookup:
-    """Finds the runner of a job in the journal, with the configuration that it had when it took the job."""
+    """Finds the runner of a stored job, with the configuration that the runner had when it received the job."""
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class RunnerLookup:
         served: Callable[[], Iterable[ServedRunner]],
         concurrent: Callable[[], int],
     ) -> None:
-        """`served` are the configured runners, `concurrent` is the configured limit of jobs."""
+        """`served` returns the configured runners, `concurrent` the configured limit of jobs."""
         self._clients = clients
         self._served = served
         self._concurrent = concurrent
@@ -113,11 +115,13 @@ class RunnerLookup:
         return {runner.identity for runner in self._served()}
 
     def is_placeholder(self, config: RunnerConfig) -> bool:
-        """True if the real configuration is unknown. Such a runner can end a job but not start one."""
+        """True if `config` was made up because the runner's real configuration is unknown. With it a job can end, but
+        not start."""
         return any(config is placeholder for placeholder in self._placeholders)
 
     def find(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
-        """The runner of a job; `settings` is its configuration in the journal, if there is one."""
+        """Return configuration and client of a job's runner. `settings` is the runner's configuration in the journal;
+        None: the journal has none, so the current one or a placeholder is returned."""
         served = next((runner for runner in self._served() if runner.identity == (row.runner, row.url)), None)
         if served is not None and (settings is None or served.settings_name == row.settings):
             return served.config, served.client
@@ -135,9 +139,14 @@ class RunnerLookup:
 
 
 def _read_config(settings: bytes | None, row: JobRow) -> RunnerConfig | None:
-    """None: the journal has no settings for the job, or in an unknown form."""
+    """Decode a runner configuration from the journal. Returns None if there is none or it cannot be decoded."""
     try:
         return None if settings is None else msgspec.json.decode(settings, type=RunnerConfig)
     except (msgspec.MsgspecError, ValueError) as error:
-        logger("manager").error("cannot read a runner's settings in the journal", job=row.job_id, cause=str(error))
+        logger("manager").error(
+            "cannot read the settings of the job's runner in the journal; using current ones if there are any",
+            job=row.job_id,
+            runner=row.runner,
+            cause=str(error),
+        )
         return None

@@ -1,10 +1,12 @@
-"""Shells in jobs, releases of jobs on hold, and early cancellation, all on request of a cell's users.
+"""Serves requests of a cell's users: shells in jobs, release of failed jobs from their hold, and early cancellation.
 
-The manager keeps one long poll per runner open, to Remuda cells only: nobody connects to the manager. Each poll lists
-what this process already does; the answer lists what is wanted besides. A shell of an earlier process ended with it
-and is closed. The cell decides who may open a shell; a runner can forbid shells (`allow_shell`).
+The manager accepts no connections, so it keeps one long poll per runner open, to Remuda cells only. Each poll lists the
+shells and holds of this process; the answer lists further requests. A shell that an earlier process opened ended with
+that process, so it is closed at the cell. The cell decides who may open a shell; a runner can forbid shells
+(`allow_shell`).
 
-Bytes go between the cell's two streams and the agent at exact offsets; after a broken connection they continue there.
+A shell's input and output pass through the cell as two streams with byte offsets, so that they continue without loss
+after a broken connection.
 """
 
 import asyncio
@@ -62,7 +64,7 @@ _BACKOFF = Backoff(first_seconds=0.1, ceiling_seconds=30.0)
 
 
 class ShellRequests:
-    """Polls the cells of all runners."""
+    """Runs one long poll for requests at the cell of each runner."""
 
     def __init__(
         self, clock: Clock, *, runners: Callable[[], Iterable[ServedRunner]], jobs: Mapping[str, ManagedJob]
@@ -74,7 +76,7 @@ class ShellRequests:
         self._polls: dict[tuple[str, str], _RunnerPoll] = {}
 
     def update_hold(self, job: ManagedJob) -> None:
-        """A job went on hold, or its hold ended."""
+        """Record that a job went on hold or that its hold ended, and report it to the cell at once."""
         if bool(job.hold_seconds) == (job.key in self._on_hold):
             return
         if job.hold_seconds:
@@ -85,7 +87,7 @@ class ShellRequests:
             poll.changed.set()
 
     async def run(self) -> None:
-        """Run one poll for each runner, until cancelled. May be called again after a failure."""
+        """Run one long poll for each configured runner until cancelled. May be called again after a failure."""
         self._polls.clear()
         async with asyncio.TaskGroup() as group:
             while True:
@@ -102,7 +104,7 @@ class ShellRequests:
 
 
 class _RunnerPoll:
-    """The long poll of one runner, and the shells in its jobs."""
+    """The long poll of one runner, and the open shells in its jobs."""
 
     task: asyncio.Task[None]
 
@@ -147,7 +149,8 @@ class _RunnerPoll:
         return job.is_on(self._runner.client.url)
 
     async def _poll(self) -> Wanted | int | None:
-        """The wishes of the cell; an unexpected status, or 0 without an answer; None: this process has news."""
+        """Call the cell once and return its requests, or the HTTP status of an error (0: no answer). Returns None if
+        the call was cancelled because a hold has changed, which the next call reports."""
         on_hold = [job for job in self._on_hold.values() if self._has(job)]
         self._releasing &= {job.job_id for job in on_hold}
         request = LookRequest(
@@ -181,7 +184,7 @@ class _RunnerPoll:
         self._stops = wanted.stops
         for job in self._on_hold.values():
             if job.job_id in wanted.release and self._has(job):
-                self._log.info("hold released", job=job.job_id)
+                self._log.info("user ended the hold of a failed job; cleaning it up", job=job.job_id)
                 self._releasing.add(job.job_id)
                 job.release()
         for shell in wanted.shells:
@@ -194,7 +197,7 @@ class _RunnerPoll:
         self._shells.pop(shell, None)
 
     async def _serve(self, wanted: WantedShell) -> None:
-        """Run a shell to its end. Its errors end only this shell."""
+        """Run a shell to its end, and report the reason to the cell. An error ends only this shell."""
         log = self._log.bind(job=wanted.job_id, shell=wanted.id)
         output = _Output(self._client, wanted.id, self._clock)
         reason = "the runner manager stops"
@@ -207,10 +210,10 @@ class _RunnerPoll:
         except FrameError as error:
             reason = str(error)
         except Exception as error:
-            log.error("shell failed", exc_info=error)
+            log.error("shell in a job failed; closing it", exc_info=error)
             reason = f"the runner manager failed: {type(error).__name__}"
         finally:
-            log.info("shell ended", reason=reason)
+            log.info("shell in a job ended", reason=reason)
             if reason:
                 await self._report_end(wanted, output, reason)
 
@@ -225,7 +228,7 @@ class _RunnerPoll:
                 await self._client.close(wanted.id, reason)
 
     async def _run_shell(self, wanted: WantedShell, output: "_Output") -> str:
-        """Returns why the shell is over."""
+        """Open the shell in its job, pass data until it ends, and return why it ended or could not be opened."""
         if wanted.begun:
             return "the runner manager was restarted, and the shell ended with the old process"
         job = next((job for job in self._jobs.values() if job.job_id == wanted.job_id and self._has(job)), None)
@@ -240,7 +243,7 @@ class _RunnerPoll:
             rows=wanted.rows,
             term=wanted.term,
         )
-        self._log.info("shell opened", job=wanted.job_id, shell=wanted.id)
+        self._log.info("opening a shell in a job", job=wanted.job_id, shell=wanted.id)
         async with job.shell(wish) as shell, unwrap_group_error(), asyncio.TaskGroup() as tasks:
             feeding = tasks.create_task(self._feed(wanted.id, shell), name="shell input")
             sending = tasks.create_task(output.run(), name="shell output")
@@ -258,7 +261,8 @@ class _RunnerPoll:
         return ENDED
 
     async def _feed(self, shell_id: str, shell: AgentShell) -> None:
-        """Pass input from the cell to the agent."""
+        """Pass the user's input and terminal sizes from the cell to the shell. Raises _OverError when the cell says
+        that the shell is over."""
         offset, frames = 0, Frames(TO_COMMAND)
         while True:
             piece = await _retry(partial(self._client.input, shell_id, offset), self._clock)
@@ -275,11 +279,11 @@ class _RunnerPoll:
 
 
 class _OverError(Exception):
-    """The cell says that the shell is over."""
+    """The cell reports that the shell is over, so nothing more is sent."""
 
 
 class _Output:
-    """Output frames for the cell; several go in one call."""
+    """Buffers a shell's output frames and sends them to the cell, several in one call."""
 
     def __init__(self, client: ShellClient, shell: str, clock: Clock) -> None:
         self._client = client
@@ -291,7 +295,7 @@ class _Output:
         self._drained.set()
 
     async def add(self, data: bytes) -> None:
-        """Queue data; waits while the window is full."""
+        """Queue output; waits while more than WINDOW_BYTES are queued."""
         while len(self._waiting) > WINDOW_BYTES:
             await self._drained.wait()
         self._waiting += data
@@ -299,12 +303,12 @@ class _Output:
         self._filled.set()
 
     async def flush(self) -> None:
-        """Wait until the cell has everything."""
+        """Wait until the cell has received all queued output."""
         while self._waiting:
             await self._drained.wait()
 
     async def run(self) -> None:
-        """Send queued data until cancelled."""
+        """Send queued output until cancelled. Raises _OverError when the cell says that the shell is over."""
         while True:
             await self._filled.wait()
             self._filled.clear()
@@ -313,7 +317,7 @@ class _Output:
             self._drained.set()
 
     async def finish(self, reason: str) -> None:
-        """Send the rest, and the reason of the end."""
+        """Send the remaining output, then a frame with the reason why the shell ended."""
         self._waiting += refusal_frame(reason)
         while self._waiting:
             await self._send()
@@ -334,7 +338,7 @@ class _Output:
 
 
 async def _retry(call: Callable[[], Awaitable[_T]], clock: Clock) -> _T:
-    """Repeat a call until it is answered, at most PATIENCE_SECONDS."""
+    """Repeat a call to the cell until it is answered. Raises RunnerApiTemporaryError after PATIENCE_SECONDS."""
     failures, since = 0, clock.monotonic()
     while True:
         try:

@@ -1,4 +1,5 @@
-"""How a job waits: until an event or a moment, or beside long work; and why it waits (`Hindrance`)."""
+"""Helpers with which `job.py` waits: for an event or a time (`Bell`), or for long work (`run_beside`). `Hindrance` has
+the cause of the wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,8 +11,8 @@ T = TypeVar("T")
 
 
 class Bell:
-    """Wakes the loop of one job. Code that has an event for the job calls `ring`. `name` is part of the names of the
-    job's tasks."""
+    """Wakes the loop of one job: code that has an event for the job calls `ring`. `name` is used in names of the job's
+    asyncio tasks."""
 
     __slots__ = ("_clock", "_rung", "name")
 
@@ -27,7 +28,7 @@ class Bell:
         self._rung.clear()
 
     async def until(self, moment: float) -> None:
-        """Wait until it rings, or until this moment of the monotonic clock."""
+        """Wait until `ring` is called, or until the monotonic clock reaches `moment`."""
         if self._rung.is_set():
             return
         alarm = self._clock.call_later(moment - self._clock.monotonic(), self.ring)
@@ -44,11 +45,12 @@ class Hindrance:
 
     def __init__(self) -> None:
         self.cause = ""
-        """Empty: it does not wait."""
+        """The current cause; empty: the job does not wait."""
         self._last = ""
 
     def is_new(self, cause: str) -> bool:
-        """Set the cause. True if it differs from the last one, even if that ended meanwhile: then it is logged."""
+        """Set the cause, and return True if it differs from the previous cause, so that the caller logs it. A cause
+        that ended and comes back is not new."""
         last, self._last, self.cause = self._last, cause, cause
         return cause != last
 
@@ -57,9 +59,10 @@ class Hindrance:
 
 
 async def run_beside(work: Awaitable[T], turn: Callable[[], Awaitable[bool]], bell: Bell) -> T | None:
-    """Await the work while calling `turn` again and again. Rings the bell when the work ends.
+    """Await `work` and return its result; meanwhile call `turn` again and again.
 
-    None: a turn returned False, and the work was cancelled.
+    If `turn` returns False, the work is cancelled and None is returned. `bell` rings when the work ends, so that a
+    waiting `turn` returns.
     """
     result: T | None = None
     failure: Exception | None = None

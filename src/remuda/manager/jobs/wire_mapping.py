@@ -1,4 +1,5 @@
-"""Converts actions of a job's `Life` to calls to the server, and events of the agent to values. `job.py` calls it."""
+"""Translates actions of a job's state machine (`Life`) to HTTP calls to the server, and the agent's events to the
+manager's types. Used by `job.py`."""
 
 import hashlib
 
@@ -13,13 +14,14 @@ from remuda.wire.runner_client import JobReply, RunnerClient
 
 
 class _StepEvent(msgspec.Struct):
-    """The only field of a step result that the manager reads."""
+    """The part of a step result that the manager reads."""
 
     name: str = ""
 
 
 def job_key(job_id: int, token: str) -> str:
-    """The agent's id for a job. Another hand-out of the same job has another token, and so another key."""
+    """Return the id of a job for the agent. It contains a digest of the job token, so that a job which the server
+    assigns a second time, with a new token, has another id."""
     return f"{job_id}-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
@@ -47,7 +49,7 @@ async def call_server(client: RunnerClient, job_id: int, token: str, call: Call)
 
 
 def step_name(document: bytes) -> str:
-    """The step's name in a result; empty if it has none."""
+    """Return the step's name from a step result (JSON), or an empty string if it has none."""
     try:
         return msgspec.json.decode(document, type=_StepEvent).name
     except msgspec.MsgspecError:
@@ -55,7 +57,8 @@ def step_name(document: bytes) -> str:
 
 
 def outcome_of(event: JobEnded, *, now: float, may_hold: bool) -> Outcome:
-    """The outcome that the agent reports; `may_hold`: the job may go on hold."""
+    """Convert the agent's event for the end of a job. With `may_hold` a failed job may be kept on hold for debugging
+    until `now` plus the seconds in the event."""
     succeeded = event.status == "success"
     fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
     return Outcome(
