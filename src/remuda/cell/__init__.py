@@ -1,4 +1,6 @@
-"""The cell: owns projects, pipelines, jobs, runners, traces and artifacts of its organizations.
+"""The cell: the CI server. It owns the projects, pipelines, jobs, runners, job logs (traces) and artifacts of its
+organizations.
 
-`core/` decides, `ports.py` names what it needs, `adapters/` fulfil that, `http/` is the edge, `service.py` supervises.
+`service.py` starts and stops a cell and puts its parts together. `http/` has the API endpoints. `core/` makes decisions
+without input or output; `store/`, `blobs/`, `traces/` and `git/` read and write data.
 """

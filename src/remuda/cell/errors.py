@@ -1,11 +1,13 @@
-"""Errors of the cell. StoreError is temporary, all others are permanent. `http.edge.errors` gives status codes."""
+"""Errors of the cell. A StoreError is temporary, so the caller may try again; all others are permanent.
+`remuda.cell.http.edge.errors` maps them to HTTP status codes.
+"""
 
 from remuda.model.job import FailureReason
 from remuda.pipeline.errors import Mistake
 
 
 class CellError(Exception):
-    """An error for a caller or operator; the message says what to do."""
+    """Base class of the cell's errors. The message is shown to the API client or operator and says what to do."""
 
 
 class StoreError(CellError):
@@ -27,15 +29,15 @@ class NotFoundError(CellError):
 
 
 class ProjectDeletedError(NotFoundError):
-    """The object belongs to a deleted project."""
+    """The job, pipeline or other object belongs to a deleted project."""
 
 
 class MissingDependencyError(CellError):
-    """A job cannot start because artifacts that it needs are missing."""
+    """A job cannot start because artifacts of jobs that it depends on are missing or expired."""
 
 
 class CannotStartError(CellError):
-    """A job cannot start on its runner, or on any; `reason` is its failure reason."""
+    """A job cannot start, on this runner or on any; the job fails with the failure reason `reason`."""
 
     def __init__(self, message: str, reason: FailureReason) -> None:
         super().__init__(message)
@@ -55,11 +57,13 @@ class MistakesError(InvalidError):
 
 
 class TooDeepError(InvalidError):
-    """The chain of pipelines that start each other is too long."""
+    """A pipeline was not created because the chain of pipelines that trigger each other is too long."""
 
 
 class ForbiddenError(CellError):
-    """The caller may not do this. `job_status` tells a runner the status of a job that is not its own any more."""
+    """The caller may not do this. If a runner reports to a job that it no longer runs, `job_status` is that job's
+    status, which the response tells the runner.
+    """
 
     def __init__(self, message: str, *, job_status: str | None = None) -> None:
         super().__init__(message)
@@ -67,4 +71,4 @@ class ForbiddenError(CellError):
 
 
 class TooLargeError(CellError):
-    """A file, body or list exceeds a limit."""
+    """A file, request body or list exceeds its size limit."""

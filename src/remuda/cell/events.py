@@ -1,12 +1,13 @@
-"""Publishes the state of jobs, pipelines and runners to subscribers as soon as it changes.
+"""Publishes changes of jobs, pipelines and runners as events, to which API clients subscribe.
 
 An event has the state that the store has when it is read. So two changes in a row may become one event, and every state
-in an event was stored. `ChangedJobs` collects the changes of this process (`remuda.cell.dispatch.memory`) and hints of
-other processes. Hints may be lost, so the unfinished jobs that had an event are read again from time to time. Runners
-are read all together every few seconds, because their online status depends on time.
+in an event was stored. `ChangedJobs` collects the ids of jobs that this process changed
+(`remuda.cell.dispatch.memory`), and those that other processes report. Such reports may be lost, so unfinished jobs for
+which an event was published are read again from time to time. All runners are read every few seconds, because their
+online status depends on time.
 
-Without subscribers it neither collects nor reads changes. Events are kept for a while after the last one has left, for
-one that reconnects. `remuda.cell.service` runs `watch`; `remuda.cell.http.remuda.events` subscribes.
+Without subscribers nothing is collected or read. Events are kept for a while after the last subscriber has left, in
+case it reconnects. `remuda.cell.service` runs `watch`; `remuda.cell.http.remuda.events` subscribes.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ _log = logger("cell")
 
 
 class ChangedJobs:
-    """Ids of changed jobs, collected while there are subscribers."""
+    """Collects the ids of changed jobs while there are event subscribers."""
 
     def __init__(self) -> None:
         self.enabled = False
@@ -62,7 +63,7 @@ class ChangedJobs:
         self._missed = False
 
     def note(self, *jobs: JobId) -> None:
-        """Add changed jobs. Without arguments: unknown jobs may have changed."""
+        """Add the ids of changed jobs. Without arguments, record that any job may have changed."""
         if not self.enabled:
             return
         if jobs and len(self._jobs) + len(jobs) <= MOST_CHANGED:
@@ -72,7 +73,7 @@ class ChangedJobs:
         self.news.set()
 
     def take(self) -> tuple[list[JobId], bool]:
-        """Return and clear the collected ids, and whether other jobs may have changed, too."""
+        """Return and clear the collected ids. The second value is True if other jobs may have changed, too."""
         self.news.clear()
         jobs, missed = list(self._jobs), self._missed
         self._jobs, self._missed = {}, False
@@ -80,7 +81,9 @@ class ChangedJobs:
 
 
 class Watcher:
-    """A subscriber; `wake` is set when there may be new events."""
+    """An event subscriber. `wake` is set when there may be new events for it; `runners`: it wants events of runners,
+    too.
+    """
 
     def __init__(self, *, runners: bool) -> None:
         self.runners = runners
@@ -88,7 +91,9 @@ class Watcher:
 
 
 class Events:
-    """Reads changes and adds events to the buffer. One per process of a cell."""
+    """Reads changed jobs, pipelines and runners from the store and adds events to `buffer`, from which subscribers
+    read. One per process of a cell.
+    """
 
     def __init__(self, store: Store, changed: ChangedJobs, clock: Clock) -> None:
         self.buffer = Buffer(f"{to_base36(int(clock.now()))}{secrets.token_hex(4)}")
@@ -110,7 +115,7 @@ class Events:
 
     @contextmanager
     def subscribe(self, *, runners: bool) -> Iterator[Watcher]:
-        """Subscribe while the block runs; `runners`: also to events about runners."""
+        """Register a subscriber for the duration of the block. `runners`: also publish events of runners."""
         watcher = Watcher(runners=runners)
         if not self._changed.enabled:
             self._changed.enabled = True
@@ -124,12 +129,12 @@ class Events:
             self._subscribed.set()
 
     def stop(self) -> None:
-        """End all subscriptions, because the cell stops."""
+        """Tell all subscribers that the cell stops, so that their streams end."""
         self.stopped = True
         self._wake()
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Publish changes until `stop` is set."""
+        """Read changes from the store and publish events until `stop` is set."""
         now = self._clock.monotonic
         look_at = runners_at = left_at = now()
         while not stop.is_set():
@@ -152,7 +157,7 @@ class Events:
                     runners_at = now() + RUNNERS_SECONDS
                     await self._publish_runners()
             except StoreError as error:
-                _log.warning("cannot read changes for subscribers, sent a reset", error=str(error))
+                _log.warning("cannot read changed jobs and runners; told event subscribers to reload", error=str(error))
                 self._reset()
                 await wait_for_any_event(self._clock, stop, within_seconds=error.retry_after_seconds, name="events")
             pause = min(look_at, runners_at) - now()
@@ -161,7 +166,7 @@ class Events:
                 await self._clock.sleep(GATHER_SECONDS)
 
     def _clear(self) -> None:
-        """Stop collecting and drop everything, because there is no subscriber."""
+        """Stop collecting changes and drop all events and state, because there are no subscribers."""
         self._changed.enabled = False
         self._changed.take()
         self.buffer.forget()
@@ -170,7 +175,9 @@ class Events:
         self._runners = None
 
     def _reset(self) -> None:
-        """Tell subscribers to read the state again, because changes may have been missed."""
+        """Drop the buffered events and wake subscribers, which then must read the whole state again. Used when changes
+        may have been missed.
+        """
         self.buffer.forget()
         self._wake()
 
@@ -227,7 +234,9 @@ class Events:
         )
 
     def _publish(self, number: int, event: Event) -> None:
-        """Add an event to the buffer, unless it equals the last one of this job or pipeline."""
+        """Add an event to the buffer, unless it equals the last one of the same job or pipeline. `number` is the id of
+        that job or pipeline.
+        """
         key = (event.kind, int(number))
         if self._published.get(key) == event.body:
             return
@@ -238,12 +247,16 @@ class Events:
         self.buffer.add(event)
 
     async def ready(self) -> None:
-        """Read the runners, so that every later change causes an event."""
+        """Read the current state of all runners, if that was not done yet, so that every later change of a runner
+        causes an event.
+        """
         if self._runners is None:
             await self._publish_runners()
 
     async def _publish_runners(self) -> None:
-        """Publish the runners that changed since the last call. The first call publishes nothing."""
+        """Publish an event for each runner that was added, changed or removed since the last call. The first call only
+        records the current state.
+        """
         if not any(watcher.runners for watcher in self._watchers):
             return
         contacts: dict[RunnerId, float] = {}
@@ -276,6 +289,8 @@ def _runner_body(runner: Runner, status: str) -> bytes:
 
 
 def _copy(kind: type[EventT], value: object, **others: object) -> EventT:
-    """An event with `others`, and with the fields of a stored value that have the same names."""
+    """Create an event of type `kind`: `others` are some of its fields, the rest is copied from the attributes of
+    `value` with the same names.
+    """
     names = (name for name in kind.__struct_fields__ if name not in others)
     return kind(**{name: getattr(value, name) for name in names}, **others)

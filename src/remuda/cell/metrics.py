@@ -1,8 +1,8 @@
 """The Prometheus metrics of a cell, with GitLab's names where GitLab has them, so that dashboards keep working.
 
-The HTTP endpoints count requests and hand-outs as they happen. Numbers from the store and the queue are read at each
-scrape: only jobs and pipelines that are not over, because the number of all others only grows. Each process counts
-those that it ended since its start. docs/reference/generated/metrics.md lists the names.
+The HTTP endpoints count requests and jobs given to runners as they happen. Numbers from the store and the queue are
+read at each scrape: only unfinished jobs and pipelines, because the number of finished ones only grows. For finished
+ones, each process counts those that it ended since its start. docs/reference/generated/metrics.md lists the names.
 """
 
 from collections import Counter as Numbers
@@ -17,7 +17,7 @@ REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 
 
 class _MirroredCounter:
-    """A counter whose totals are counted elsewhere."""
+    """A Prometheus counter that is set from totals which other code counts, instead of being incremented."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
@@ -30,7 +30,7 @@ class _MirroredCounter:
 
 
 class CellMetrics:
-    """The metrics of one cell."""
+    """All Prometheus metrics of one process of a cell."""
 
     def __init__(self) -> None:
         self.registry = Registry()
@@ -85,7 +85,9 @@ class CellMetrics:
         self._watchers = Gauge("remuda_cell_watchers", "Open event streams.", registry=self.registry)
 
     def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answered request. The label look-up is cached, because every request calls this."""
+        """Count an answered HTTP request and record its duration. The label look-up is cached, because every request
+        calls this.
+        """
         numbers = self._answers.get((method, route, status))
         if numbers is None:
             numbers = (self._requests.labels(method, route, str(status)), self._request_seconds.labels(route))
@@ -94,7 +96,9 @@ class CellMetrics:
         numbers[1].observe(seconds)
 
     def observe_handout(self, seconds: float, *, shared: bool) -> None:
-        """Record how long a job waited for its runner; `shared`: an instance runner."""
+        """Record how many seconds a job waited until a runner received it. `shared`: the runner is
+        an instance runner.
+        """
         self._queue_seconds[shared].observe(seconds)
 
     def text(
@@ -108,7 +112,12 @@ class CellMetrics:
         polls: int,
         watchers: int = 0,
     ) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format.
+
+        The arguments are current numbers: unfinished `jobs` by state and `pipelines` by status, `ended_jobs` and
+        `ended_pipelines` since the start of the process, jobs that wait for a runner (`waiting`), long-polling job
+        requests (`polls`), open event streams (`watchers`).
+        """
         for state in frozenset(JobState) - FINAL:
             self._jobs.labels(state.value).set(jobs.get(state.value, 0))
         for status in OPEN:

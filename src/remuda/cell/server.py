@@ -34,10 +34,11 @@ _log = logger("cell")
 
 
 class CellServer(Server):
-    """uvicorn in a program that handles signals itself.
+    """A uvicorn server without signal handlers, because the cell's own process handles signals. Call `leave` to stop
+    it.
 
-    `main_loop` and `shutdown` are uvicorn's but for their pauses: uvicorn notices a stop at its next tick only, and
-    always sleeps a tenth of a second before it ends.
+    `main_loop` and `shutdown` are copies of uvicorn's with shorter pauses: uvicorn notices a stop only at its next
+    tick, and always sleeps a tenth of a second before it ends.
     """
 
     def __init__(self, app: CellApp, settings: CellSettings, on_started: Callable[[], None]) -> None:
@@ -79,7 +80,9 @@ class CellServer(Server):
         self._on_started()
 
     def leave(self) -> None:
-        """End `serve` after the requests under way, or after `stop_seconds`."""
+        """Stop accepting connections and end `serve` when the running requests are done, at the latest after
+        `stop_seconds`.
+        """
         self.should_exit = True
         self._leaving.set()
 
@@ -108,12 +111,12 @@ class CellServer(Server):
 
 
 class _Forward(logging.Handler):
-    """Passes uvicorn's warnings to the cell's log."""
+    """A logging handler that passes uvicorn's warnings and errors to the cell's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, asyncio.CancelledError):
-            _log.warning("request canceled because the cell stops")
+            _log.warning("canceled an HTTP request that was still running at the end of the stop timeout")
         else:
             _log.warning(
                 "HTTP server warning", message=record.getMessage().strip(), error=repr(error) if error else None
@@ -121,7 +124,7 @@ class _Forward(logging.Handler):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the address. Raises CellError, which says why it cannot be."""
+    """Return a TCP socket bound to host and port. Raises CellError with the reason and advice if that is impossible."""
     where = f"{host or '*'}:{port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

@@ -1,7 +1,8 @@
-"""A cell in one process, and its composition root: only here ports get their adapters and parts get each other.
+"""Runs a cell in one process. The composition root: only this module creates the parts of a cell and connects them.
 
-The order of a start: lock the data folder, bind the port, open the store, compose the parts, load, serve. The order of
-a stop: end held polls first, so that the HTTP server need not wait for them. `remuda.cli` and `remuda.localrun` run it.
+The order of a start: lock the data folder, bind the port, open the store, create the parts, load the queue, serve. A
+stop ends long-polling requests first, so that the HTTP server need not wait for them. `remuda.cli` and
+`remuda.localrun` run it.
 
 Invariant: `ready` is called when requests are served, not before.
 """
@@ -64,13 +65,13 @@ _log = logger("cell")
 
 
 def new_admin_token(cell_id: int) -> str:
-    """A new token for the administrator, which names its cell."""
+    """Return a new random access token for the administrator, with the cell's id encoded in it."""
     routing = {"c": cell_id, "o": ORGANIZATION_ID, "u": USER_ID}
     return encode(prefix=_USER_PREFIX, routing=routing, random=secrets.token_bytes(16))
 
 
 class CellService:
-    """One cell, from start to stop."""
+    """Starts one cell, serves requests and runs background tasks until it is told to stop."""
 
     def __init__(self, settings: CellSettings, clock: Clock | None = None) -> None:
         self.settings = settings
@@ -80,7 +81,9 @@ class CellService:
         self._seals: Seals
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda url: None) -> None:
-        """Serve until `stop` is set; DataFolderError or CellError when the cell cannot start."""
+        """Start the cell and serve until `stop` is set. `ready` is called with the public URL once requests are served.
+        Raises DataFolderError or another CellError if the cell cannot start.
+        """
         with (
             open_folder(self.settings.data, cell_id=self.settings.cell_id, shared=self.settings.is_shared) as folder,
             contextlib.closing(bind(self.settings.host, self.settings.port)) as listener,
@@ -127,7 +130,7 @@ class CellService:
         _log.info("cell stopped", cell=self.settings.cell_id)
 
     def _background_tasks(self, edge: Edge, stop: asyncio.Event) -> dict[str, Coroutine[Any, Any, None]]:
-        """The work beside requests, by name; each ends when `stop` is set."""
+        """Return the coroutines that run beside the HTTP server, by name. Each ends when `stop` is set."""
         trigger_jobs = TriggerJobs(
             store=edge.store,
             blobs=edge.blobs,
@@ -160,7 +163,9 @@ class CellService:
         }
 
     async def _reread_keys(self, stop: asyncio.Event) -> None:
-        """Notice a new encryption key, which another process or a command may have added."""
+        """Reload the encryption keys periodically until `stop` is set, because another process or a command may have
+        added one.
+        """
         while not await wait_for_event(stop, within_seconds=REREAD_SECONDS):
             try:
                 self._seals.refresh()
@@ -237,7 +242,9 @@ class CellService:
         return blobs
 
     async def _ensure_tokens(self, store: Store) -> None:
-        """Store the administrator's token and the registration token; the first start creates those not given."""
+        """Store the administrator's token and the runner registration token from the settings. At the first start,
+        generate those that the settings do not give.
+        """
         secret = self.settings.admin_token
         if secret is None and not await store.people.list_user_tokens():
             secret = self.admin_token_generated = new_admin_token(self.settings.cell_id)

@@ -1,6 +1,6 @@
-"""The settings of a cell: names, units, defaults and valid values, resolved once before anything runs.
+"""The settings of a cell: names, units, defaults and checks of their values.
 
-`remuda.cli.cell.settings` reads them from options, environment and a file.
+`remuda.cli.cell.settings` reads them once at the start, from command line options, environment variables and a file.
 """
 
 import math
@@ -207,11 +207,13 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def registry_host(self) -> str:
-        """The host in the names of the registry's images; empty without a registry."""
+        """The host (and port) with which image names of the container registry begin; empty if no registry is
+        configured.
+        """
         return urlsplit(self.registry).netloc
 
     def with_port(self, port: int) -> "CellSettings":
-        """These settings with the port that was bound, and with the public address."""
+        """Return a copy with the port that was actually bound, and with `public_url` set."""
         settings = msgspec.structs.replace(self, port=port)
         return msgspec.structs.replace(settings, public_url=settings.url)
 
@@ -245,12 +247,14 @@ _MAY_BE_ZERO = frozenset(
 
 
 def is_valid_number(name: str, value: float) -> bool:
-    """True if a number is a valid value of this duration or limit."""
+    """True if `value` is valid for the duration or limit `name`: finite, and positive or, for some settings, zero."""
     return math.isfinite(value) and (value > 0 or (value == 0 and name in _MAY_BE_ZERO))
 
 
 def describe_number(name: str) -> str | None:
-    """The valid values of a duration or limit, in words; None for any other setting."""
+    """Return the text that describes the valid values of the duration or limit `name`, for error messages; None if
+    `name` is another kind of setting.
+    """
     if not name.endswith(("_seconds", "_bytes", "_variables", "_per_minute", "_depth", "_elements", "_entries")):
         return None
     field = _fields()[name]
@@ -261,7 +265,7 @@ def describe_number(name: str) -> str | None:
 
 @cache
 def _fields() -> dict[str, msgspec.structs.FieldInfo]:
-    """Cached: the look-up takes longer than all checks."""
+    """Return msgspec's field descriptions of CellSettings by name. Cached, because the look-up is slow."""
     return {field.name: field for field in msgspec.structs.fields(CellSettings)}
 
 

@@ -1,1 +1,3 @@
-"""What operators need: backup, retention, upkeep, audit log, integrity checks, the data folder."""
+"""Operators' tasks: backup and restore, removal of old data, periodic maintenance, audit log, integrity checks, keys,
+and the data folder.
+"""

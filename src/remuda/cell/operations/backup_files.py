@@ -1,8 +1,8 @@
 """Copies the files of a backup while the cell runs, and packs and unpacks archives.
 
-Files are copied in the order in which the cell moves them, so that a file that moves meanwhile is still found. A folder
-counts only when it is complete: after a failure it is emptied at once, after a death by the next attempt.
-`remuda.cell.operations.backups` calls it.
+Places are copied in the order in which the cell moves files between them, so that a file that moves during the copy is
+still found. A folder is valid only when it is complete: a failed attempt empties it, and if the process dies, the next
+attempt does so. `remuda.cell.operations.backups` calls it.
 """
 
 import shutil
@@ -22,7 +22,10 @@ _NO_ARCHIVES = (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 @contextmanager
 def fill_folder(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
-    """Wrap code that fills an empty folder: after a failure it is empty again. `keeps`: names that may be there."""
+    """Check that the folder is empty or new, then run the block, which fills it. If the block fails, the folder is
+    emptied again. `keeps`: names of entries that may exist and are not touched. Raises DataFolderError if the folder
+    cannot be used.
+    """
     kept = {"lost+found", *keeps}
     is_new = not folder.exists()
     if not (folder / UNFINISHED).exists():
@@ -61,7 +64,9 @@ def _clear(folder: Path, kept: Iterable[str]) -> None:
 
 
 def copy_traces(traces: Path, to: Path) -> None:
-    """Copy traces. A trace moves from the folder to `archive`, and from there to the blobs, which are copied later."""
+    """Copy the job logs (traces). First those in the folder, then those in `archive`, because a log moves from the
+    folder to `archive`, and from there to the blobs, which the caller copies later.
+    """
     copy(traces.glob("*.log"), traces, to)
     copy((traces / "archive").glob("*.log"), traces, to)
     for sealed in (to / "archive").glob("*.log"):
@@ -69,7 +74,9 @@ def copy_traces(traces: Path, to: Path) -> None:
 
 
 def copy(files: Iterable[Path], root: Path, to: Path) -> None:
-    """Copy files; one that is gone meanwhile was moved or removed, and is left out."""
+    """Copy `files` to the folder `to`, with the same paths relative to `root`. A file that has disappeared meanwhile is
+    skipped.
+    """
     for file in files:
         target = to / file.relative_to(root)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +88,9 @@ def copy(files: Iterable[Path], root: Path, to: Path) -> None:
 
 
 def copy_repository(repo: Path, to: Path) -> None:
-    """Copy refs, then loose objects, then packs: git moves things only from an earlier to a later of these."""
+    """Copy a git repository that may be in use: first refs, then loose objects, then packs. git moves data only in this
+    direction, so the copy has every object that its refs need.
+    """
 
     def files(wanted: Callable[[Path], bool]) -> Iterator[Path]:
         for file in list(repo.rglob("*")):
@@ -100,7 +109,9 @@ def copy_repository(repo: Path, to: Path) -> None:
 
 
 def is_archive(path: Path) -> bool:
-    """True if the name is that of a supported archive. Raises CellError for archives that are not supported."""
+    """True if the name ends like a supported archive (.tar, .tar.gz, .tgz), False if it can be a folder. Raises
+    CellError for other archive types, such as .zip.
+    """
     if path.name.endswith(ARCHIVES):
         return True
     if path.name.endswith(_NO_ARCHIVES):
@@ -109,7 +120,9 @@ def is_archive(path: Path) -> bool:
 
 
 def pack(folder: Path, to: Path) -> None:
-    """Make an archive of a folder, whole or not at all; needs room beside the folder."""
+    """Write the content of a folder to the archive `to`. The archive appears only when it is complete; until then it
+    takes space beside the folder.
+    """
     aside = folder.parent / "packed"
     with tarfile.open(aside, "w" if to.name.endswith(".tar") else "w:gz") as packed:
         packed.add(folder, arcname=".")
@@ -119,7 +132,9 @@ def pack(folder: Path, to: Path) -> None:
 
 @contextmanager
 def unpack(source: Path, beside: Path) -> Iterator[Path]:
-    """A backup as a folder; an archive is unpacked into a temporary folder in `beside`."""
+    """Yield the folder of a backup. If `source` is an archive, it is unpacked into a temporary folder in `beside`,
+    which is removed at the end of the block. Raises CellError if it cannot be read.
+    """
     if not source.name.endswith(ARCHIVES):
         yield source
         return
@@ -136,7 +151,9 @@ def unpack(source: Path, beside: Path) -> Iterator[Path]:
 
 
 def _check_member(member: tarfile.TarInfo) -> None:
-    """Accept files and folders inside the archive only. Python before 3.11.4 has no filter for this."""
+    """Raise TarError for an archive member that is not a file or folder, or whose path leads out of the archive. Python
+    before 3.11.4 has no extraction filter for this.
+    """
     path = Path(member.name)
     if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
         raise tarfile.TarError(f"{member.name!r} does not belong in a backup")

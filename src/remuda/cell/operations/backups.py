@@ -1,13 +1,13 @@
 """Backs up a cell to a folder or archive, and restores it.
 
-The rows are copied first, all of one moment, then the files. A file exists before a row names it, so the backup has
-every file that its rows name, unless somebody removed the file in between; then the row is removed from the backup. A
-repository's refs are copied before its objects for the same reason. A backup is valid once its manifest exists, a
-restored folder once its version file exists. `remuda cell backup` and `restore` call it; the cell may run during a
-backup.
+A consistent snapshot of the database rows is copied first, then the files. A file exists before a row names it, so the
+backup has every file that its rows name, unless the file was deleted in between; then its row is removed from the
+backup. A repository's refs are copied before its objects for the same reason. A backup is valid once its manifest
+exists, a restored folder once its version file exists. `remuda cell backup` and `restore` call it; the cell may run
+during a backup.
 
-The rows are always a SQLite file (`remuda.cell.store.tables`). Blobs in a bucket stay there. Secrets in the rows are
-encrypted; the keys are in the backup only on request.
+The rows are always stored as a SQLite file (`remuda.cell.store.tables`), whatever database the cell uses. Blobs in an
+object storage bucket are not copied. Secrets in the rows are encrypted; the keys are in the backup only on request.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _ROWS = "cell.sqlite"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The description of a backup, stored in it."""
+    """The description of a backup, stored in it as `manifest.json`."""
 
     format: int
     cell_id: int
@@ -64,7 +64,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool = True) -> Manifest:
-    """Write a backup to a new folder, or to a file whose name ends in .tar, .tar.gz or .tgz.
+    """Write a backup to `to`: a new folder, or an archive if the name ends in .tar, .tar.gz or .tgz. Returns its
+    manifest. Raises CellError if `to` cannot be used.
 
     `with_keys`: include the file of encryption keys, if there is one. Whoever has the backup then has all secrets.
     """
@@ -108,7 +109,9 @@ async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: b
 
 
 async def restore(source: Path, settings: CellSettings) -> Manifest:
-    """Restore a cell into an empty data folder and, if the settings name one, an empty database."""
+    """Restore the backup `source` into the empty data folder of the settings and, if they name one, an empty database.
+    Returns the backup's manifest.
+    """
     data = settings.data
     with unpack(source, data.parent) as backup:
         manifest = _read_manifest(backup, source)
@@ -144,13 +147,15 @@ def _copy_keys(settings: CellSettings, to: Path) -> tuple[str, ...]:
 
 
 async def _keys_of(backup: Path) -> tuple[str, ...]:
-    """The keys that the rows of a backup are encrypted with."""
+    """Return the ids of the encryption keys with which secrets in the backup's rows are encrypted."""
     keys = await count_keys_in_use(CellSettings(data=backup))
     return tuple(sorted(key for key in keys if key))
 
 
 def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
-    """The keys that a restored cell needs and that neither the backup nor the settings have."""
+    """Return the ids of the encryption keys that a restored cell needs and that neither its key file nor the settings
+    have.
+    """
     available = [key_id(read_key(text, VARIABLE)) for text in settings.encryption_keys]
     if not available and key_file(settings).exists():
         available = list(read_keys(key_file(settings)).by_id)
@@ -158,7 +163,9 @@ def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
 
 
 def missing_keys_advice(manifest: Manifest, settings: CellSettings) -> str:
-    """What to do before a restored cell can start; empty when it has all its keys."""
+    """Return the text that tells the operator how to provide the missing encryption keys before the cell starts; empty
+    if none is missing.
+    """
     if not (missing := missing_keys(manifest, settings)):
         return ""
     return (
@@ -178,9 +185,9 @@ def _copy_files(settings: CellSettings, to: Path) -> None:
 
 
 async def _forget_removed(settings: CellSettings, to: Path) -> None:
-    """Remove rows of artifacts and traces that were removed while the files were copied.
+    """Remove the rows of artifacts and job logs from the backup whose files were deleted while files were copied.
 
-    A file that is missing though the cell still has its row is left as it is: `remuda cell check` reports it.
+    If the cell still has the row, but not the file, the row stays in the backup: `remuda cell check` reports it.
     """
     if _blobs_folder(settings) is None:
         return

@@ -1,9 +1,9 @@
-"""Opens the blobs of a cell, and checks that the blobs and the data folder belong to its store.
+"""Opens the blob storage of a cell, and checks that the blobs and the data folder belong to the cell's database.
 
-A cell removes blobs that its store does not know. So a cell must not start with the blobs of another store, for
-example after a mistyped address or with a new database. The same holds for a data folder with a database elsewhere, and
-for that database with another folder, whose repositories would be missing. An address or folder belongs to the store
-that first used it. Called by `remuda.cell.service` when blobs or rows are not in the data folder.
+A cell deletes blobs that its database does not know. So a cell must not start with the blobs of another database, for
+example after a mistyped address or with a new database. Likewise, a data folder must not be used with another cell's
+database: its repositories would be missing. The first database that uses a blob storage or data folder marks it as its
+own. Called by `remuda.cell.service` if blobs or rows are not in the data folder.
 """
 
 import uuid
@@ -27,7 +27,9 @@ _LIMIT_BYTES = 100
 
 
 async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
-    """The blobs of a cell: in a bucket, in the folder that the settings name, or in the `default` folder."""
+    """Return the blob storage of a cell: a bucket or folder if the settings name one, else the folder `default`. Raises
+    CellError if the folder cannot be used.
+    """
     where = settings.blobs
     if "://" in where:
         # Large and native: only cells that use it import it.
@@ -41,7 +43,9 @@ async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
 
 
 async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
-    """Claim the blobs for this store. Raises CellError if they belong to another one."""
+    """Mark the blob storage as that of this store, if it has no mark yet. Raises CellError if it has the mark of
+    another store. `where` is its address for the message.
+    """
     owner = await store.settings.load_setting(SETTING)
     if owner is None:
         await store.settings.put_setting(SETTING, uuid.uuid4().hex)
@@ -59,9 +63,11 @@ async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
 
 
 async def claim_folder(store: Store, folder: Path) -> None:
-    """Claim a data folder for a store in a database. Raises DataFolderError if one of both belongs to another.
+    """Mark a data folder as that of the database `store`, if neither is in use yet. Raises DataFolderError if the
+    folder belongs to another database, or the database to another folder.
 
-    An empty mark, as a restore leaves, makes a new pair: a copy of a cell is a cell of its own.
+    An empty mark file, as a restore leaves it, connects this folder and database anew, because a restored copy is a
+    cell of its own.
     """
     mark = folder / STORE
     marked = mark.read_bytes().decode(errors="replace").strip() if mark.exists() else None

@@ -1,11 +1,12 @@
-"""The data folder of a cell: checks and locks it, and knows the places in it.
+"""Checks and locks the data folder of a cell, and has the paths of everything in it.
 
-One process uses it, or several share it: an flock that the kernel drops when the process dies; the first of several is
-alone until its start is done. Refused are a newer layout, a folder with other content, a folder whose rows are in a
-database when no database is given, and the reverse. Others on the machine cannot read it.
-Called by `remuda.cell.service` before anything else is opened.
+The lock is an flock, which the kernel drops when the process dies. With a SQLite database one process holds it; with
+PostgreSQL several processes share it, but the first one holds it alone until its start is done. A folder is rejected if
+it was written by a newer release, has foreign content, or if its rows are in a database other than the one in the
+settings. Other users of the machine cannot read the folder. Called by `remuda.cell.service` before anything else is
+opened.
 
-Invariant: a folder that is refused is left unchanged.
+Invariant: a folder that is rejected is left unchanged.
 """
 
 import os
@@ -30,7 +31,7 @@ restored database, keys and settings."""
 
 
 class DataFolder:
-    """The places in an open data folder."""
+    """The paths of the files and folders in a locked data folder."""
 
     def __init__(self, path: Path, share: Callable[[], None] = lambda: None) -> None:
         self.path = path
@@ -47,8 +48,9 @@ class DataFolder:
 
 @contextmanager
 def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFolder]:
-    """Lock the folder for this process, or for several with `shared`. Raises DataFolderError, which says why it cannot
-    be used and what to do."""
+    """Check the data folder and lock it for the duration of the block; with `shared`, several processes may hold the
+    lock. Raises DataFolderError, which says why the folder cannot be used and what to do.
+    """
     with ExitStack() as stack:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +75,7 @@ def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[D
 
 
 def check_is_cell(path: Path) -> None:
-    """Raise DataFolderError if it is not the data folder of a cell."""
+    """Raise DataFolderError if the folder is not the data folder of a cell."""
     if not (path / "version").exists():
         raise DataFolderError(f"the folder {path} is not a cell's; give the data folder of the cell with --data")
 
@@ -96,8 +98,9 @@ def _unusable(path: Path, error: OSError) -> DataFolderError:
 
 
 def _check_ours(path: Path) -> None:
-    """Raise DataFolderError for a folder with other content: a mistyped --data must not change its files or its
-    mode."""
+    """Raise DataFolderError if the folder has content that is not a cell's, or an unfinished restore. A mistyped --data
+    must not change the files or the mode of another folder.
+    """
     if (path / UNFINISHED).exists():
         raise DataFolderError(
             f"a restore into {path} was not finished; run `remuda cell restore` again, or give another --data"
@@ -114,13 +117,15 @@ def _check_ours(path: Path) -> None:
 
 
 def _is_bare(place: Path) -> bool:
-    """True for an empty folder of repositories, which may exist before the first start."""
+    """True for an empty folder named `repos`, which may exist before the first start, for example as a mount point."""
     return place.name == "repos" and place.is_dir() and not any(place.iterdir())
 
 
 def _check_kind(folder: DataFolder, *, shared: bool) -> None:
-    """Raise DataFolderError for a missing or superfluous --database: it would start a new cell that removes all
-    blobs."""
+    """Raise DataFolderError if --database is given but the folder has a SQLite database, or is missing though the
+    folder belongs to a PostgreSQL database. Otherwise the cell would start with no rows and delete all blobs. `shared`:
+    --database is given.
+    """
     path = folder.path
     if shared and folder.database.exists():
         raise DataFolderError(
@@ -135,8 +140,9 @@ def _check_kind(folder: DataFolder, *, shared: bool) -> None:
 
 
 def _check_database(folder: DataFolder) -> None:
-    """Raise DataFolderError for a lost database: a new one would be a new cell, which removes the files of the old one.
-    A start that died before it created the database has left no files."""
+    """Raise DataFolderError if the SQLite database is lost while other files of the cell exist: the cell would start
+    with no rows and delete those files. A first start that died early has left no files, and is accepted.
+    """
     database = folder.database
     if database.is_dir():
         problem = "cannot be used: a folder is in its place"
@@ -166,8 +172,9 @@ def _check_version(path: Path) -> None:
 
 
 def _check_cell(path: Path, cell_id: int) -> None:
-    """Raise DataFolderError for another cell id: ids and tokens in the folder have the id of the cell that created
-    it."""
+    """Store the cell id in a new folder. Raises DataFolderError if the folder has another id: the ids and tokens in it
+    contain the id of the cell that created them.
+    """
     number = _read_number(path / "cell")
     if number is None:
         write_whole(path / "cell", f"{cell_id}\n".encode())

@@ -1,8 +1,8 @@
-"""Records in a file when the cell did not run, so that no job times out because nobody could hear its runner.
+"""Records in a file when the cell did not run, so that no job times out because its runner could not reach the cell.
 
-The file has the outages; its modification time is when the cell last ran. All processes of a cell share it: while one
-of them runs there is no outage, except for those that a process adds because it could not hear the runners that poll
-it. `remuda.cell.core.waiting.downtime` applies the outages to deadlines. `remuda.cell.service` opens it and runs
+The file lists the outages; its modification time is when the cell last ran. All processes of a cell share it: while one
+of them runs there is no outage, except for those that a process adds because it could not serve the runners that poll
+it. `remuda.cell.core.waiting.downtime` extends deadlines by the outages. `remuda.cell.service` opens the file and runs
 `watch`; dispatch reads the outages.
 """
 
@@ -29,7 +29,7 @@ _log = logger("cell")
 
 
 class DowntimeFile:
-    """The outages of this cell. Without a `file` they are unknown."""
+    """The times when this cell did not run, stored in `file`. Without a file, `outages` is None: unknown."""
 
     def __init__(self, clock: Clock, file: Path | None = None) -> None:
         self.outages: tuple[Outage, ...] | None = None
@@ -39,7 +39,9 @@ class DowntimeFile:
         self._was_set = False
 
     def begin(self) -> None:
-        """Record the outage before this start. Without a readable file the outage began with time itself."""
+        """Record the outage from the last time the cell ran until now. If the file is missing or unreadable, the outage
+        counts as having lasted for ever.
+        """
         if self._file is None:
             return
         now = self._clock.now()
@@ -52,7 +54,7 @@ class DowntimeFile:
         self._write(now)
 
     def add(self, outage: Outage) -> None:
-        """Record an outage in memory and in the file, because the cell may restart before its effect is over."""
+        """Record an outage in memory and in the file, so that it still counts after a restart."""
         if self.outages is None:
             return
         # Other processes may have added some. Of two that write at the same moment the later wins, and the other writes
@@ -72,10 +74,14 @@ class DowntimeFile:
             write_whole(self._file, msgspec.json.encode(self.outages))
             os.utime(self._file, (now, now))
         except OSError as error:
-            _log.warning("cannot write the presence file", file=str(self._file), error=error.strerror)
+            _log.warning(
+                "cannot write the file of outages; a restart may forget some",
+                file=str(self._file),
+                error=error.strerror,
+            )
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Record every second that the cell runs, and log jumps of the wall clock, until `stop` is set."""
+        """Until `stop` is set: update the file's time every second, and log when the wall clock was set."""
         while not await wait_for_event(stop, within_seconds=NOTE_SECONDS):
             now = self._clock.now()
             if self._file is not None:
@@ -86,11 +92,11 @@ class DowntimeFile:
                 self._was_set = not self._was_set
                 if self._was_set:
                     _log.warning(
-                        "wall clock jumped; deadlines keep running on boot time",
+                        "wall clock jumped; deadlines of jobs ignore the jump",
                         seconds=round(ahead, 1),
                     )
                 else:
-                    _log.info("wall clock and deadlines agree again")
+                    _log.info("wall clock agrees with the clock of the deadlines again")
 
 
 def _read(file: Path) -> tuple[Outage, ...]:

@@ -1,4 +1,5 @@
-"""The store of an existing cell, for commands that work on it beside the API: open it, migrate it, its audit log.
+"""Opens the database of an existing cell for command line tools, migrates its schema, and reads and writes its audit
+log.
 
 `remuda.cli.cell` and the key operations of this folder call it. The cell may run meanwhile, except for `migrate` of a
 SQLite file.
@@ -23,7 +24,9 @@ from remuda.cell.values.audit_events import AuditEvent, AuditFilter
 
 
 async def migrate(settings: CellSettings) -> str:
-    """Bring the tables up to date, and create them in an empty database; the schema version."""
+    """Migrate the database schema to this release's version, or create the tables in an empty database. Returns the
+    schema version.
+    """
     if settings.is_shared:
         from remuda.cell.store.postgres.store import PostgresStore
 
@@ -37,7 +40,7 @@ async def migrate(settings: CellSettings) -> str:
 
 
 def check_revision(rows: Snapshot) -> None:
-    """Raise CellError if the tables are not of this release's schema version."""
+    """Raise CellError if the database does not have this release's schema version."""
     if rows.revision != migrations.HEAD:
         raise CellError(
             f"the store has schema version {rows.revision}, not {migrations.HEAD}; "
@@ -47,7 +50,9 @@ def check_revision(rows: Snapshot) -> None:
 
 @asynccontextmanager
 async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Store, int]]:
-    """The store of a cell and the cell's number. Raises CellError if there is none, or it is not up to date."""
+    """Open the database of an existing cell for the duration of the block. Yields the store and the cell's id. Raises
+    CellError if there is no database or its schema is not up to date.
+    """
     async with snapshots.read(settings) as rows:
         check_revision(rows)
     store, _ = await open_store(msgspec.structs.replace(settings, cell_id=rows.cell_id))
@@ -58,13 +63,15 @@ async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Sto
 
 
 async def read_audit_events(settings: CellSettings, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
-    """The newest events of the audit log."""
+    """Return the newest `limit` events of the audit log that match the filter `wanted`."""
     async with open_existing_store(settings) as (store, _):
         return (await store.settings.list_audit_events(Page(size=limit), wanted))[0]
 
 
 async def record_command(store: Store, action: str, target: str = "") -> None:
-    """Write the action of a command into the audit log."""
+    """Write an audit event for a command line command: `action` is what was done, `target` to what. The author is the
+    current system user.
+    """
     author = f"command of {getpass.getuser()}"
     event = AuditEvent(created_at=time.time(), action=action, author_name=author, target=target)
     await store.settings.add_audit_event(event)

@@ -1,6 +1,6 @@
 """Checks the data of a cell: references between rows, the files that rows name, and the keys of its secrets.
 
-Changes nothing, and the cell may run meanwhile: the rows are of one moment, the files of a later one, and a file exists
+Changes nothing, and the cell may run meanwhile: the rows are a snapshot, the files are read later, and a file exists
 before the row that names it. `remuda cell check` calls it.
 """
 
@@ -48,7 +48,7 @@ _LISTED = 100
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of a cell and its problems."""
+    """The result of a check: how many rows each table has, and the problems that were found."""
 
     cell_id: int
     revision: str
@@ -57,8 +57,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_cell(settings: CellSettings) -> Report:
-    """Check an existing cell, which may run meanwhile. Raises DataFolderError if there is none, or of a newer
-    release."""
+    """Check the data of an existing cell, which may be running. Raises DataFolderError if there is no cell, or if its
+    data is of a newer release.
+    """
     async with read(settings) as tables:
         check_revision(tables)
         check_is_cell(settings.data)
@@ -67,7 +68,9 @@ async def check_cell(settings: CellSettings) -> Report:
 
 
 async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
-    """Check everything; of a store with an old schema only its version. Raises DataFolderError for a newer one."""
+    """Run all checks on a snapshot of the database and on the files. If the schema is older than this release, the only
+    problem reported is the version. Raises DataFolderError if it is newer.
+    """
     check_revision(tables)
     if tables.revision != migrations.HEAD:
         problem = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"

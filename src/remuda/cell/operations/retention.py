@@ -1,7 +1,7 @@
-"""Keeps or deletes the artifacts of a job, erases a job, removes a pipeline, on request of a person.
+"""Keeps or deletes the artifacts of a job, erases a job, and removes a pipeline, when a user requests it.
 
-Rows are changed before blobs are removed. A death in between leaves blobs without rows, which
-`remuda.cell.operations.upkeep` removes. `remuda.cell.core.jobs.artifact_expiry` has the rules.
+For artifacts, rows are changed before blobs are removed. If the process dies in between, blobs without rows remain,
+which `remuda.cell.operations.upkeep` removes. `remuda.cell.core.jobs.artifact_expiry` has the rules.
 """
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from remuda.model.job import JobId, PipelineId
 
 
 async def keep_artifacts(store: Store, job_id: JobId) -> None:
-    """Let a job's artifacts never expire."""
+    """Remove the expiry time of a job's artifacts, so that they are kept for ever."""
     await store.jobs.change_artifacts(job_id, artifact_expiry.keep_for_ever)
 
 
@@ -27,7 +27,9 @@ async def delete_artifacts(store: Store, blobs: Blobs, job_id: JobId) -> None:
 
 
 async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *, now: float) -> None:
-    """Remove trace and artifacts. Raises InvalidError if the job is not over or has neither."""
+    """Remove the log (trace) and the artifacts of a job, which itself stays. Raises InvalidError if the job is not
+    finished or has neither.
+    """
     job = await store.jobs.load_job(job_id)
     if job is None or not artifact_expiry.can_be_erased(
         job, has_artifacts=bool(await store.jobs.list_artifacts(job_id))
@@ -41,9 +43,9 @@ async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *
 
 
 async def remove_pipeline(store: Store, traces: Traces, blobs: Blobs, pipeline_id: PipelineId) -> None:
-    """Remove a pipeline that is over, with its jobs, their logs and artifacts.
+    """Remove a finished pipeline with its jobs, their logs and artifacts.
 
-    Files and blobs are removed first: after a death in between the pipeline can be removed again.
+    The pipeline's rows are removed last, so that the call can be repeated if the process dies in between.
     """
     page = Page(size=100, ascending=True, counted=False)
     selection = JobFilter(pipeline_id=pipeline_id, with_retried=True)

@@ -1,8 +1,7 @@
-"""The keys that sign a cell's tokens: list them, and replace the one for job tokens.
+"""Lists the keys that sign a cell's tokens, and replaces the one for job tokens. `remuda cell keys` calls it.
 
-The keys are in the store, and the processes of a running cell see a new one within seconds
-(`remuda.cell.secrets.key_ring`). `remuda cell keys` calls it. It stands alone because the keys in `encryption_keys`
-are of another kind and have nothing in common with these.
+The keys are in the database, and the processes of a running cell see a new one within seconds
+(`remuda.cell.secrets.key_ring`). They are unrelated to the encryption keys in `encryption_keys`.
 """
 
 import msgspec
@@ -13,7 +12,7 @@ from remuda.cell.settings import CellSettings
 
 
 class SigningKeyState(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, what it is for, and whether it signs new tokens; older keys only verify."""
+    """A signing key, its purpose, and whether it signs new tokens. Older keys only verify existing tokens."""
 
     name: str
     purpose: str
@@ -30,7 +29,9 @@ async def list_signing_keys(settings: CellSettings) -> list[SigningKeyState]:
 
 
 async def rotate_job_token_key(settings: CellSettings, *, now: float, at_once: bool) -> str:
-    """Create a new key for job tokens; its name. `at_once`: tokens of older keys are invalid from now on."""
+    """Create a new signing key for job tokens and return its name. `at_once`: tokens signed with older keys become
+    invalid immediately.
+    """
     async with open_existing_store(settings) as (store, cell_id):
         kid = await key_ring.rotate(store, cell_id=cell_id, now=now, at_once=at_once)
         await record_command(store, "signing_key_rotated", kid)

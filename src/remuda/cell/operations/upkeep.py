@@ -1,9 +1,10 @@
-"""Regular housekeeping of a cell: archives traces, and removes expired artifacts, pipelines of deleted projects,
-orphaned blobs, old audit events and unused signing keys.
+"""Periodic maintenance of a cell: archives job logs (traces), and removes expired artifacts, pipelines of deleted
+projects, orphaned blobs, old audit events and unused signing keys.
 
 A row is removed before its blob, so a crash leaves at worst a blob without a row; such orphans are removed a day later.
-A trace is archived when its job is over and the trace was seen in two rounds, so that a call under way still finds its
-file. `remuda.cell.core.jobs.artifact_expiry` says how long artifacts are kept. `remuda.cell.service` runs `watch`.
+A trace is archived when its job is finished and two rounds of maintenance have seen it, so that a request that is still
+writing finds its file. `remuda.cell.core.jobs.artifact_expiry` says how long artifacts are kept. `remuda.cell.service`
+runs `watch`.
 
 Invariant: every part may run twice, in two processes at once, or late.
 """
@@ -43,7 +44,7 @@ FindRef = Callable[[Project, str], Awaitable[object | None]]
 
 
 class Upkeep:
-    """The housekeeping of one cell."""
+    """Runs the periodic maintenance of one cell."""
 
     def __init__(
         self, *, store: Store, traces: Traces, blobs: Blobs, find_ref: FindRef, clock: Clock, settings: CellSettings
@@ -58,7 +59,7 @@ class Upkeep:
         self._log = logger("cell")
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Run rounds until `stop` is set, which cancels a round at any point."""
+        """Run a round of maintenance every `upkeep_seconds` until `stop` is set, which cancels the current round."""
         async with asyncio.TaskGroup() as group:
             rounds = group.create_task(self._run(), name="cell upkeep: rounds")
             await stop.wait()
@@ -72,21 +73,21 @@ class Upkeep:
                 await self.remove_expired()
                 await self.remove_old_audit_events()
                 if retired := await retire(self._store, self._clock.now()):
-                    self._log.info("removed unused keys of job tokens", keys=retired)
+                    self._log.info("removed unused signing keys of job tokens", keys=retired)
                 if orphans_at <= self._clock.now():
                     await self.remove_deleted()
                     await self.remove_orphans()
                     orphans_at = self._clock.now() + ORPHAN_SECONDS
             except (CellError, OSError) as error:
-                self._log.warning("upkeep failed; trying again", error=str(error))
+                self._log.warning("periodic maintenance failed; trying again next round", error=str(error))
             except Exception as error:  # noqa: BLE001 - the cell serves nevertheless
-                self._log.error("upkeep failed unexpectedly; trying again", exc_info=error)
+                self._log.error("periodic maintenance failed unexpectedly; trying again next round", exc_info=error)
             await self._clock.sleep(self._settings.upkeep_seconds)
 
     # traces
 
     async def archive_traces(self) -> int:
-        """Archive the traces of jobs that are over; how many."""
+        """Move the logs (traces) of finished jobs to the archive. Returns the number of jobs."""
         moved = 0
         here = set(await self._traces.list_unarchived())
         for job_id in sorted(here & self._seen):
@@ -128,7 +129,9 @@ class Upkeep:
     # artifacts
 
     async def remove_expired(self) -> int:
-        """Remove expired artifacts unless a rule keeps them; how many were due."""
+        """Remove expired artifacts, except those that a rule keeps, such as the latest of a branch. Returns the number
+        of artifacts that were checked.
+        """
         looked = 0
         now = self._clock.now()
         while due := await self._store.jobs.list_due_artifacts(now, limit=_BATCH):
@@ -167,7 +170,7 @@ class Upkeep:
         )
 
     async def _top_pipeline(self, job: Job) -> Pipeline | None:
-        """The pipeline of a job; for a child pipeline its topmost parent."""
+        """Return the pipeline of a job; if that is a child pipeline, its topmost parent."""
         pipeline = await self._store.pipelines.load_pipeline(job.pipeline_id)
         for _ in range(_DEPTH):
             if pipeline is None or not pipeline.is_child or pipeline.upstream_pipeline_id is None:
@@ -176,7 +179,7 @@ class Upkeep:
         return pipeline
 
     async def remove_old_audit_events(self) -> int:
-        """Remove expired events from the audit log; how many."""
+        """Remove audit events that are older than `audit_expire_in`. Returns the number of removed events."""
         kept_for = parse_duration(self._settings.audit_expire_in)
         removed = 0
         while kept_for is not None:
@@ -189,7 +192,9 @@ class Upkeep:
     # deleted projects
 
     async def remove_deleted(self) -> int:
-        """Remove finished pipelines of deleted projects, with their jobs, logs and artifacts; how many."""
+        """Remove finished pipelines of deleted projects, with their jobs, logs and artifacts. Returns the number of
+        removed pipelines.
+        """
         removed, page = 0, Page(size=_BATCH, counted=False)
         while projects := (await self._store.projects.list_projects(page, ProjectFilter(removed=True)))[0]:
             for project in projects:
@@ -216,7 +221,9 @@ class Upkeep:
     # orphans
 
     async def remove_orphans(self) -> int:
-        """Remove old blobs without a row; how many."""
+        """Remove blobs that no database row names and that are older than a day. Returns the number
+        of removed blobs.
+        """
         removed = 0
         before = self._clock.now() - ORPHAN_SECONDS
         for folder, is_known in ((ARTIFACTS, self._is_artifact), (TRACES, self._is_trace)):
@@ -226,7 +233,7 @@ class Upkeep:
                     await self._blobs.remove(blob.key)
                     removed += 1
         if removed:
-            self._log.info("removed orphaned blobs", blobs=removed)
+            self._log.info("removed blobs that no database row names", blobs=removed)
         return removed
 
     async def _is_artifact(self, key: str) -> bool:
