@@ -1,10 +1,11 @@
-"""The actions of a job, one type each. `Life` decides on them, `remuda.manager.jobs.job` performs them."""
+"""The actions of a job's state machine, one type each. `Life.next_action` returns them, `remuda.manager.jobs.job`
+performs them."""
 
 import msgspec
 
 
 class Acknowledge(msgspec.Struct, frozen=True):
-    """PUT running: acknowledge the hand-out."""
+    """Send PUT with state running, to acknowledge that the server assigned the job to this manager."""
 
 
 class Acquire(msgspec.Struct, frozen=True):
@@ -20,32 +21,32 @@ class Subscribe(msgspec.Struct, frozen=True):
 
 
 class CancelSteps(msgspec.Struct, frozen=True):
-    """Have the agent end the running step."""
+    """Tell the agent to cancel the job, which ends its running step."""
 
 
 class SendTrace(msgspec.Struct, frozen=True):
-    """PATCH log bytes from offset `start` on."""
+    """Send log bytes from offset `start` on to the server (PATCH)."""
 
     start: int
     data: bytes
 
 
 class SendResults(msgspec.Struct, frozen=True):
-    """POST step results from sequence number `first_seq` on."""
+    """Send step results from sequence number `first_seq` on to the server (POST)."""
 
     first_seq: int
     results: tuple[bytes, ...]
 
 
 class KeepAlive(msgspec.Struct, frozen=True):
-    """PUT running: the job is alive."""
+    """Send PUT with state running, so that the server knows that the job is alive."""
 
     bytesize: int
     checksum: str | None
 
 
 class SendFinal(msgspec.Struct, frozen=True):
-    """PUT the final state, success or failed."""
+    """Send the job's final state to the server (PUT), success or failed."""
 
     state: str
     failure_reason: str | None
@@ -56,7 +57,8 @@ class SendFinal(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Have the agent forget the job (`tells_agent`), and clean up its folders."""
+    """Delete the job at the agent and clean up its folders. With `tells_agent` false, the agent is lost, and only the
+    folders are cleaned up."""
 
     tells_agent: bool = True
 
@@ -66,7 +68,7 @@ class Forget(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Wait for an event, or until this moment."""
+    """Do nothing until an event comes, or until the time `until` of the monotonic clock."""
 
     until: float
 

@@ -1,9 +1,9 @@
-"""Assigns slots to jobs so that no two jobs of a runner use the same folder on one machine. Pure.
+"""Assigns slots to jobs so that no two jobs of a runner use the same folder on one machine. Pure code without I/O.
 
-A slot's number names the working directory (`slots.py`). A recovered job works in the folder of its former number; if a
-newer job has that slot by then, the recovered one gets another slot: it is displaced. On different machines that does
-no harm. On the same machine the newer job, which has not begun, takes the other number. `job_table.py` owns the object;
-a job calls `settle` before its folders are prepared.
+A slot's number is part of the working directory's name (`slots.py`). A recovered job works in the folder of its former
+slot number. If a newer job already has that slot, the recovered job gets another slot, and is called displaced. That is
+harmless on different machines. On the same machine the two jobs swap slots before the newer one begins, so that it uses
+another folder. `job_table.py` owns the object; a job calls `settle` before its folders are prepared.
 """
 
 from collections.abc import Callable
@@ -12,20 +12,22 @@ from remuda.manager.core.slots import Slot
 
 
 class Folders:
-    """The slots of jobs, by the jobs' keys."""
+    """The slots of all jobs, by job key, and the folders that displaced jobs use."""
 
     def __init__(self) -> None:
         self._slots: dict[str, Slot] = {}
         self._displaced: dict[str, Slot] = {}  # the slot of the folder they use, if it is not their own slot
 
     def assign(self, key: str, slot: Slot, number: int) -> None:
-        """Give a slot to a job that uses the folder of this number."""
+        """Give a slot to a job. `number` names the folder that the job uses; it differs from the slot's number for a
+        displaced job."""
         self._slots[key] = slot
         if slot.number != number:
             self._displaced[key] = Slot(slot.runner, number)
 
     def settle(self, key: str, is_beside: Callable[[str], bool]) -> int:
-        """The folder number for a job that begins; `is_beside` is true for keys of jobs on the same machine."""
+        """Return the folder number for a job that is about to begin; the job may swap slots with a displaced one.
+        `is_beside` is true for keys of jobs on the same machine."""
         self._displaced.pop(key, None)
         while rival := self._rival(key, is_beside):
             self._slots[key], self._slots[rival] = self._slots[rival], self._slots[key]

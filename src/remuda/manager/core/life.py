@@ -1,8 +1,8 @@
-"""The state machine of one job in the manager: events in, actions out. Pure.
+"""The state machine of one job in the manager: events in, actions out. Pure code without I/O.
 
-The `on_` methods tell it what happened (an answer of the server, an event of the agent, a failed call); `next_action`
-returns what to do, one action at a time. `remuda.manager.jobs.job` performs the actions. Its `record` must survive the
-process: it is stored before the next action, so that a new process with a `Life` of that record continues there.
+The `on_` methods record what happened (an answer of the server, an event of the agent, a failed call); `next_action`
+returns what to do, one action at a time. `remuda.manager.jobs.job` performs the actions, and stores `Life.record`
+before each one, so that a new process continues a job from its stored record.
 
     received --PUT running: 200--> acknowledged --agent took it--> started --it ended--> ended --PUT final--> over
     found --PUT running: 200--> started   ended --PUT final, hold wanted--> on hold --released, or time is up--> over
@@ -60,7 +60,7 @@ _BACKOFF = Backoff(first_seconds=0.2, ceiling_seconds=30.0)
 
 
 class Life:
-    """One job. Times are seconds of one monotonic clock; `epoch` added to them gives wall time."""
+    """State machine of one job. Times are seconds of one monotonic clock; wall time is that plus `epoch`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Life:
         self.machine = record.machine
         self._has_place = bool(record.machine) and record.phase is not Phase.RECEIVED
         self.agent_may_have_it = self._has_place
-        """Set before the agent is asked to start the job; an earlier process may have asked."""
+        """True if this or an earlier process may have given the job to the agent. Set before the call."""
         self._agent_is_lost = False
         self._is_cancelling = False
         self._cancel_sent = record.cancel_told
@@ -110,7 +110,7 @@ class Life:
 
     @property
     def record(self) -> Record:
-        """The state that must survive the process."""
+        """The state to store, from which a new process continues the job."""
         return Record(
             phase=Phase.ENDED if self.phase is Phase.OVER and self.outcome else self.phase,
             log_offset=self.trace.confirmed,
@@ -123,12 +123,12 @@ class Life:
 
     @property
     def position(self) -> tuple[int, int]:
-        """The next log byte and the next result that are needed from the agent."""
+        """Offset of the next log byte and number of the next step result that are needed from the agent."""
         return self.trace.received, self.results.received
 
     @property
     def is_overfull(self) -> bool:
-        """True if the unsent log and results have reached the limit at which the agent should pause."""
+        """True if so much log or so many results wait for the server that the agent should pause."""
         return max(self.trace.bytes_waiting, self.results.bytes_waiting) > HIGH_BYTES
 
     def next_action(self, now: float) -> Action:
@@ -154,21 +154,22 @@ class Life:
                 return self._relay(now)
 
     def hold_seconds(self, now: float) -> float:
-        """Seconds until the hold of a failed job ends; 0: no hold."""
+        """Return the seconds for which the failed job is still kept for debugging (on hold); 0 if it is not on hold."""
         outcome = None if self._agent_is_lost else self.outcome
         return max(outcome.held_until - self._epoch - now, 0.0) if outcome else 0.0
 
     def release_hold(self) -> None:
-        """End the hold, or prevent it."""
+        """End the hold of a job that has ended, also before it begins."""
         if self.outcome is not None:
             self.outcome = msgspec.structs.replace(self.outcome, held_until=0.0)
 
     def call_soon(self) -> None:
-        """Send the next keep-alive now."""
+        """Make the next keep-alive due now."""
         self._contact_at = float("-inf")
 
     def keep_alive_action(self, now: float) -> KeepAlive | Wait:
-        """The next call to the server while the job is being prepared, which may take long."""
+        """Return a keep-alive if one is due, else how long to wait for it. Used while the machine is being acquired or
+        prepared, which may take long."""
         due = max(self._contact_at + self._limits.keep_alive, self._server_at)
         return KeepAlive(self.trace.confirmed, _checksum(self.trace.crc)) if now >= due else Wait(due)
 
@@ -203,7 +204,8 @@ class Life:
         return Wait(min([*deadlines, alive]))
 
     def _trace_due(self, now: float) -> float:
-        """Full chunks and the last bytes are sent at once, the first ones soon, others at the server's interval."""
+        """Return when to send waiting log bytes: a full chunk and the end of the log at once, the first bytes after
+        `Limits.gathering`, others at the server's interval."""
         if self.phase is Phase.ENDED or self.trace.bytes_waiting >= CHUNK_BYTES:
             return now
         if self._trace_sent_at is None:
@@ -211,7 +213,8 @@ class Life:
         return self._trace_sent_at + self._interval
 
     def _results_due(self, now: float) -> float:
-        """Like `_trace_due`, with a shorter interval: people wait for results. Many short steps share a call."""
+        """Return when to send waiting step results. The rule is that of `_trace_due`, with the interval
+        RESULTS_SECONDS, because people watch the results."""
         if self.phase is Phase.ENDED or self.results.bytes_waiting >= CHUNK_BYTES:
             return now
         if self._results_sent_at is None:
@@ -219,7 +222,7 @@ class Life:
         return self._results_sent_at + RESULTS_SECONDS
 
     def _needs_more(self) -> bool:
-        """True if the agent still has log bytes or results that are needed."""
+        """True if log bytes or step results are still to be received from the agent."""
         if self.outcome is None:
             return True
         if self._agent_forgot:
@@ -245,7 +248,7 @@ class Life:
     # Events of the agent.
 
     def on_log(self, offset: int, data: bytes, *, is_first: bool = False) -> None:
-        """Log bytes; `is_first`: the agent has dropped all earlier ones."""
+        """Add log bytes from the agent. `is_first`: the agent has deleted all bytes before `offset`."""
         self.trace.add(offset, data, is_first=is_first)
 
     def on_result(self, seq: int, document: bytes) -> None:
@@ -254,7 +257,8 @@ class Life:
             self.results.drop()
 
     def on_ended(self, outcome: Outcome, now: float) -> None:
-        """The job ended. All its log and results were sent, unless some were out of sequence."""
+        """Record the job's end and outcome. The agent sends this event after all log and results; if some are still
+        missing, they are requested again, and given up after several attempts without new data."""
         if self.phase is Phase.STARTED:
             self.phase, self.outcome, self._since = Phase.ENDED, outcome, now
         # The event may be older than the last subscription; only repeated empty ones mean that nothing is left.
@@ -264,17 +268,18 @@ class Life:
             self._agent_forgot = True
 
     def on_unknown_job(self, now: float) -> None:
-        """The agent does not know the job."""
+        """Fail the job, because the agent reported that it does not have it."""
         self._subscribed_at = None
         self._agent_forgot = True
         self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, "the agent lost the job: its files are gone", now)
 
     def on_agent_back(self) -> None:
-        """The agent is connected again: no more waiting."""
+        """Record that the agent is connected again, so that the next call to it may follow at once."""
         self._agent_failures, self._agent_down_since, self._agent_at = 0, None, 0.0
 
     def on_agent_failed(self, cause: str, now: float) -> None:
-        """A call to the agent failed, or the connection broke."""
+        """Record that a call to the agent failed or its connection broke. Sets the time of the next attempt; after
+        `Limits.agent` seconds of failures the job fails, or a job that is over is no longer closed there."""
         self._agent_failures += 1
         self._agent_at = now + _BACKOFF.delay(self._agent_failures, jitter=self._jitter)
         if self._agent_down_since is None:
@@ -292,40 +297,40 @@ class Life:
             self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, text, now)
 
     def on_machine_lost(self, cause: str, now: float) -> None:
-        """The machine and its agent are permanently lost."""
+        """Fail the job, because its machine and agent are permanently lost."""
         self._agent_is_lost = self._agent_forgot = True
         self._subscribed_at, self._agent_at = None, now
         self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, now)
 
     def on_unsubscribed(self) -> None:
-        """The agent sends no more events for now."""
+        """Record that the agent was asked to send no more events, until the next subscription."""
         self._subscribed_at = None
 
     # Results of actions.
 
     def on_subscribed(self) -> None:
-        """The agent will send events from `position` on."""
+        """Record that the agent was asked to send events from `position` on."""
         self._subscribed_at = self.position
 
     def on_placed(self, machine: str) -> None:
-        """The job has a machine."""
+        """Record the machine that the environment assigned to the job."""
         self.machine, self._has_place = machine, True
 
     def on_started(self) -> None:
-        """The agent has taken the job."""
+        """Record that the agent has accepted the job."""
         self.phase = Phase.STARTED
         self.on_agent_back()
 
     def on_cancel_sent(self) -> None:
-        """The cancel request was sent to the agent."""
+        """Record that the agent received the cancel request."""
         self._cancel_sent = True
 
     def on_closed(self) -> None:
-        """The agent has forgotten the job, and its folders are cleaned up."""
+        """Record that the job is deleted at the agent and its folders are cleaned up."""
         self._has_place = False
 
     def fail(self, reason: FailureReason, message: str, now: float) -> None:
-        """End the job as failed, with a line in its log. Without effect once the outcome is known."""
+        """End the job as failed, and append a line with `message` to its log. Without effect if the job has ended."""
         if self.outcome is not None or self.phase is Phase.OVER:
             return
         kind = " (system failure)" if reason is FailureReason.RUNNER_SYSTEM_FAILURE else ""
@@ -343,7 +348,7 @@ class Life:
         self._append_note(self.outcome)
 
     def _append_note(self, outcome: Outcome) -> None:
-        """Append the manager's own line to the log, without the part that was already sent."""
+        """Append the manager's error line (`Outcome.note`) to the log, except the part that the server already has."""
         self._agent_forgot = True
         note = outcome.note.encode()
         place = max(self.trace.received, self.trace.confirmed)
@@ -354,7 +359,8 @@ class Life:
     # Answers of the server.
 
     def on_no_answer(self, now: float, cause: str) -> None:
-        """A call to the server failed, or its answer did not help: repeat it later, or drop the job."""
+        """Record that a call to the server had no answer or an unexpected status. Sets the time of the next attempt; a
+        job that is not acknowledged or has ended is dropped when its time limit is over."""
         self._server_failures += 1
         self._server_at = now + _BACKOFF.delay(self._server_failures, jitter=self._jitter)
         endings = {Phase.FOUND: self._limits.ending, Phase.ENDED: self._limits.ending}
@@ -363,7 +369,7 @@ class Life:
             self._drop(f"given up after {limit / 3600:.0f} h without an answer that counts: {cause}")
 
     def on_reply(self, call: Call, reply: JobReply, now: float) -> None:
-        """The server answered a call."""
+        """Apply the server's answer to a call: confirm what was sent, cancel or drop the job, or repeat the call."""
         if reply.interval_seconds:
             self._interval = reply.interval_seconds
         is_lost = reply.status == 403 or (reply.status == 404 and not isinstance(call, SendTrace | SendResults))
@@ -384,7 +390,7 @@ class Life:
         self._contact_at = now
 
     def _apply_reply(self, call: Call, reply: JobReply, now: float) -> bool:
-        """False: the answer did not help, so the call is repeated later."""
+        """Apply an answer according to the kind of its call. Returns False if the call must be repeated later."""
         match call:
             case Acknowledge():
                 return self._apply_acknowledged(reply.status)
@@ -461,7 +467,8 @@ class Life:
         return True
 
     def _rewind_trace(self, size: int) -> None:
-        """The server has `size` bytes. The agent's log can be read again; the manager's own line is appended again."""
+        """Continue the log at `size`, the number of bytes that the server has. Earlier bytes are requested from the
+        agent again; the manager's own error line is appended again."""
         outcome = self.outcome
         if outcome is not None and outcome.note:
             note = outcome.note.encode()
@@ -476,11 +483,11 @@ class Life:
             self._subscribed_at = None
 
     def _finish(self, now: float) -> None:
-        """The server has everything: put the job on hold, or end it."""
+        """Put the job on hold if that is wanted, else end it: the server has its final state."""
         self.phase = Phase.ON_HOLD if self.hold_seconds(now) else Phase.OVER
 
     def _drop(self, problem: str) -> None:
-        """End the job without its final state: the server needs nothing more."""
+        """End the job without sending a final state. `problem` is the cause for the manager's log; empty: none."""
         self.phase = Phase.OVER
         self.problem = problem
 
@@ -490,7 +497,8 @@ def _checksum(crc: int | None) -> str | None:
 
 
 def accepted_reason(reason: str, listed: Collection[str]) -> str:
-    """The failure reason to send to a server that listed these."""
+    """Return `reason` if the server accepts it, because it is in `listed` or known to every server; else the nearest
+    reason that the server accepts."""
     if reason in listed or reason in ALWAYS_ACCEPTED:
         return reason
     return _FALLBACK_REASONS.get(reason, FailureReason.UNKNOWN_FAILURE)

@@ -1,4 +1,4 @@
-"""Time limits of a job in the manager. `life.py` applies them."""
+"""Time limits of a job in the manager: for calls to the server and for an unreachable agent. `life.py` applies them."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     acknowledge: float = 3600.0
     """An unacknowledged job is dropped after this time: the server has handed it out again long ago."""
     ending: float = 86400.0
-    """How long the final state is sent again."""
+    """How long the manager repeats the call with a job's final state; then the job is dropped."""
     agent: float = 900.0
     """How long an agent may be unreachable before its jobs fail."""
     gathering: float = 0.0

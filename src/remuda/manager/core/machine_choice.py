@@ -1,7 +1,7 @@
-"""Chooses the machine of a list for the next job, and computes the capacity of the list. Pure.
+"""Chooses the machine for the next job from a list, and computes the list's capacity. Pure code without I/O.
 
-The least loaded usable machine wins, by the share of its capacity; the first of equals. A machine that is not usable,
-or has reached its use count, keeps its jobs and gets no more.
+The machine with the lowest ratio of jobs to capacity is chosen; among equals the first one. A machine that is not
+usable, or has reached its use count, keeps its jobs and gets no more. `environments/machines.py` is the caller.
 """
 
 from collections.abc import Iterable
@@ -11,20 +11,20 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineState:
-    """The state of one machine."""
+    """The load and limits of one machine."""
 
     name: str
     capacity: int | None
     """Jobs at the same time; None: any number."""
     jobs: int
     is_usable: bool
-    """It is reachable and has free disk space."""
+    """True if the machine is reachable and has enough free disk space."""
     uses_left: int | None = None
     """Jobs that it may still begin; None: any number, or not known yet."""
 
     @property
     def most(self) -> int | None:
-        """Most jobs at the same time; None: any number."""
+        """The number of jobs up to which the machine gets new ones, from capacity and use count; None: no limit."""
         if not self.is_usable:
             return self.jobs
         limits = [self.capacity] if self.capacity is not None else []
@@ -37,13 +37,13 @@ class MachineState:
 
 
 def choose(machines: Iterable[MachineState]) -> str | None:
-    """The name of the machine for the next job; None: no machine has room."""
+    """Return the name of the machine for the next job, or None if no machine has room."""
     candidates = [machine for machine in machines if machine.has_room]
     return min(candidates, key=lambda machine: machine.jobs / (machine.capacity or 1)).name if candidates else None
 
 
 def capacity(machines: Iterable[MachineState]) -> int | None:
-    """Jobs that all of them can have; None: any number."""
+    """Return how many jobs all machines together can run at the same time; None: any number."""
     total = 0
     for machine in machines:
         if machine.most is None:

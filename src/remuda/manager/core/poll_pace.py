@@ -1,7 +1,8 @@
-"""The pause before the next request for a job, and the server's health, from its answers so far. Pure.
+"""Computes the pause before a runner's next request for a job, and its server's health, from the server's answers so
+far. Pure code without I/O.
 
-One `Pace` serves all requests of a runner. A server in trouble gets one request at a time; other runners are not
-affected. `poller.py` is the caller.
+All requests of a runner share one `Pace`. A server that fails or refuses gets one request at a time; other runners are
+not affected. `poller.py` is the caller.
 """
 
 from enum import StrEnum
@@ -31,7 +32,7 @@ class Health(StrEnum):
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """The request pace of a runner: earlier answers of its server determine the pause before the next request."""
+    """Counts the recent answers of a runner's server, which determine the pause before the next request."""
 
     check_interval_seconds: float
     strict: bool = False
@@ -56,9 +57,11 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         asked_seconds: float | None = None,
         jitter: float = 1.0,
     ) -> tuple["Pace", float]:
-        """The new pace and the seconds to wait; `status` is None without an answer.
+        """Return the pace after an answer, and the seconds to wait before the next request.
 
-        `asked_seconds` is the pause that the server asked for (Retry-After, end of its rate limit).
+        `status` is the HTTP status, or None without an answer; `took_seconds` is the duration of the request. With
+        `may_hold` the server may support long polling. `asked_seconds` is the pause that the server asked for
+        (Retry-After, end of its rate limit).
         """
         rest = max(0.0, self.check_interval_seconds - took_seconds)
         calm = msgspec.structs.replace(self, refusals=0, troubles=0, quick=0)
@@ -84,7 +87,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at_least(asked_seconds: float | None, own_seconds: float, jitter: float) -> float:
-    """The larger of our own pause and the one that the server asked for, within LONGEST_WAIT_SECONDS."""
+    """Return `own_seconds`, or the pause that the server asked for if that is longer (at most LONGEST_WAIT_SECONDS,
+    plus jitter)."""
     if asked_seconds is None:
         return own_seconds
     return max(own_seconds, min(asked_seconds, LONGEST_WAIT_SECONDS) * (1 + _JITTER * jitter))

@@ -1,4 +1,4 @@
-"""What the manager stores of a job: its origin (`JobRow`), and its progress and outcome (`Record`).
+"""The data that the manager stores for a job: as received (`JobRow`), and its progress and outcome (`Record`).
 
 `life.py` produces records, `remuda.manager.jobs.journal` stores them; a new process resumes jobs from them.
 """
@@ -19,7 +19,8 @@ AGAIN_SECONDS = 10.0
 
 
 class Phase(StrEnum):
-    """How far a job is. The values are stored; OVER only without an outcome."""
+    """The phases of a job. The journal stores the values; a job in phase OVER that has an outcome is stored as
+    ENDED."""
 
     RECEIVED = "received"  # handed out by the server; not yet acknowledged
     ACKNOWLEDGED = "acknowledged"  # acknowledged; the agent may or may not have it
@@ -35,7 +36,7 @@ _RELAYED = (Phase.STARTED, Phase.ENDED)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a job, stored until the server has it."""
+    """The final state of a job, stored until the server has confirmed it."""
 
     state: str
     """success or failed."""
@@ -76,7 +77,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a job that a new process needs."""
+    """The progress of a job: the part of its state that a new process needs to continue it."""
 
     phase: Phase = Phase.RECEIVED
     log_offset: int = 0
@@ -93,9 +94,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def is_worth_storing(self, stored: "Record", *, seconds: float = 0.0, again_bytes: int = AGAIN_BYTES) -> bool:
         """True if this record should replace the `stored` one, which is `seconds` old.
 
-        Small progress of log and results is not worth a write: the server ignores what it gets twice. For an ended job
-        the agent keeps everything until the job is closed, which is soon. For a running job the agent keeps what is not
-        stored here, so that must not become much.
+        Small progress of log and results is not worth a write, because the server ignores log bytes and results that
+        it gets twice. A running job is stored after `again_bytes` of log or AGAIN_SECONDS, because the agent keeps
+        log and results until their position is stored.
         """
         is_old = self.phase is not Phase.ENDED and seconds >= AGAIN_SECONDS
         if self.phase not in _RELAYED or is_old or self.log_offset - stored.log_offset >= again_bytes:
@@ -105,6 +106,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def again_bytes(waiting_limit_bytes: int) -> int:
-    """The limit for an agent that keeps at most `waiting_limit_bytes` of log (0: no limit). Positions must be confirmed
-    before that is full, or the agent holds the job's output back."""
+    """Return how many log bytes may be sent before the position is stored. `waiting_limit_bytes` is the most log that
+    the agent buffers (0: no limit): positions must be stored before that buffer is full, or the job's output stops."""
     return min(AGAIN_BYTES, waiting_limit_bytes // 4) if waiting_limit_bytes > 0 else AGAIN_BYTES

@@ -1,8 +1,8 @@
-"""Buffers of one job between agent and server: log bytes and step results. Pure.
+"""Buffers for the log bytes and step results of one job, between agent and server. Pure code without I/O.
 
-Both sides use the same positions (byte offsets, sequence numbers). What the server does not have yet waits here. Data
-out of sequence is ignored, because it can be requested again. A position that either side reports is believed.
-`life.py` decides when to send.
+Agent and server use the same positions (byte offsets, sequence numbers). Data waits here until the server has confirmed
+it. Data out of sequence is ignored, because it can be requested from the agent again. Positions that agent or server
+report are accepted without a check. `life.py` owns the buffers and decides when to send.
 """
 
 import zlib
@@ -17,7 +17,8 @@ HIGH_BYTES = 2 << 20
 
 
 class TraceRelay:
-    """Log bytes from agent to server. Invariant: the waiting bytes are those from `confirmed` to `received`."""
+    """Buffers log bytes. The agent has sent the bytes before `received`, the server has those before `confirmed`, and
+    the bytes between are in the buffer."""
 
     __slots__ = ("_crc", "_most", "_waiting", "confirmed", "received")
 
@@ -30,17 +31,17 @@ class TraceRelay:
 
     @property
     def bytes_waiting(self) -> int:
-        """Number of bytes to send."""
+        """Number of buffered bytes that are still to be sent to the server."""
         return len(self._waiting)
 
     @property
     def crc(self) -> int | None:
-        """CRC-32 of the confirmed bytes; None if not all of them passed through this or an earlier process."""
+        """CRC-32 of all bytes that the server has; None if some of them did not pass through a manager's buffer."""
         return self._crc if self.received >= self.confirmed else None
 
     def add(self, offset: int, data: bytes, *, is_first: bool = False) -> None:
-        """Add bytes from the agent; bytes out of sequence are ignored. `is_first`: the agent has dropped all earlier
-        bytes, because the server has them."""
+        """Add bytes from the agent; bytes out of sequence are ignored. `is_first`: the agent has deleted all bytes
+        before `offset`, because the server has them."""
         if is_first and offset > self.received:
             self._waiting.clear()
             self.received, self.confirmed = offset, max(offset, self.confirmed)
@@ -54,15 +55,16 @@ class TraceRelay:
         self._waiting += data[confirmed:]
 
     def head(self) -> bytes:
-        """The next bytes to send; they begin at `confirmed`."""
+        """Return the next chunk to send; it begins at offset `confirmed`."""
         return bytes(self._waiting[: self._most])
 
     def halve(self, refused: int) -> None:
-        """Use smaller chunks, after the server or a proxy refused a chunk of this size."""
+        """Send smaller chunks from now on: the server or a proxy refused one of `refused` bytes as too large."""
         self._most = max(min(self._most, refused) // 2, LEAST_BYTES)
 
     def server_has(self, size: int) -> None:
-        """The server has exactly the first `size` bytes."""
+        """Set the number of bytes that the server reports to have. If it has less than expected, the bytes from there
+        on must be received from the agent again."""
         if self.confirmed <= size <= self.received:
             self._sum(self._waiting[: size - self.confirmed])
             del self._waiting[: size - self.confirmed]
@@ -81,7 +83,8 @@ class TraceRelay:
 
 
 class ResultRelay:
-    """Step results from agent to server; `confirmed` and `received` are the next numbers on either side, from 1."""
+    """Buffers step results. `received` is the sequence number of the next result from the agent, `confirmed` that of
+    the next one for the server; the first result has number 1."""
 
     __slots__ = ("_waiting", "bytes_waiting", "confirmed", "received")
 
@@ -92,7 +95,7 @@ class ResultRelay:
         self.bytes_waiting = 0
 
     def add(self, seq: int, document: bytes) -> None:
-        """Add a result from the agent; one out of sequence is ignored."""
+        """Add a step result (JSON) from the agent. A result out of sequence is ignored."""
         if seq != self.received:
             return
         self.received += 1
@@ -101,7 +104,8 @@ class ResultRelay:
             self.bytes_waiting += len(document)
 
     def head(self) -> list[bytes]:
-        """The next results to send: at least one, together at most a chunk if there are several."""
+        """Return the next results to send, together at most CHUNK_BYTES; a larger result is returned alone. The list is
+        empty if none wait."""
         batch: list[bytes] = []
         size = 0
         for _, document in self._waiting:
@@ -112,12 +116,13 @@ class ResultRelay:
         return batch
 
     def drop(self) -> None:
-        """Drop what waits: the server takes no results, and a full buffer would stop the job's events."""
+        """Delete the waiting results, for a server that accepts none: a full buffer would stop the job's events."""
         self._waiting.clear()
         self.bytes_waiting = 0
 
     def server_wants(self, seq: int) -> None:
-        """The server has all results before `seq`, and none from there on."""
+        """Set the number of the next result that the server needs. If it needs earlier results again, they must be
+        received from the agent again."""
         while self._waiting and self._waiting[0][0] < seq:
             self.bytes_waiting -= len(self._waiting.popleft()[1])
         first = self._waiting[0][0] if self._waiting else self.received

@@ -1,8 +1,9 @@
-"""Slots: room for one job each. A slot is reserved before a job is requested. Pure.
+"""Counts job slots. A slot is reserved before a job is requested, and is free again when the job is over. Pure code
+without I/O.
 
 A slot counts against `concurrent` (all runners), its runner's `limit`, and the capacity of the environment, which
-several runners may share. Its number is the lowest free one of its runner and names the working directory, so no two
-jobs share one. `polling/room.py` is the caller.
+several runners may share. Each runner numbers its slots, and the lowest free number is used first. The number is part
+of the working directory's name, so no two jobs share a working directory. `polling/room.py` is the caller.
 
 The cost of a call does not grow with the number of slots: thousands may be taken.
 """
@@ -15,14 +16,15 @@ import msgspec
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """Room for one job of a runner."""
+    """The right of a runner (short token) to run one job; `number` is unique among the runner's taken slots."""
 
     runner: str
     number: int
 
 
 class _Numbers:
-    """The slot numbers of one runner. Invariant: `_free` has all free numbers below `_end`, and maybe taken ones."""
+    """The slot numbers of one runner. Invariant: the heap `_free` contains all free numbers below `_end`, and maybe
+    some taken numbers, which `take_lowest` skips."""
 
     __slots__ = ("_end", "_free", "taken")
 
@@ -53,7 +55,8 @@ class Slots:
     """The taken slots of all runners."""
 
     def __init__(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
-        """`places` names the environment of each runner; a runner that is not in it has its own."""
+        """`limits` has each runner's `limit` (0 or missing: none). `places` names each runner's environment; a runner
+        that is missing there shares its environment with no other."""
         self._concurrent = concurrent
         self._limits = limits
         self._places = places or {}
@@ -63,11 +66,11 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """Free slots; never negative, even if the journal has more jobs than a lowered limit allows."""
+        """Number of free slots under `concurrent`; 0 if more are taken, for example after the limit was lowered."""
         return max(0, self._concurrent - self._taken)
 
     def in_place(self, runner: str) -> int:
-        """Taken slots in the runner's environment."""
+        """Return the number of taken slots in the runner's environment, of all runners that share it."""
         return self._in_place[self._place(runner)]
 
     def share_place(self, runner: str, other: str) -> bool:
@@ -75,7 +78,7 @@ class Slots:
         return self._place(runner) == self._place(other)
 
     def change(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
-        """Change the limits. Taken slots stay taken."""
+        """Change the limits and environments, as in the constructor. Taken slots stay taken, even above the limits."""
         self._concurrent = concurrent
         self._limits = limits
         self._places = places or {}
@@ -84,14 +87,15 @@ class Slots:
             self._in_place[self._place(runner)] += len(numbers.taken)
 
     def is_full(self, runner: str, capacity: int | None = None) -> bool:
-        """True if the runner's limit or its environment leaves no room, even if slots are free."""
+        """True if the runner's `limit` is reached, or the `capacity` of its environment (None: no limit)."""
         limit = self._limits.get(runner, 0)
         if limit and runner in self._numbers and len(self._numbers[runner].taken) >= limit:
             return True
         return capacity is not None and self._in_place[self._place(runner)] >= capacity
 
     def reserve(self, runner: str, capacity: int | None = None) -> Slot | None:
-        """Reserve the runner's lowest free slot; None: no room. `capacity` is that of its environment."""
+        """Reserve the runner's lowest free slot. Returns None if a limit is reached; `capacity` is that of the runner's
+        environment (None: no limit)."""
         if not self.free or self.is_full(runner, capacity):
             return None
         slot = Slot(runner, self._of(runner).take_lowest())
@@ -99,7 +103,8 @@ class Slots:
         return slot
 
     def adopt(self, slot: Slot) -> Slot:
-        """Take the slot of a job of an earlier process, even above the limits. Returns another slot if it is taken."""
+        """Take the slot of a job of an earlier process, even above the limits, and return it. If it is already taken,
+        take the runner's lowest free slot instead."""
         numbers = self._of(slot.runner)
         if slot.number in numbers.taken:
             slot = Slot(slot.runner, numbers.take_lowest())
@@ -109,7 +114,7 @@ class Slots:
         return slot
 
     def release(self, slot: Slot) -> None:
-        """Free a slot. Repeating it changes nothing."""
+        """Free a slot. Without effect if it is already free."""
         numbers = self._of(slot.runner)
         if slot.number in numbers.taken:
             numbers.give_back(slot.number)

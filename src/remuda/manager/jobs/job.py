@@ -434,7 +434,9 @@ class ManagedJob:
                     self._context.clock.monotonic(),
                 )
             case UnknownJob():
-                self._log.warning("agent does not have the job any more; it fails unless it had ended", machine=self.life.machine)
+                self._log.warning(
+                    "agent does not have the job any more; it fails unless it had ended", machine=self.life.machine
+                )
                 self.life.on_unknown_job(self._context.clock.monotonic())
         if self.life.is_overfull and self._link is not None:
             self._link.unsubscribe(self.key)

@@ -1,7 +1,7 @@
-"""Runs the scalers of environments whose machines come and go, and connects them to demand and slots.
+"""Runs the scalers of autoscaled environments, and tells them the demand for machines and the taken job slots.
 
-Only a Remuda cell reports its demand; `remuda.taskscaler` decides what to create for it. `supervision.py` is the
-caller.
+A Remuda cell reports how many jobs wait for machines (demand); a plain GitLab does not. `remuda.taskscaler` decides how
+many machines to create. `supervision.py` is the caller.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from remuda.manager.polling.room import Room
 
 
 class Scaling:
-    """Runs the scalers of all environments that have one. `start` creates a supervised task."""
+    """Runs the scalers of all autoscaled environments. `start` creates a supervised task with a name."""
 
     def __init__(self, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
         self._start = start
@@ -25,11 +25,12 @@ class Scaling:
         self._discarded: list[Scaled] = []
         self._is_draining = False
         self.fleets: list[tuple[RunnerConfig, Scaled]] = []
-        """The configured runners with scalers."""
+        """The configured runners with autoscaled environments, and these environments."""
 
     @property
     def ending(self) -> list[Scaled]:
-        """Scalers of runners that are no longer configured: they wait for their last jobs, or remove their machines."""
+        """Autoscaled environments of runners that are no longer configured: they wait for their last jobs, or remove
+        their machines."""
         configured = {id(scaled) for _, scaled in self.fleets}
         scalers = {
             id(scaled): scaled for scaled in (*(running for running, _ in self._running.values()), *self._discarded)
@@ -38,16 +39,16 @@ class Scaling:
 
     @property
     def all(self) -> list[Scaled]:
-        """All scalers, including configured ones that do not run yet."""
+        """All autoscaled environments: the configured ones, even before their scaler runs, and those in `ending`."""
         return [*(scaled for _, scaled in self.fleets), *self.ending]
 
     @property
     def owners(self) -> set[str]:
-        """Owner tags of the machines of all scalers."""
+        """The owner tags with which these environments mark their machines at the provider."""
         return {scaled.setup.owner for scaled in self.all}
 
     def follow(self, environments: Iterable[Environment]) -> None:
-        """Run the scalers of these environments, and stop all others. Called every second."""
+        """Start the scalers of these environments that do not run yet, and stop all others. Called every second."""
         if any(scaled.is_closed for scaled in self._discarded):
             self._discarded = [scaled for scaled in self._discarded if not scaled.is_closed]
             # Its machines counted against the provider's quota until the other scalers see that they are gone.
@@ -62,9 +63,8 @@ class Scaling:
             self._running[key] = scaled, self._start(f"scaler of {scaled.setup.name}", scaled.run)
 
     def serve(self, runners: Iterable[ServedRunner], room: Room) -> None:
-        """Apply the configuration of these runners, and connect their scalers to demand and to taken slots.
-
-        Raises ConfigError if a configuration cannot be used, and nothing has changed.
+        """Apply the configuration of these runners to their autoscaled environments, and pass demand and taken slots
+        to the scalers. Raises ConfigError, before any change, if a configuration cannot be used.
         """
         scaled = [(runner, runner.environment) for runner in runners if isinstance(runner.environment, Scaled)]
         setups = [environment.setup_for(runner.config) for runner, environment in scaled]
@@ -79,13 +79,14 @@ class Scaling:
         self._update_draining()
 
     def discard(self, environment: Environment) -> None:
-        """Remove the machines of an environment whose runner is no longer configured, if its scaler has run."""
+        """Mark an environment whose runner is no longer configured, so that closing it removes its machines. Without
+        effect if its scaler has not run."""
         if id(environment) in self._running and isinstance(environment, Scaled):
             environment.discard()
             self._discarded.append(environment)
 
     def drain(self) -> None:
-        """No more jobs are requested, so machines are only kept for the current ones."""
+        """Keep only machines that current jobs need from now on, because no more jobs are requested."""
         self._is_draining = True
         self._update_draining()
 
