@@ -1,1 +1,3 @@
-"""Everything that must survive the process, except traces and blobs: ports, and one folder for each database."""
+"""Persistent storage of a cell, except for job logs (traces) and blobs: abstract ports, and one folder per database
+(SQLite, PostgreSQL, memory).
+"""

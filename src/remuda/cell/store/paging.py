@@ -18,7 +18,9 @@ async def read_in_pieces(
     read: Callable[[Collection[JobId]], Awaitable[Sequence[Job]]],
     states: Collection[JobState],
 ) -> list[Job]:
-    """The jobs with these ids that are still in one of the states when they are read."""
+    """Read jobs by id, some at a time, with `read`. Returns those that are still in one of `states` when they are
+    read.
+    """
     jobs: list[Job] = []
     for first in range(0, len(job_ids), PIECE):
         jobs += [job for job in await read(job_ids[first : first + PIECE]) if job.state in states]

@@ -1,4 +1,4 @@
-"""Encodes values as the bodies of rows, and decodes them: JSON, the same in every database."""
+"""Encodes values as JSON for the `body` column of rows, and decodes them. The JSON is the same in every database."""
 
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -27,7 +27,9 @@ def decode(kind: type[T], body: bytes) -> T:
 
 
 def decode_cached(kind: type[T], body: bytes) -> T:
-    """As `decode`, for values that many jobs share."""
+    """Decode a value from the body of a row. Cached, for values that many jobs share, such as pipelines and
+    projects.
+    """
     any_kind: Any = kind
     value: T = _decode_cached(any_kind, body)
     return value
@@ -40,5 +42,5 @@ def _decode_cached(kind: Any, body: bytes) -> Any:
 
 @lru_cache(maxsize=_CACHED_JOBS)
 def decode_job(body: bytes) -> Job:
-    """As `decode`, for the jobs of families."""
+    """Decode a job from the body of its row. Cached, because each change of a pipeline reads all its jobs again."""
     return decode(Job, body)

@@ -1,4 +1,4 @@
-"""All rows of a cell at one moment, from either database: for checks, backups and restores.
+"""Reads all rows of a cell at one moment, from SQLite or PostgreSQL, for checks, backups and restores.
 
 A backup is always a SQLite file, so a cell can be restored into the other kind of database, too. Bodies and columns are
 the same in both, except that PostgreSQL shortens some texts (`postgres.database.shorten`).
@@ -34,7 +34,7 @@ _GENERATED = frozenset(
 
 
 class Snapshot(Protocol):
-    """The rows of a database at one moment."""
+    """A consistent view of the rows of a database at one moment."""
 
     cell_id: int
     revision: str
@@ -42,7 +42,7 @@ class Snapshot(Protocol):
     """The file or the address of the database, for messages."""
 
     def rows(self, sql: str) -> AsyncIterator[tuple[Any, ...]]:
-        """The rows of a query, read in batches. Both databases must understand the SQL."""
+        """Yield the rows of a query, read in batches. Both databases must understand the SQL."""
         ...
 
 
@@ -75,7 +75,10 @@ class _PostgresSnapshot:
 
 @asynccontextmanager
 async def read(settings: CellSettings) -> AsyncIterator[Snapshot]:
-    """The rows of a cell as they are now; later changes are not seen. Raises DataFolderError if there are none."""
+    """Open a snapshot of a cell's database; changes that are made later are not visible in it.
+
+    Raises DataFolderError if the database has no tables of a cell or cannot be read.
+    """
     if not settings.is_shared:
         path = settings.data / "cell.sqlite"
         with _open_for_reading(path) as db:
@@ -113,12 +116,15 @@ def _open_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def check_revision(snapshot: Snapshot) -> None:
-    """Raise DataFolderError if the database is of a newer release."""
+    """Raise DataFolderError if the database was written by a newer release."""
     migrations.check(snapshot.where, snapshot.revision, None, snapshot.cell_id)
 
 
 def remove_missing(path: Path, *, artifacts: Collection[Artifact], traces: Collection[JobId]) -> None:
-    """Remove the rows of artifacts from a SQLite file, and mark the traces of jobs as erased."""
+    """Remove references to missing files from a SQLite file: delete the rows of `artifacts`, mark `traces` as erased.
+
+    `traces` are the ids of jobs whose logs are missing.
+    """
     with closing(sqlite3.connect(path)) as db, db:
         for artifact in artifacts:
             db.execute("DELETE FROM artifacts WHERE job_id = ? AND type = ?", (artifact.job_id, artifact.type))
@@ -129,7 +135,7 @@ def remove_missing(path: Path, *, artifacts: Collection[Artifact], traces: Colle
 
 
 async def save(settings: CellSettings, target: Path) -> None:
-    """Write a snapshot of all rows into a new SQLite file."""
+    """Write a snapshot of all rows of a cell into a new SQLite file."""
     if not settings.is_shared:
         with _open_for_reading(settings.data / "cell.sqlite") as source, _open_for_writing(target) as db:
             source.backup(db)
@@ -167,14 +173,16 @@ async def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
 
 
 def _sort_tables(db: sqlite3.Connection) -> Sequence[str]:
-    """The tables with rows. A table comes after those that it refers to."""
+    """Return the names of the tables that hold data, ordered so that a table comes after those its foreign keys refer
+    to.
+    """
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} - _NOT_ROWS
     needs = {table: {row[2] for row in db.execute(f"PRAGMA foreign_key_list({table})")} for table in sorted(tables)}
     return list(TopologicalSorter(needs).static_order())
 
 
 def migrate_file(path: Path) -> int:
-    """Migrate a SQLite file to the schema of this release. Returns the id of its cell."""
+    """Migrate a SQLite file to the schema of this release. Returns the id of the cell that it belongs to."""
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
             return schema.prepare(db, str(path), None)
@@ -183,7 +191,10 @@ def migrate_file(path: Path) -> int:
 
 
 async def load(source: Path, url: str, cell_id: int) -> None:
-    """Copy all rows of a migrated SQLite file into an empty PostgreSQL database, in one transaction."""
+    """Copy all rows of a migrated SQLite file into an empty PostgreSQL database, in one transaction.
+
+    Raises DataFolderError if the database already has tables of a cell.
+    """
     from remuda.cell.store.postgres import schema
     from remuda.cell.store.postgres.database import connect, where
 

@@ -1,11 +1,12 @@
 """Batches writes: changes that many requests make at the same time share one statement, transaction or thread.
 
-While a batch is being stored, further changes collect in the next one, and the request that opened it stores it for
-all. A single change waits only for a few turns of the event loop. The stores and `traces` use this.
+While a batch is being stored, further changes collect in the next batch, and the request that opened that batch stores
+it for all. A single change waits only for a few turns of the event loop. The stores and `traces` use this.
 
 Invariant: a caller that gets None may store its change alone. Nothing of a batch is stored after a failure that the
-database reported. If the storing request was cancelled, a change may be stored already, and its caller finds it so.
-After a lost connection the outcome is unknown, and every caller gets a StoreError.
+database reported. If the request that stores a batch was cancelled, a change may already be stored; a caller that
+stores it alone then finds it stored. After a lost connection the outcome is unknown, and every caller gets a
+StoreError.
 """
 
 import asyncio
@@ -41,8 +42,8 @@ class _Batch(Generic[C, R]):
 class WriteBatcher(Generic[C, R]):
     """Batches one kind of change.
 
-    `store` stores many changes and returns the result of each, or None for one that must be stored alone. It raises
-    StoreError when it is unknown whether they were stored, and another exception when they were not.
+    `store` stores many changes and returns the result of each, or None for a change that its caller must store alone.
+    It raises StoreError if it is unknown whether the changes were stored, and another exception if they were not.
     """
 
     def __init__(self, store: Callable[[Sequence[C]], Awaitable[Sequence[R | None]]], *, lanes: int) -> None:
@@ -51,7 +52,11 @@ class WriteBatcher(Generic[C, R]):
         self._next: _Batch[C, R] | None = None
 
     async def submit(self, change: C) -> R | None:
-        """The result of the change. None: it was not stored, and the caller must store it alone."""
+        """Store a change together with those of concurrent callers, and return its result.
+
+        None means that it was not stored, and the caller must store it alone. Raises StoreError if the outcome is
+        unknown.
+        """
         batch = self._next
         if batch is None or len(batch.changes) >= _AT_ONCE:
             batch = _Batch[C, R](change)

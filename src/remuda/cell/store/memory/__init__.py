@@ -1,1 +1,1 @@
-"""The store in memory, for unit tests."""
+"""The in-memory implementation of the cell's store, for unit tests."""

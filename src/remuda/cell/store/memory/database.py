@@ -1,7 +1,7 @@
-"""The tables of a cell in memory.
+"""An in-memory implementation of the store's `Database` port, for unit tests.
 
-No method suspends, so a transaction is whatever runs between two turns of the event loop. The rules of the store check
-before they change, so one that raises has changed nothing.
+No method suspends, so everything between two turns of the event loop is one transaction. There is no rollback: the
+ports check all conditions before their first change, so a transaction that raises has changed nothing.
 """
 
 import operator
@@ -28,7 +28,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class MemoryDatabase:
-    """Values by table and key, in the order in which they were added."""
+    """The tables of a cell as dictionaries: values by table and key, in the order in which they were added."""
 
     def __init__(self, cell_id: int) -> None:
         self._ids = range_of_cell(cell_id)
@@ -51,7 +51,7 @@ class MemoryDatabase:
         return
 
     async def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """No other process can change this database."""
+        """Yield nothing and end at once, because no other process can change this database."""
         changes: Sequence[Collection[JobId]] = ()
         for job_ids in changes:
             yield job_ids
@@ -210,7 +210,9 @@ class MemoryDatabase:
 
 
 def _reader(table: Table[T], name: str) -> Callable[[T], Any]:
-    """Reads a column, or a field of the body."""
+    """Return a function that reads the column `name` of a value, or the attribute `name` if the table has no such
+    column.
+    """
 
     def read(value: T) -> Any:
         row = table.columns(value)
@@ -220,7 +222,7 @@ def _reader(table: Table[T], name: str) -> Callable[[T], Any]:
 
 
 def cut_page(ordered: list[T], page: Page) -> tuple[list[T], int]:
-    """One page of a list of values that have ids, and the total."""
+    """Return one page of values that have ids, and the number of all values (0 if the page asks for no count)."""
     values: list[Any] = ordered
     if page.ascending is not None:
         values = sorted(values, key=lambda value: value.id, reverse=not page.ascending)

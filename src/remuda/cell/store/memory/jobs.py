@@ -1,4 +1,4 @@
-"""Jobs in memory."""
+"""The in-memory implementation of the `JobStore` port, for unit tests."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,7 +16,7 @@ from remuda.pipeline import JobSpec
 
 
 class MemoryJobs(JobStore):
-    """The port of jobs over a `MemoryDatabase`."""
+    """Implements `JobStore` on a `MemoryDatabase`."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)

@@ -1,4 +1,4 @@
-"""Pipelines in memory."""
+"""The in-memory implementation of the `PipelineStore` port, for unit tests."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from remuda.model.progress import OVER
 
 
 class MemoryPipelines(PipelineStore):
-    """The port of pipelines over a `MemoryDatabase`."""
+    """Implements `PipelineStore` on a `MemoryDatabase`."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)

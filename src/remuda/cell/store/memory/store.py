@@ -1,4 +1,4 @@
-"""The store in memory: the public twin of the SQLite store, for unit tests and short-lived cells.
+"""The in-memory store, with the same behavior as the SQLite store, for unit tests and short-lived cells.
 
 Its own module, so that every store is found in the same place: `memory.store`, `sqlite.store`, `postgres.store`.
 """
@@ -10,7 +10,7 @@ from remuda.cell.store.ports import Store
 
 
 class MemoryStore(Store):
-    """A store that is lost with its process."""
+    """A store whose data is lost when the process ends."""
 
     def __init__(self, cell_id: int = 1) -> None:
         database = MemoryDatabase(cell_id)

@@ -39,7 +39,10 @@ _FOLDER = Path(__file__).parent
 
 
 def statements(dialect: str, since: str | None) -> list[str]:
-    """Migrate from a revision (None: an empty database) to `HEAD`. `dialect` is Alembic's name of the database."""
+    """Return the SQL statements that migrate a database from the revision `since` (None: an empty database) to `HEAD`.
+
+    `dialect` is Alembic's name of the database: `sqlite` or `postgresql`.
+    """
     from alembic import command
     from alembic.config import Config
 
@@ -51,13 +54,17 @@ def statements(dialect: str, since: str | None) -> list[str]:
 
 
 def sqlite_statements() -> list[str]:
-    """The schema of a new SQLite file, without Alembic."""
+    """Return the SQL statements that create the schema in a new SQLite file, without importing Alembic."""
     text = (_FOLDER / "sqlite.sql").read_text()
     return [statement.strip() for statement in text.split(";\n") if statement.strip()]
 
 
 def check(where: str, revision: str, owner: int | None, cell_id: int) -> None:
-    """Raise DataFolderError if a database is not for this release or not for this cell."""
+    """Raise DataFolderError if this release does not know the schema `revision`, or if the database belongs to another
+    cell.
+
+    `where` names the database in the error message. `owner` is the id of the cell that owns the database, if known.
+    """
     if revision not in NAMES:
         raise DataFolderError(
             f"{where} has schema version {revision}, made by a newer release; this one reads up to {HEAD}. "

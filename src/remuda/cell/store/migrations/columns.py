@@ -1,7 +1,7 @@
-"""Column types for the revisions, so that a column has the same content in SQLite and PostgreSQL.
+"""Column types for the Alembic revisions, so that a column has the same content in SQLite and PostgreSQL.
 
 Ids need 64 bits, but SQLite uses only an INTEGER column as its row id. Text is ordered by its bytes, whatever the
-locale of the database server. A truth value is 0 or 1.
+locale of the database server. A boolean is stored as 0 or 1.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ BODY = sa.LargeBinary()
 
 
 def key(name: str = "id") -> sa.Column[Any]:
-    """A primary key whose values the store draws."""
+    """Return a primary key column whose values are assigned by the store, not by the database."""
     return sa.Column(name, ID, primary_key=True, autoincrement=False)
 
 
 def of(table: str, name: str, *, on_delete: str | None = None) -> sa.Column[Any]:
-    """A foreign key to the id of another table."""
+    """Return a column with a foreign key to the id of another table."""
     return sa.Column(name, ID, sa.ForeignKey(f"{table}.id", ondelete=on_delete), nullable=False)
 
 
@@ -30,5 +30,5 @@ def text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
 
 
 def body() -> sa.Column[Any]:
-    """The JSON of the whole value."""
+    """Return the column that has the whole value of a row as JSON."""
     return sa.Column("body", BODY, nullable=False)

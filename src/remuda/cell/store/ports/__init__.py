@@ -1,8 +1,9 @@
-"""The ports to a cell's store, seven by subject, with one contract suite in tests/contract.
+"""The interfaces ("ports") to a cell's store, one for each of seven subjects. tests/contract has one test suite that
+every implementation must pass.
 
 The store's writes are transactions. Where a change needs a decision, the caller passes a pure function and the store
-calls it inside the transaction with the current values. The function may be called more than once and must have no
-effect but its result. So a decision and its consequences are stored together or not at all.
+calls it inside the transaction with the current values. The function may be called more than once and must have no side
+effects. So a decision and its consequences are stored together or not at all.
 """
 
 from remuda.cell.store.ports.jobs import JobStore

@@ -1,8 +1,8 @@
-"""What the store's rules need from a database: rows of tables by their columns, and transactions.
+"""The interface that the store's ports need from a database: tables, rows, and transactions.
 
-SQLite, PostgreSQL and memory each implement this. The ports of seldom used tables are written once on top of it; those
-of jobs and pipelines have further methods in each database. A row holds the whole value as its body, and beside it the
-columns that queries need (`Table.columns`).
+SQLite, PostgreSQL and memory each implement it. The ports of seldom used tables are written once on top of it; those of
+jobs and pipelines have further methods in each database. A row holds the whole value as its JSON body, and beside it
+the columns that queries need (`Table.columns`).
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
@@ -27,7 +27,7 @@ Comparison = tuple[str, str, Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Table(Generic[T]):
-    """One table: how its rows are identified and which columns they have."""
+    """Describes one table: its name, the type of its values, its key and its columns."""
 
     name: str
     kind: type[T]
@@ -49,21 +49,21 @@ class Table(Generic[T]):
 
     @property
     def column_list(self) -> str:
-        """The columns to select for `read`."""
+        """The columns to select, as SQL, so that `Table.read` can decode the result."""
         return "body" if self.has_body else ", ".join(self.kind._fields)  # type: ignore[attr-defined]
 
     def read(self, row: Sequence[Any]) -> T:
-        """The value of a row of the columns in `column_list`."""
+        """Decode a row that has the columns of `column_list`, in that order."""
         return decode(self.kind, row[0]) if self.has_body else self.kind(*row)
 
     def row(self, value: T) -> dict[str, Any]:
-        """All columns of the row for a value, with the body."""
+        """Return all columns of the row for a value, including the encoded body, by column name."""
         return {**self.columns(value), "body": encode(value)} if self.has_body else dict(self.columns(value))
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock for work that only one transaction at a time may do, if several processes use one database."""
+    """Names a lock that only one transaction at a time can hold, across all processes that use the database."""
 
     kind: str
     of: int | str = 0
@@ -76,10 +76,14 @@ TOKENS = Lock("tokens")
 
 
 class Rows(Protocol):
-    """Reads and writes of single tables. Keyword arguments are columns, or fields of the body, and their values."""
+    """Reads and writes rows of single tables.
+
+    Keyword arguments (`**columns`) select rows: each names a column, or a field of the body, and the value it must
+    have.
+    """
 
     async def find(self, table: Table[T], **columns: Any) -> T | None:
-        """The row with these values, which are unique."""
+        """Return the row whose columns have these values, or None. The values must identify at most one row."""
         ...
 
     async def find_all(
@@ -91,15 +95,20 @@ class Rows(Protocol):
         limit: int | None = None,
         **columns: Any,
     ) -> list[T]:
-        """All rows with these values. A column in `order` may end in DESC."""
+        """Return the rows whose columns have these values and for which the comparison `where` holds.
+
+        A column name in `order` may end in DESC.
+        """
         ...
 
     async def add(self, table: Table[T], *values: T) -> None:
-        """Add rows whose keys are new."""
+        """Add rows. Their keys must not exist yet."""
         ...
 
     async def add_if_absent(self, table: Table[T], value: T) -> bool:
-        """Add a row. False when a row has the same key, or the same value in another unique column."""
+        """Add a row. Returns False, and adds nothing, if a row has the same key or the same value in another unique
+        column.
+        """
         ...
 
     async def put(self, table: Table[T], value: T) -> None:
@@ -107,69 +116,84 @@ class Rows(Protocol):
         ...
 
     async def update(self, table: Table[T], value: T) -> bool:
-        """Replace the row with the same key. False when there is none."""
+        """Replace the row with the same key. Returns False if there is none."""
         ...
 
     async def remove(self, table: Table[Any], **columns: Any) -> int:
-        """Remove the rows with these values. Returns how many there were."""
+        """Remove the rows whose columns have these values. Returns how many were removed."""
         ...
 
 
 class Transaction(Rows, Protocol):
-    """Everything that is done through it is stored together, or not at all."""
+    """Reads and writes rows in one transaction: all its changes are committed together, or none."""
 
     async def find_locked(self, table: Table[T], **columns: Any) -> T | None:
-        """As `find`; no other transaction changes the row until this one ends."""
+        """Return the row whose columns have these values, or None, and lock it against other transactions until this
+        one ends.
+        """
         ...
 
     async def has_match(self, table: Table[Any], selection: Any) -> bool:
-        """Whether a row fits a filter."""
+        """Return whether the table has a row that matches the filter `selection` (such as a `ProjectFilter`)."""
         ...
 
     async def draw_id(self, table: Table[Any]) -> int:
-        """A new id. None of them is ever given again."""
+        """Return a new id for a row of the table. An id is never assigned twice, even if its row is removed."""
         ...
 
     async def draw_pipeline(self, project_id: ProjectId) -> tuple[int, PipelineId] | None:
-        """The iid and the id of a project's next pipeline; None when the project does not exist."""
+        """Assign the number (iid) within the project and the id of a new pipeline; None if the project does not
+        exist.
+        """
         ...
 
     async def draw_job_ids(self, count: int) -> Sequence[JobId]: ...
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        """The resource groups of these jobs that a job of another pipeline occupies."""
+        """Return those resource groups of the given jobs that a job of another pipeline occupies."""
         ...
 
     async def read_family(self, pipeline: Pipeline) -> Family: ...
 
     async def add_jobs(self, jobs: Sequence[tuple[Job, JobSpec]]) -> None:
-        """New jobs, each with its spec. Later tries of a job share the spec of the first."""
+        """Add new jobs, each with its spec. Retries of a job share the spec row of its first attempt."""
         ...
 
     async def update_job(self, job: Job) -> None:
-        """Store a job whose row was read with `find_locked`."""
+        """Store a changed job. Its row must have been read with `find_locked` in this transaction."""
         ...
 
 
 class Database(Rows, Protocol):
-    """One database of a cell."""
+    """The database of a cell: reads, single writes, and transactions."""
 
     async def change(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], lock: Lock | None = None) -> T:
-        """Run `work` in a transaction and return its result. It may be run more than once."""
+        """Run `work` in a transaction, which takes `lock` first, and return its result.
+
+        `work` may be called more than once, because a transaction that conflicts with another one is repeated.
+        """
         ...
 
     async def find_page(
         self, table: Table[T], page: Page, selection: Any, *, order: str | None = None
     ) -> tuple[list[T], int]:
-        """One page of the rows that fit a filter, newest first or ordered by a column, and the total."""
+        """Return one page of the rows that match the filter `selection`, and the total number of matches.
+
+        The newest row comes first, unless `order` names a column to sort by.
+        """
         ...
 
     async def put_inside(self, table: Table[T], value: T, owner: Table[Any], owner_id: int) -> bool:
-        """As `put`, in one statement, if `owner` has a row with this id. Returns whether it has."""
+        """Add or replace a row, if the table `owner` has a row with the id `owner_id`. Returns False if it has none.
+
+        Check and write are one statement.
+        """
         ...
 
     async def remove_some(self, table: Table[Any], where: Comparison, *, limit: int) -> int:
-        """Remove at most `limit` rows that have an id. Returns how many."""
+        """Remove at most `limit` rows for which `where` holds, from a table whose rows have an id. Returns how many
+        were removed.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -182,7 +206,10 @@ class Database(Rows, Protocol):
 
 
 async def add_row(database: Database, table: Table[S], value: S, *, taken: str = "the new id is taken already") -> S:
-    """Store a value with a new id. Raises ConflictError with the text `taken` when another row has its unique value."""
+    """Store a value with a new id, and return it with that id.
+
+    Raises ConflictError with the message `taken` if another row has the same value in the unique column of the table.
+    """
 
     async def add(rows: Transaction) -> S:
         added = replace(value, id=await rows.draw_id(table))
@@ -196,7 +223,10 @@ async def add_row(database: Database, table: Table[S], value: S, *, taken: str =
 async def change_row(
     database: Database, table: Table[T], row_id: int, decide: Callable[[T], T | None], lock: Lock | None = None
 ) -> T | None:
-    """Store and return what `decide` returns for a row; None when it returns None or the row does not exist."""
+    """Change a row in a transaction: store and return what `decide` returns for its current value.
+
+    Changes nothing and returns None if `decide` returns None or the row does not exist.
+    """
 
     async def change(rows: Transaction) -> T | None:
         value = await rows.find_locked(table, id=row_id)

@@ -1,7 +1,7 @@
-"""Jobs, their step results and the rows of their artifacts.
+"""The store port of jobs, their step results and the rows of their artifacts.
 
-Each database has its own queries for jobs, because every call of a runner goes through them. Results and artifacts are
-the same for all databases.
+Each database has its own queries for jobs, because every call of a runner goes through them. The methods for results
+and artifacts are shared by all databases.
 """
 
 from abc import ABC, abstractmethod
@@ -28,18 +28,20 @@ class JobStore(ABC):
 
     @abstractmethod
     async def load_jobs(self, job_ids: Collection[JobId]) -> Sequence[Job]:
-        """The jobs with these ids that exist, oldest first."""
+        """Return the jobs with these ids, oldest first. Ids that do not exist are left out."""
 
     @abstractmethod
     async def load_spec(self, job_id: JobId) -> JobSpec | None: ...
 
     @abstractmethod
     async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
-        """Everything that a job's payload is made of, with these settings, in one read."""
+        """Read everything that the payload of a job is built from: spec, pipeline, project, variables, and these cell
+        settings.
+        """
 
     @abstractmethod
     async def list_jobs(self, page: Page, selection: JobFilter = ALL_JOBS) -> tuple[Sequence[Job], int]:
-        """One page, newest first, and the total."""
+        """Return one page of the jobs that match `selection`, newest first, and the total number of matches."""
 
     @abstractmethod
     async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
@@ -47,45 +49,53 @@ class JobStore(ABC):
 
     @abstractmethod
     async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
-        """Jobs in these states of pipelines that are not over, oldest first.
+        """Return the jobs that are in one of these states and whose pipelines have not ended, oldest first.
 
-        Pipelines that wait for a person are included only if they were updated after `held_since`, because such
+        Pipelines that wait for a manual action are included only if they were updated after `held_since`, because such
         pipelines accumulate for as long as the cell exists.
         """
 
     @abstractmethod
     async def count_jobs(self) -> Mapping[str, int]:
-        """Number of jobs by state, of those that are not over."""
+        """Return the number of jobs in each state, without states in which a job has ended."""
 
     @abstractmethod
     async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
-        """The newest job of this name that succeeded on a ref. `tag` selects the tag or the branch of that name."""
+        """Return the newest successful job with this name on a ref, or None.
+
+        `tag` True: the ref is a tag; False: a branch; None: either.
+        """
 
     @abstractmethod
     async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
-        """The oldest job of a resource group that is in one of these states."""
+        """Return the oldest job of a resource group that is in one of these states, or None."""
 
     @abstractmethod
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
-        """The job that this request of a runner got, while it is still leased."""
+        """Return the job that was leased to this request of a runner and is not acknowledged yet, or None.
+
+        So a runner that repeats a request gets the same job.
+        """
 
     @abstractmethod
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
-        """Change one job: store and return what `decide` returns; None when it returns None.
+        """Change one job: store and return what `decide` returns. Returns None, and stores nothing, if `decide` returns
+        None.
 
-        `known` is the job as the caller read it before: while the row still equals it, it is not read again.
+        `known` is the job as the caller last read it. While the stored job still equals it, it is not read again.
         """
 
     @abstractmethod
     async def end_beside(self, known: Job, ended: Job) -> bool:
-        """Store the end of a job that has no consequences (`lifecycle.finish_alone`). Returns whether it was stored.
+        """Store the job `ended`, whose end changes no other job (`lifecycle.finish_alone`). Returns whether it was
+        stored.
 
-        It is not stored when the row differs from `known`, or when no job of its pipeline with a higher id is pending,
-        leased or running: then the pipeline may be over, and `change_family` must decide. If several jobs end at the
+        It is not stored if the row differs from `known`, or if no job of its pipeline with a higher id is pending,
+        leased or running: then the pipeline may have ended, and `change_family` must decide. If several jobs end at the
         same time, at least one of them goes through `change_family`, and that decision sees all others.
         """
 
@@ -93,16 +103,18 @@ class JobStore(ABC):
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
     ) -> PayloadParts | None:
-        """Store a hand-out and return the payload parts of the job; None when it is not stored.
+        """Store that the job `known` becomes `leased` to a runner, and return the parts of its payload; None if it is
+        not stored.
 
-        It is not stored when the job or the runner differs from what is passed here, or when the same request of the
-        runner has another job (`find_leased_job`).
+        It is not stored if the stored job differs from `known` or the stored runner from `runner`, or if the same
+        request of the runner already has another job (`find_leased_job`).
         """
 
     async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
-        """Store the results that follow without a gap, within `limit_bytes` for the job (`core.jobs.result_limits`).
+        """Store step results that follow the stored ones without a gap, up to `limit_bytes` for the job
+        (`core.jobs.result_limits`).
 
-        Results already stored are ignored. Returns the next sequence number expected.
+        Results already stored are ignored. Returns the next expected sequence number.
         """
 
         async def add(rows: Transaction) -> int:
@@ -115,11 +127,13 @@ class JobStore(ABC):
         return await self._rows.change(add)
 
     async def list_results(self, job_id: JobId, *, after: int = 0, limit: int | None = None) -> Sequence[StepResult]:
-        """At most `limit` results with numbers above `after`, in order."""
+        """Return at most `limit` step results of a job with sequence numbers above `after`, in order."""
         return await self._rows.find_all(RESULTS, where=("seq", ">", after), order=("seq",), limit=limit, job_id=job_id)
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
-        """Store it. If the job has an artifact of this type, that one is returned and nothing changes."""
+        """Store an artifact and return it. If the job already has one of this type, return that one and change
+        nothing.
+        """
 
         async def put(rows: Transaction) -> Artifact:
             await _lock_job(rows, artifact.job_id)
@@ -134,14 +148,19 @@ class JobStore(ABC):
         return await self._rows.find_all(ARTIFACTS, order=("type",), job_id=job_id)
 
     async def list_due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
-        """Artifacts whose `look_at` is not after `now`, the longest due first."""
+        """Return at most `limit` artifacts whose next expiry check (`look_at`) is due at `now`, the longest due
+        first.
+        """
         order = ("look_at", "job_id", "type")
         return await self._rows.find_all(ARTIFACTS, where=("look_at", "<=", now), order=order, limit=limit)
 
     async def change_artifacts(
         self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], JobArtifacts | None]
     ) -> Sequence[Artifact]:
-        """Change a job and its artifacts together. Returns the artifacts that were removed."""
+        """Change a job and its artifacts in one transaction, as `decide` returns them; None changes nothing.
+
+        Returns the artifacts that `decide` left out; their rows are removed.
+        """
 
         async def change(rows: Transaction) -> Sequence[Artifact]:
             job = await rows.find_locked(JOBS, id=job_id)

@@ -1,4 +1,4 @@
-"""Organizations, namespaces, users, their memberships and their access tokens."""
+"""The store port of organizations, namespaces, users, their memberships and their access tokens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,14 +23,14 @@ from remuda.model.runner import Pool
 
 
 class UserFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which users are wanted; empty and None select all."""
+    """Selects users by search text and organization. An empty text and None match all users."""
 
     search: str = ""
     """Part of a name, or a whole mail address."""
     organization_id: int | None = None
 
     def fits(self, user: User) -> bool:
-        """Whether it is one of those selection."""
+        """Return whether the filter selects this user."""
         search = self.search.casefold()
         return self.organization_id in (None, user.organization_id) and (
             search in f"{user.username}\n{user.name}".casefold() or search == user.email.casefold()
@@ -38,11 +38,11 @@ class UserFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeopleStore:
-    """Organizations, namespaces, users, members and user tokens.
+    """Stores organizations, namespaces, users, members and user tokens.
 
     A new store has FIRST_ORGANIZATION, FIRST_NAMESPACE and FIRST_USER of `remuda.cell.values.people`. Every `add_*`
-    method gives a new id and ignores the one in the value. Paths and user names are unique without regard to case:
-    ConflictError when one is taken.
+    method assigns a new id and ignores the one in the value. Paths and user names are unique, ignoring case; a method
+    raises ConflictError if one is taken.
     """
 
     def __init__(self, database: Database) -> None:
@@ -61,11 +61,14 @@ class PeopleStore:
         return await self._database.find(ORGANIZATIONS, id=organization_id)
 
     async def list_organizations(self) -> Sequence[Organization]:
-        """All organizations, ordered by id."""
+        """Return all organizations, ordered by id."""
         return await self._database.find_all(ORGANIZATIONS, order=("id",))
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
-        """Add it with its first member. Raises ConflictError if a namespace or a project has the path."""
+        """Store a namespace with a new id, and `first` as its first member.
+
+        Raises ConflictError if a namespace or a project has the path.
+        """
 
         async def add(rows: Transaction) -> Namespace:
             added = await _add_namespace(rows, namespace)
@@ -82,16 +85,21 @@ class PeopleStore:
         return await self._database.find(NAMESPACES, path_key=path.casefold())
 
     async def list_namespaces(self, page: Page, selection: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
-        """One page, ordered by path, and the total."""
+        """Return one page of the namespaces that match `selection`, ordered by path, and the total number of
+        matches.
+        """
         return await self._database.find_page(NAMESPACES, page, selection, order="path_key")
 
     async def put_namespace(self, namespace: Namespace) -> None:
-        """Change a namespace except for its path. Raises NotFoundError if it does not exist."""
+        """Replace a stored namespace; its path must not change. Raises NotFoundError if it does not exist."""
         if not await self._database.update(NAMESPACES, namespace):
             raise NotFoundError(f"there is no group {namespace.id}")
 
     async def remove_namespace(self, namespace_id: int) -> bool:
-        """Remove it with its members and variables. Raises ConflictError while it contains a project or a namespace."""
+        """Remove a namespace with its members and variables. Returns False if it does not exist.
+
+        Raises ConflictError while it contains a project or a namespace.
+        """
 
         async def remove(rows: Transaction) -> bool:
             has_project = await rows.has_match(PROJECTS, ProjectFilter(namespace_id=namespace_id))
@@ -126,11 +134,14 @@ class PeopleStore:
     async def list_users(
         self, page: Page, *, search: str = "", organization_id: int | None = None
     ) -> tuple[Sequence[User], int]:
-        """One page, newest first, and the total. `search` is part of a name, or a whole mail address."""
+        """Return one page of users, newest first, and the total number of matches.
+
+        `search` is part of a name, or a whole mail address.
+        """
         return await self._database.find_page(USERS, page, UserFilter(search=search, organization_id=organization_id))
 
     async def put_user(self, user: User) -> None:
-        """Change a user except for the username. Raises NotFoundError if the user does not exist."""
+        """Replace a stored user; the username must not change. Raises NotFoundError if the user does not exist."""
         if not await self._database.update(USERS, user):
             raise NotFoundError(f"there is no user {user.id}")
 
@@ -141,17 +152,17 @@ class PeopleStore:
         return bool(await self._database.remove(MEMBERS, kind=owner[0], owner_id=owner[1], user_id=user_id))
 
     async def list_members(self, owner: Pool) -> Sequence[Member]:
-        """Members of a group or project, ordered by user."""
+        """Return the members of a group or project, ordered by user."""
         return await self._database.find_all(MEMBERS, order=("user_id",), kind=owner[0], owner_id=owner[1])
 
     async def list_memberships(self, user_id: int) -> Sequence[Member]:
-        """Memberships of one user, ordered by owner."""
+        """Return the memberships of one user, ordered by group or project."""
         return await self._database.find_all(MEMBERS, order=("kind", "owner_id"), user_id=user_id)
 
     async def add_user_token(self, token: UserToken, *, instead_of: int | None = None) -> UserToken:
-        """Store a token and revoke the one with the id `instead_of`, in one transaction.
+        """Store a token with a new id, and revoke the token with the id `instead_of`, in one transaction.
 
-        Raises ConflictError if that one is revoked already, or when the hash exists.
+        Raises ConflictError if the old token is revoked already, or if a token with the same hash exists.
         """
 
         async def add(rows: Transaction) -> UserToken:
@@ -175,24 +186,29 @@ class PeopleStore:
         return await self._database.find(USER_TOKENS, id=token_id)
 
     async def list_user_tokens(self) -> Sequence[UserToken]:
-        """Tokens of all users, in the order in which they were added."""
+        """Return the tokens of all users, in the order in which they were added."""
         return await self._database.find_all(USER_TOKENS, order=("number",))
 
     async def list_user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
-        """Tokens of one user, or of all (None), ordered by id."""
+        """Return the tokens of one user, or of all users (None), ordered by id."""
         columns: dict[str, Any] = {} if user_id is None else {"user_id": user_id}
         return sorted(await self._database.find_all(USER_TOKENS, **columns), key=lambda token: token.id)
 
     async def change_user_token(
         self, token_id: int, decide: Callable[[UserToken], UserToken | None]
     ) -> UserToken | None:
-        """Store and return what `decide` returns; None when it returns None or the token does not exist."""
+        """Change a token: store and return what `decide` returns for its current value.
+
+        Changes nothing and returns None if `decide` returns None or the token does not exist.
+        """
         return await change_row(self._database, USER_TOKENS, token_id, decide, TOKENS)
 
 
 async def check_path_is_free(rows: Transaction, path: str, *, but: int | None = None) -> None:
-    """Raise ConflictError if a namespace, or a project other than `but`, has the path. Projects and namespaces share
-    it."""
+    """Raise ConflictError if a namespace or a project has the path, because they share one set of paths.
+
+    `but` is the id of a project that may have it.
+    """
     project = await rows.find(PROJECTS, path_key=path.casefold())
     namespace = await rows.find(NAMESPACES, path_key=path.casefold())
     if namespace or (project and project.id != but):
@@ -207,7 +223,7 @@ async def _add_namespace(rows: Transaction, namespace: Namespace) -> Namespace:
 
 
 async def _draw_free_id(rows: Transaction, table: Table[Any]) -> int:
-    """A new id. The first rows have ids that were not drawn."""
+    """Return a new id. Skips ids that exist: those of the first rows are constants and were not drawn."""
     while await rows.find(table, id=(number := await rows.draw_id(table))):
         pass
     return number

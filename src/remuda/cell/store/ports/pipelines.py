@@ -1,6 +1,6 @@
-"""Pipelines, and decisions about all jobs of a pipeline.
+"""The store port of pipelines, and of decisions about all jobs of a pipeline.
 
-A new pipeline is stored in the same way in all databases; each has its own queries for the rest.
+`add_pipeline` is shared by all databases; each database has its own queries for the other methods.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from remuda.model.job import JobId, PipelineId, ProjectId
 
 
 class PipelineStore(ABC):
-    """Pipelines and families. A family is a pipeline with the newest try of each of its jobs."""
+    """Stores and finds pipelines and families. A family is a pipeline with the newest attempt of each of its jobs."""
 
     def __init__(self, database: Database) -> None:
         self._rows = database
@@ -34,11 +34,11 @@ class PipelineStore(ABC):
         schedule: Schedule | None = None,
         due_at: float | None = None,
     ) -> Family:
-        """Store a pipeline, its jobs, the seen ref and the schedule's next time, in one transaction.
+        """Store a pipeline, its jobs, the handled ref and the schedule's next run time, in one transaction.
 
-        `sees` is the ref and commit that count as handled. `schedule` is the schedule with its next time; its row gets
-        that time and the pipeline's id (`remuda.cell.core.pipelines.schedules.with_pipeline`). `due_at` is the time
-        for which the schedule runs: ConflictError when the row has another time, because another process ran it.
+        `sees` is the ref and commit to mark as handled. `schedule` is the schedule with its next run time; its row gets
+        that time and the pipeline's id (`remuda.cell.core.pipelines.schedules.with_pipeline`). `due_at` is the time for
+        which the schedule runs: raises ConflictError if the row has another time, because another process ran it.
 
         If a pipeline of this `upstream_job_id` exists, that one is returned and nothing is stored. Ids and the
         pipeline's iid come from the store. Jobs that can start are enqueued in the same transaction
@@ -75,14 +75,16 @@ class PipelineStore(ABC):
     async def list_pipelines(
         self, project_id: ProjectId, page: Page, selection: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
-        """One page and the total."""
+        """Return one page of a project's pipelines that match `selection`, in its order, and the total number of
+        matches.
+        """
 
     @abstractmethod
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
-        """Pipelines of a ref that are not over, oldest first."""
+        """Return the pipelines of a ref that have not ended, oldest first."""
 
     async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
-        """The pipeline that a trigger job started."""
+        """Return the pipeline that a trigger job started, or None."""
         return await self._rows.find(PIPELINES, upstream_job_id=upstream_job_id)
 
     @abstractmethod
@@ -90,19 +92,25 @@ class PipelineStore(ABC):
 
     @abstractmethod
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store what `decide` returns for the current family. Raises NotFoundError if the pipeline does not exist."""
+        """Change a pipeline and its jobs in one transaction, by what `decide` returns for their current values.
+
+        Returns what was stored. Raises NotFoundError if the pipeline does not exist.
+        """
 
     @abstractmethod
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
-        """Remove it with all tries of its jobs, their results and artifact rows. False when it does not exist."""
+        """Remove a pipeline with all its jobs, including retried ones, their results and artifact rows.
+
+        Returns False if it does not exist.
+        """
 
     @abstractmethod
     async def count_pipelines(self) -> Mapping[str, int]:
-        """Number of pipelines by status, of those that are not over."""
+        """Return the number of pipelines in each status, without statuses in which a pipeline has ended."""
 
 
 def _begin(family: Family, now: float) -> Family:
-    """Start a new family: the jobs that need not wait for others become pending."""
+    """Return a new pipeline with its jobs after its start: jobs that wait for no other job become pending."""
     changes = lifecycle.begin(family, now)
     begun = {job.id: job for job in changes.jobs}
     jobs = tuple(begun.get(job.id, job) for job in family.jobs)

@@ -1,4 +1,4 @@
-"""Projects, CI/CD variables, and the refs of projects that were already handled."""
+"""The store port of projects, CI/CD variables, and the refs whose current commit was already handled."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,13 +13,13 @@ from remuda.model.job import ProjectId
 
 
 class ProjectStore:
-    """Projects, variables and seen refs."""
+    """Stores and finds projects, CI/CD variables and seen refs (the last commit of a ref that the cell has handled)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add_project(self, project: Project) -> Project:
-        """Store it with a new id. Raises ConflictError if a project or namespace has the path."""
+        """Store a project with a new id. Raises ConflictError if a project or namespace has the path."""
 
         async def add(rows: Transaction) -> Project:
             await check_path_is_free(rows, project.path)
@@ -36,13 +36,17 @@ class ProjectStore:
         return await self._database.find(PROJECTS, path_key=path.casefold())
 
     async def list_projects(self, page: Page, selection: ProjectFilter = ALL_PROJECTS) -> tuple[Sequence[Project], int]:
-        """One page, newest first, and the total."""
+        """Return one page of the projects that match `selection`, newest first, and the total number of matches."""
         return await self._database.find_page(PROJECTS, page, selection)
 
     async def change_project(
         self, project_id: ProjectId, decide: Callable[[Project], Project | None]
     ) -> Project | None:
-        """Store and return what `decide` returns. Raises ConflictError if the new path is taken."""
+        """Change a project: store and return what `decide` returns for its current value.
+
+        Returns None if `decide` returns None or the project does not exist. Raises ConflictError if the new path is
+        taken.
+        """
 
         async def change(rows: Transaction) -> Project | None:
             project = await rows.find_locked(PROJECTS, id=project_id)
@@ -55,12 +59,12 @@ class ProjectStore:
         return await self._database.change(change, PATHS)
 
     async def list_variables(self, project_id: ProjectId) -> Sequence[ProjectVariable]:
-        """The project's own variables, ordered by key and environment scope."""
+        """Return the project's own variables, ordered by key and environment scope."""
         order = ("key", "environment_scope")
         return await self._database.find_all(VARIABLES, order=order, project_id=project_id, group_id=0)
 
     async def list_shared_variables(self, group_ids: Sequence[int]) -> Sequence[ProjectVariable]:
-        """Variables of the cell and of these groups, ordered by group, key and environment scope."""
+        """Return the variables of the cell and of these groups, ordered by group, key and environment scope."""
         return await self._database.find_all(
             VARIABLES,
             where=("group_id", "in", [0, *group_ids]),
@@ -69,7 +73,10 @@ class ProjectStore:
         )
 
     async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
-        """False when it exists and `replace` is off, or is missing and `replace` is on."""
+        """Replace a variable if `replace` is set, else add a new one.
+
+        Returns False if the variable to replace does not exist, or the one to add exists already.
+        """
         put = self._database.update if replace else self._database.add_if_absent
         return await put(VARIABLES, variable)
 
@@ -80,15 +87,17 @@ class ProjectStore:
         return bool(await self._database.remove(VARIABLES, **where))
 
     async def load_seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
-        """Full ref name to the last commit that the cell has handled."""
+        """Return the last commit that the cell has handled of each ref, by full ref name."""
         return {row.ref: row.sha for row in await self._database.find_all(SEEN_REFS, project_id=project_id)}
 
     async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
-        """True if the cell has handled this full ref and has not seen its deletion since."""
+        """Return whether the cell has handled a commit of this full ref name, and has not seen its deletion since."""
         return await self._database.find(SEEN_REFS, project_id=project_id, ref=ref) is not None
 
     async def put_seen_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
-        """Mark commits of refs as handled without a pipeline. None forgets a deleted ref."""
+        """Mark commits as handled, by full ref name, without creating pipelines. The commit None forgets a deleted
+        ref.
+        """
 
         async def put(rows: Transaction) -> None:
             for ref, sha in sorted(refs.items()):

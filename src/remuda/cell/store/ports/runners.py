@@ -1,4 +1,4 @@
-"""Runners and their managers."""
+"""The store port of runners and their managers (the processes that poll with a runner's token)."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ class RunnerStore:
         self._database = database
 
     async def add_runner(self, runner: Runner) -> Runner:
-        """Store it with a new id. Raises ConflictError if a runner has the token."""
+        """Store a runner with a new id. Raises ConflictError if another runner has the same token."""
         return await add_row(self._database, RUNNERS, runner, taken="there is a runner with this token already")
 
     async def load_runner(self, runner_id: RunnerId) -> Runner | None:
@@ -27,15 +27,18 @@ class RunnerStore:
         return await self._database.find(RUNNERS, token_hash=token_hash)
 
     async def list_runners(self, page: Page, selection: RunnerFilter = ALL_RUNNERS) -> tuple[Sequence[Runner], int]:
-        """One page, newest first, and the total."""
+        """Return one page of the runners that match `selection`, newest first, and the total number of matches."""
         return await self._database.find_page(RUNNERS, page, selection)
 
     async def change_runner(self, runner_id: RunnerId, decide: Callable[[Runner], Runner | None]) -> Runner | None:
-        """Store and return what `decide` returns; None when it returns None or the runner does not exist."""
+        """Change a runner: store and return what `decide` returns for its current value.
+
+        Changes nothing and returns None if `decide` returns None or the runner does not exist.
+        """
         return await change_row(self._database, RUNNERS, runner_id, decide)
 
     async def remove_runner(self, runner_id: RunnerId) -> bool:
-        """Remove the runner with its managers."""
+        """Remove a runner with its managers. Returns False if it does not exist."""
 
         async def remove(rows: Transaction) -> bool:
             await rows.remove(MANAGERS, runner_id=runner_id)
@@ -44,7 +47,7 @@ class RunnerStore:
         return await self._database.change(remove)
 
     async def put_manager(self, manager: RunnerManager) -> None:
-        """Raises NotFoundError when the runner does not exist."""
+        """Add or replace a manager of a runner. Raises NotFoundError if the runner does not exist."""
         if not await self._database.put_inside(MANAGERS, manager, RUNNERS, manager.runner_id):
             raise NotFoundError(f"there is no runner {manager.runner_id}")
 
@@ -52,11 +55,11 @@ class RunnerStore:
         return await self._database.find(MANAGERS, runner_id=runner_id, system_id=system_id)
 
     async def list_managers(self, runner_id: RunnerId) -> Sequence[RunnerManager]:
-        """Managers of one runner, ordered by system id."""
+        """Return the managers of one runner, ordered by system id."""
         return await self._database.find_all(MANAGERS, order=("system_id",), runner_id=runner_id)
 
     async def list_all_managers(self) -> Sequence[RunnerManager]:
-        """Managers of all runners, ordered by runner and system id."""
+        """Return the managers of all runners, ordered by runner and system id."""
         return await self._database.find_all(MANAGERS, order=("runner_id", "system_id"))
 
     async def remove_manager(self, runner_id: RunnerId, system_id: str) -> bool:

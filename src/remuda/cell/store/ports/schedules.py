@@ -1,4 +1,4 @@
-"""Pipeline schedules, trigger tokens and releases."""
+"""The store port of pipeline schedules, trigger tokens and releases."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,13 +10,13 @@ from remuda.model.job import ProjectId
 
 
 class ScheduleStore:
-    """Stores and finds schedules, trigger tokens and releases."""
+    """Stores and finds pipeline schedules, trigger tokens and releases."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add_schedule(self, schedule: Schedule) -> Schedule:
-        """Store it with a new id."""
+        """Store a schedule with a new id, and return it with that id."""
         return await add_row(self._database, SCHEDULES, schedule)
 
     async def load_schedule(self, schedule_id: int) -> Schedule | None:
@@ -26,19 +26,22 @@ class ScheduleStore:
         return await self._database.find_all(SCHEDULES, order=("id",), project_id=project_id)
 
     async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
-        """Store and return what `decide` returns; None when it returns None or the schedule does not exist."""
+        """Change a schedule: store and return what `decide` returns for its current value.
+
+        Changes nothing and returns None if `decide` returns None or the schedule does not exist.
+        """
         return await change_row(self._database, SCHEDULES, schedule_id, decide)
 
     async def remove_schedule(self, schedule_id: int) -> bool:
         return bool(await self._database.remove(SCHEDULES, id=schedule_id))
 
     async def list_due_schedules(self, now: float) -> Sequence[Schedule]:
-        """Active schedules whose next run is not after `now`, the longest due first."""
+        """Return the active schedules whose next run is due at `now`, the longest due first."""
         order = ("next_run_at", "id")
         return await self._database.find_all(SCHEDULES, where=("next_run_at", "<=", now), order=order)
 
     async def add_trigger(self, trigger: TriggerToken) -> TriggerToken:
-        """Store it with a new id. Raises ConflictError if the token exists."""
+        """Store a trigger token with a new id. Raises ConflictError if the token exists already."""
         return await add_row(self._database, TRIGGERS, trigger, taken="there is a trigger with this token already")
 
     async def find_trigger(self, token_hash: str) -> TriggerToken | None:
@@ -48,7 +51,7 @@ class ScheduleStore:
         return await self._database.find_all(TRIGGERS, order=("id",), project_id=project_id)
 
     async def put_trigger(self, trigger: TriggerToken) -> None:
-        """Raises NotFoundError when it does not exist."""
+        """Replace a stored trigger token. Raises NotFoundError if it does not exist."""
         if not await self._database.update(TRIGGERS, trigger):
             raise NotFoundError(f"there is no trigger {trigger.id}")
 
@@ -56,12 +59,15 @@ class ScheduleStore:
         return bool(await self._database.remove(TRIGGERS, id=trigger_id))
 
     async def put_release(self, release: Release, *, replace: bool) -> bool:
-        """False when it exists and `replace` is off, or is missing and `replace` is on."""
+        """Replace a release if `replace` is set, else add a new one.
+
+        Returns False if the release to replace does not exist, or the one to add exists already.
+        """
         put = self._database.update if replace else self._database.add_if_absent
         return await put(RELEASES, release)
 
     async def list_releases(self, project_id: ProjectId) -> Sequence[Release]:
-        """Releases of a project, newest first."""
+        """Return the releases of a project, newest first."""
         order = ("released_at DESC", "tag DESC")
         return await self._database.find_all(RELEASES, order=order, project_id=project_id)
 

@@ -1,4 +1,4 @@
-"""Settings of the cell, its signing keys and its audit log."""
+"""The store port of the cell's settings, signing keys and audit log."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -10,18 +10,18 @@ from remuda.cell.values.audit_events import ALL_EVENTS, AuditEvent, AuditFilter
 
 
 class SettingStore:
-    """Settings, signing keys and audit events."""
+    """Stores and finds settings of the cell, signing keys and audit events."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def load_signing_keys(self) -> Mapping[str, bytes]:
-        """PEM by key id, oldest first."""
+        """Return the signing keys as PEM by key id, oldest first."""
         keys = await self._database.find_all(SIGNING_KEYS, order=("number",))
         return {key.kid: key.pem for key in keys}
 
     async def add_signing_key(self, kid: str, pem: bytes) -> None:
-        """Raises ConflictError when the key id exists."""
+        """Store a signing key. Raises ConflictError if the key id exists already."""
         if not await self._database.add_if_absent(SIGNING_KEYS, StoredKey(kid, pem)):
             raise ConflictError(f"there is a signing key {kid} already")
 
@@ -36,12 +36,15 @@ class SettingStore:
         await self._database.put(SETTINGS, Setting(name, value))
 
     async def load_settings(self, names: Collection[str]) -> Mapping[str, str]:
-        """Names without a value are left out."""
+        """Return the values of settings by name. Names without a stored value are left out."""
         settings = await self._database.find_all(SETTINGS, where=("name", "in", list(names)))
         return {setting.name: setting.value for setting in settings}
 
     async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
-        """Store what `decide` returns for the current value; None leaves it unchanged. Returns the new value."""
+        """Change a setting: store and return what `decide` returns for its current value (None: not set).
+
+        If `decide` returns None, nothing is stored and None is returned.
+        """
 
         async def change(rows: Transaction) -> str | None:
             setting = await rows.find(SETTINGS, name=name)
@@ -53,7 +56,7 @@ class SettingStore:
         return await self._database.change(change, Lock("setting", name))
 
     async def add_audit_event(self, event: AuditEvent) -> AuditEvent:
-        """Store it with a new id."""
+        """Store an audit event with a new id, and return it with that id."""
         return await add_row(self._database, AUDIT_EVENTS, event)
 
     async def load_audit_event(self, event_id: int) -> AuditEvent | None:
@@ -62,9 +65,9 @@ class SettingStore:
     async def list_audit_events(
         self, page: Page, selection: AuditFilter = ALL_EVENTS
     ) -> tuple[Sequence[AuditEvent], int]:
-        """One page, newest first, and the total."""
+        """Return one page of the audit events that match `selection`, newest first, and the total number of matches."""
         return await self._database.find_page(AUDIT_EVENTS, page, selection)
 
     async def remove_audit_events(self, before: float, *, limit: int) -> int:
-        """Remove at most `limit` events that are older than `before`. Returns how many were removed."""
+        """Remove at most `limit` audit events that are older than `before`. Returns how many were removed."""
         return await self._database.remove_some(AUDIT_EVENTS, ("created_at", "<", before), limit=limit)

@@ -1,4 +1,4 @@
-"""The store of a cell: seven ports by subject over one database."""
+"""The store of a cell: seven ports (interfaces), one for each subject, over one database."""
 
 from collections.abc import AsyncGenerator, Collection
 
@@ -14,7 +14,9 @@ from remuda.model.job import JobId
 
 
 class Store:
-    """Everything that must survive the process, except traces and blobs."""
+    """Persistent storage of a cell, except for job logs (traces) and blobs. Each attribute is the port of one
+    subject.
+    """
 
     def __init__(self, database: Database, jobs: JobStore, pipelines: PipelineStore) -> None:
         self.jobs = jobs
@@ -30,16 +32,19 @@ class Store:
         await self.database.close()
 
     async def warm_up(self) -> None:
-        """Do work that the first calls would otherwise wait for, such as connecting. Stores nothing."""
+        """Do work in advance that the first calls would otherwise wait for, such as connecting. Changes no data."""
         await self.database.warm_up()
 
     async def check_writable(self) -> None:
-        """Commit a small write. Raises StoreError when that fails (full disk, read-only)."""
+        """Commit a small write, to test whether the store accepts writes. Raises StoreError if not (full disk,
+        read-only).
+        """
         await self.database.check_writable()
 
     def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Ids of jobs that other processes of this cell stored. They are hints: some are never reported.
+        """Yield ids of jobs that other processes of this cell changed. Some changes may never be reported.
 
-        An empty collection means that some may have been missed. Ends at once if only one process can use the store.
+        An empty collection means that some reports may have been lost. Ends at once if only one process can use the
+        store.
         """
         return self.database.watch_changes()

@@ -1,4 +1,4 @@
-"""The tables of a cell, for `remuda.cell.store.ports.database`. `remuda.cell.store.migrations` creates them."""
+"""Defines the tables of a cell as `Table` values, for the ports. `remuda.cell.store.migrations` creates them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -45,7 +45,10 @@ class SeenRef(NamedTuple):
 
 
 def _columns(*fields: str, **computed: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
-    """The columns that fields of the value are copied to, and those that are computed from it."""
+    """Return a function that computes the columns of a row from its value.
+
+    `fields` are copied from the value to columns of the same name; `computed` has a function for each further column.
+    """
 
     def columns(row: Any) -> dict[str, Any]:
         copied = {name: getattr(row, name) for name in fields}

@@ -1,1 +1,1 @@
-"""The store in PostgreSQL."""
+"""The PostgreSQL implementation of the cell's store."""

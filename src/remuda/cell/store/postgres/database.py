@@ -1,8 +1,9 @@
-"""A PostgreSQL database as a database of the store: connections, transactions, reads, ids, and failures.
+"""The PostgreSQL implementation of the store's `Database` port: connections, transactions, reads, ids, and error
+handling.
 
 A transaction that lost a race (a deadlock, a row that changed, an id that another process took) is run again, a few
-times. One whose connection was lost is not, because it may have been stored. A read is repeated once. Lost connections
-are replaced when they are next needed, so a database that was away is used again as soon as it is back.
+times. A transaction whose connection was lost is not, because it may have been committed. A read is repeated once. Lost
+connections are replaced when they are next needed, so the cell recovers as soon as the database is back.
 
 Connections come from `pool`; asyncpg prepares each statement once per connection. A transaction begins and takes its
 first lock in one message, because each further message costs as much as most of the work in it.
@@ -63,7 +64,9 @@ FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClien
 
 
 class LostRaceError(Exception):
-    """A row is not what was read before."""
+    """A row changed between reading and writing it, or the connection was lost before the transaction began: run it
+    again.
+    """
 
 
 RACES = (
@@ -83,13 +86,13 @@ AWAY = (
 
 
 def where(url: str) -> str:
-    """The name and address of a database, without the password."""
+    """Return the name and address of a database for error messages, without the password."""
     parts = urlsplit(url)
     return f"the database {parts.path.lstrip('/') or 'of the user'} at {parts.netloc.rpartition('@')[2] or 'localhost'}"
 
 
 def store_error(error: BaseException) -> StoreError:
-    """A failure of the database, with advice for the operator."""
+    """Convert an error of PostgreSQL or asyncpg to a StoreError whose message advises the operator."""
     error = error.__cause__ or error
     if isinstance(error, asyncpg.SequenceGeneratorLimitExceededError):
         return StoreError("the cell's ids are used up; give the cell a further range")
@@ -107,7 +110,9 @@ def store_error(error: BaseException) -> StoreError:
 
 
 def shorten(text: str) -> str:
-    """Text for a `Table.shortened` column: long texts are cut and end in a hash, NUL characters are replaced."""
+    """Return a text as stored in a `Table.shortened` column: long texts are cut and end in a hash, NUL characters are
+    replaced.
+    """
     if len(text) > _LONGEST_TEXT:
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
         text = f"{text[: _LONGEST_TEXT - len(digest)]}{digest}"
@@ -115,7 +120,7 @@ def shorten(text: str) -> str:
 
 
 def without_nul(text: str) -> str:
-    """Text as PostgreSQL can hold it."""
+    """Replace NUL characters, which PostgreSQL cannot store in text."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -125,7 +130,10 @@ def storable(value: Any) -> Any:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
-    """A separate connection without time limits. Raises DataFolderError if anything fails."""
+    """Open a connection outside the pool, without a time limit for statements, and close it at the end of the block.
+
+    Raises DataFolderError if connecting or a statement in the block fails.
+    """
     try:
         try:
             db = await asyncpg.connect(url, timeout=_WAIT_SECONDS)
@@ -143,7 +151,8 @@ async def connect(url: str) -> AsyncIterator[Connection]:
 
 
 class _Borrowed:
-    """Takes a connection from the pool and gives it back. One that is lost or busy is closed instead.
+    """A context manager that takes a connection from the pool and returns it; a lost or busy connection is closed
+    instead.
 
     A class, because `asynccontextmanager` took as long as some statements.
     """
@@ -182,7 +191,7 @@ itself, and what follows them is plain text."""
 
 
 class PostgresDialect:
-    """The SQL expressions of filters that are specific to PostgreSQL."""
+    """Implements `Dialect`: the SQL expressions of filters that are specific to PostgreSQL."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
         return f"({_BODY} ->> '{name}')::{kind}"
@@ -221,7 +230,7 @@ class _Rows(SqlRows):
 
 
 class PostgresTransaction(_Rows):
-    """A transaction on one connection."""
+    """Implements `Transaction` on one PostgreSQL connection."""
 
     def __init__(self, db: Connection) -> None:
         self.db = db
@@ -265,7 +274,10 @@ class PostgresTransaction(_Rows):
         return Family(pipeline=pipeline, jobs=jobs, taken=await self.find_taken_groups(pipeline, jobs))
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        """No other transaction of the project decides about resource groups until this one ends."""
+        """Return those resource groups of the given jobs that a job of another pipeline occupies.
+
+        Takes a lock, so that no other transaction assigns resource groups of the project until this one ends.
+        """
         groups = groups_by_column(jobs)
         if not groups:
             return frozenset()
@@ -281,17 +293,17 @@ class PostgresTransaction(_Rows):
 
 
 def groups_by_column(jobs: Iterable[Job]) -> dict[str, str]:
-    """The resource groups of jobs, by the text in the column."""
+    """Return the names of the resource groups of jobs, by their (possibly shortened) text in the database column."""
     return {shorten(job.resource_group): job.resource_group for job in jobs if job.resource_group}
 
 
 def group_query_values(pipeline: Pipeline, groups: Collection[str]) -> tuple[Any, ...]:
-    """The values to pass to the statement `TAKEN_GROUPS`."""
+    """Return the parameters of the SQL statement `TAKEN_GROUPS`."""
     return pipeline.project_id, pipeline.id, list(groups), [state.value for state in OCCUPYING]
 
 
 class PostgresDatabase(_Rows, SqlDatabase):
-    """One database: its connections, and the ids it gives out."""
+    """Implements `Database` on PostgreSQL, with two pools of connections."""
 
     def __init__(self, pool: Pool, keyed: Pool, notifications: JobNotifications) -> None:
         self._pool = pool
@@ -303,7 +315,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
 
     @classmethod
     async def open(cls, url: str, cell_id: int) -> Self:
-        """Connect, and make or migrate the tables. Raises DataFolderError if the database cannot be used."""
+        """Connect, and create or migrate the tables. Raises DataFolderError if the database cannot be used."""
         settings = {
             "application_name": f"remuda cell {cell_id}",
             "lock_timeout": f"{_WAIT_SECONDS}s",
@@ -330,7 +342,10 @@ class PostgresDatabase(_Rows, SqlDatabase):
                 await pool.close()
 
     async def warm_up(self) -> None:
-        """Let the server plan the frequent statements: the first use on a connection takes longer than many others."""
+        """Run the frequent statements once on each connection, because the server plans a statement at its first use.
+
+        Errors are ignored.
+        """
 
         async def plan(db: Connection) -> None:
             for sql, lists in self.frequent.items():
@@ -346,12 +361,18 @@ class PostgresDatabase(_Rows, SqlDatabase):
         await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
 
     def borrow(self, *, keyed: bool = False) -> _Borrowed:
-        """One of the connections; `keyed` is for statements that find rows by key only."""
+        """Return a context manager that takes a connection from a pool and returns it at the end.
+
+        `keyed` selects the pool for statements that find rows by key only.
+        """
         return _Borrowed(self._keyed_pool if keyed else self._pool)
 
     @asynccontextmanager
     async def begin(self, lock: str = "", *, keyed: bool = False) -> AsyncIterator[Connection]:
-        """A transaction. `lock` is a statement without values to begin it with."""
+        """Run the block in a transaction: commit at its end, roll back on an exception.
+
+        `lock` is SQL without parameters that is sent together with BEGIN. `keyed` is as for `borrow`.
+        """
         async with self.borrow(keyed=keyed) as db:
             try:
                 try:
@@ -377,7 +398,10 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return await self.transact(lambda db: work(PostgresTransaction(db)), _statement(lock) if lock else "")
 
     async def transact(self, work: Callable[[Connection], Awaitable[T]], lock: str = "") -> T:
-        """Run `work` in a transaction, and again when it lost a race. `lock` is a statement to begin with."""
+        """Run `work` in a transaction and return its result. A transaction that lost a race is run again, a few times.
+
+        `lock` is SQL that is sent together with BEGIN. Raises StoreError if the transaction fails.
+        """
         for failures in count(1):
             try:
                 async with self.begin(lock) as db:
@@ -418,12 +442,15 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return await self.load(table.kind, select_by_key(table.name, column, type(value)), value)
 
     async def load(self, kind: type[T], sql: str, key: Any) -> T | None:
-        """The value of a key; `sql` is as for `load_body`."""
+        """Return the decoded value of the row with a key, or None. `sql` is as for `load_body`."""
         body = await self.load_body(sql, key)
         return decode(kind, body) if body else None
 
     async def load_body(self, sql: str, key: Any) -> bytes | None:
-        """The body of a key. `sql` selects keys and bodies for a list of keys; concurrent calls share a statement."""
+        """Return the JSON body of the row with a key, or None.
+
+        `sql` selects keys and bodies for a list of keys, so that concurrent calls can share one statement.
+        """
         body: bytes | None = await self.fetch_together(sql, partial(self._fetch_bodies, sql), storable(key))
         return body
 
@@ -433,7 +460,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
     async def fetch_together(
         self, kind: str, fetch: Callable[[Sequence[Any]], Awaitable[Mapping[Any, Any]]], key: Any
     ) -> Any:
-        """The result of `fetch` for a key. Concurrent calls of the same kind share one `fetch`."""
+        """Return the result of `fetch` for a key. Concurrent calls with the same `kind` share one call of `fetch`."""
         batch = self._batches.get(kind)
         if batch is None:
             batch = self._batches[kind] = ReadBatcher(fetch)
@@ -441,7 +468,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
 
 
 def select_by_key(table: str, column: str, key: type[Any]) -> str:
-    """Keys and bodies of the rows with one of several keys."""
+    """Return the SQL that selects keys and bodies of the rows whose `column` is in a list of keys."""
     kind = "text" if issubclass(key, str) else "bigint"
     return f"SELECT {column}, body FROM {table} WHERE {column} = ANY($1::{kind}[])"
 
@@ -452,6 +479,6 @@ def _statement(lock: Lock) -> str:
 
 
 def row_count(tag: str) -> int:
-    """The number of rows in the server's answer to a statement (`UPDATE 3`)."""
+    """Return the number of changed rows from the server's status text of a statement (`UPDATE 3`)."""
     count = tag.rpartition(" ")[2]
     return int(count) if count.isdigit() else 0

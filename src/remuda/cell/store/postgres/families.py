@@ -1,11 +1,11 @@
-"""Several decisions about families in one PostgreSQL transaction.
+"""Makes several decisions about families (a pipeline with its jobs) in one PostgreSQL transaction.
 
-Each decision sees the results of those before it. An exception concerns only the caller of its decision. Decisions that
-add jobs, and those about jobs with resource groups (which the pipelines of a project share), must be stored alone.
-`pipelines` uses this.
+Each decision sees the results of the earlier ones. An exception is passed on only to the caller of its decision.
+Decisions that add jobs, and those about jobs with resource groups (which the pipelines of a project share), must be
+stored in a transaction of their own. `pipelines` uses this.
 
 Invariant: pipelines are locked in the order of their ids, so that transactions cannot deadlock. A job is stored only if
-its row is still what was read.
+its row still equals what was read.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,14 +32,14 @@ FAMILIES = (
 
 
 class FamilyDecision(msgspec.Struct, frozen=True):
-    """A decision to make about the family of a pipeline."""
+    """A function to call with the stored pipeline and its jobs, which returns the changes to store."""
 
     pipeline_id: PipelineId
     decide: Callable[[Family], Changes]
 
 
 class FamilyChange(msgspec.Struct, frozen=True):
-    """The family before a decision and what was stored, or the exception that the decision raised."""
+    """The result of a decision: the family before it and what was stored, or the exception that it raised."""
 
     before: Family | None
     applied: Applied
@@ -47,7 +47,7 @@ class FamilyChange(msgspec.Struct, frozen=True):
 
 
 def lock_statement(pipeline_ids: Iterable[PipelineId]) -> str:
-    """Locks pipelines against other decisions."""
+    """Return the SQL that locks these pipelines against decisions of other transactions."""
     ids = ", ".join(str(int(pipeline_id)) for pipeline_id in sorted(set(pipeline_ids)))
     return (
         f"SELECT FROM pipelines WHERE id IN ({ids}) ORDER BY id FOR NO KEY UPDATE;"
@@ -57,7 +57,10 @@ def lock_statement(pipeline_ids: Iterable[PipelineId]) -> str:
 
 
 async def change_families(db: Connection, decisions: Sequence[FamilyDecision]) -> Sequence[FamilyChange | None]:
-    """Make and store decisions about locked pipelines. None: this decision must be stored alone."""
+    """Make decisions about locked pipelines and store them. Returns the result of each decision.
+
+    The result is None for a decision that must be stored in a transaction of its own; nothing is stored for it.
+    """
     fetched = await db.fetch(FAMILIES, sorted({decision.pipeline_id for decision in decisions}))
     families, bodies = read_families(fetched)
     changes, jobs, pipelines = apply_decisions(decisions, families)
@@ -84,7 +87,10 @@ def read_families(rows: Iterable[Any]) -> tuple[dict[PipelineId, Family], Mappin
 def apply_decisions(
     decisions: Sequence[FamilyDecision], families: dict[PipelineId, Family]
 ) -> tuple[Sequence[FamilyChange | None], Sequence[Job], Sequence[Pipeline]]:
-    """The change of each decision, and all jobs and pipelines that changed."""
+    """Make decisions without storing them. Returns the result of each, and all changed jobs and pipelines.
+
+    The result is None for a decision that must be stored in a transaction of its own.
+    """
     made: list[FamilyChange | None] = []
     jobs: dict[JobId, Job] = {}
     pipelines: dict[PipelineId, Pipeline] = {}

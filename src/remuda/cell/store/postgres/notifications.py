@@ -1,9 +1,9 @@
-"""Notifies the other processes of a cell which jobs this one changed, with LISTEN and NOTIFY.
+"""Tells the other processes of a cell which jobs this process changed, with PostgreSQL's LISTEN and NOTIFY.
 
 A notification is sent after the transaction, not in it, because PostgreSQL commits notifying transactions one after the
-other in the whole database. Ids that collect meanwhile are sent together. Notifications are hints: they may be lost
-with their process or connection. After every gap the listener gets an empty notification, and it reads the database by
-itself now and then.
+other in the whole database. Ids that collect in the meantime are sent together. Notifications may be lost with their
+process or connection. Therefore the listener gets an empty notification after every gap, and also reads the database
+periodically.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _SERVER_SETTINGS = {"application_name": "remuda cell: hints", "synchronous_commi
 
 
 class JobNotifications:
-    """Ids of changed jobs, sent to and received from the other processes."""
+    """Sends ids of changed jobs to the other processes of the cell, and receives theirs."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -61,7 +61,7 @@ class JobNotifications:
                 self._news.set()
 
     async def receive(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Jobs that other processes changed. An empty collection: some may have been missed."""
+        """Yield ids of jobs that other processes changed. An empty collection means that some may have been missed."""
         failures = 0
         self._unsent = {}
         try:
@@ -76,7 +76,7 @@ class JobNotifications:
             self._unsent = None
 
     async def _listen(self) -> AsyncIterator[Collection[JobId]]:
-        """As `receive`, until the connection is lost."""
+        """Yield ids of jobs that other processes changed, until the connection is lost."""
         db = await asyncpg.connect(
             self._url, timeout=_ANSWER_SECONDS, command_timeout=_ANSWER_SECONDS, server_settings=_SERVER_SETTINGS
         )
@@ -111,7 +111,10 @@ class JobNotifications:
             raise
 
     async def _wait(self, db: Any, seconds: float) -> None:
-        """Wait until there is something to send or to yield. A connection that was silent for long must answer."""
+        """Wait at most `seconds` for ids to send or to yield. Raises ConnectionResetError if the connection is closed.
+
+        A connection that was silent for long is tested with a query.
+        """
         if seconds <= 0:
             return
         self._news.clear()

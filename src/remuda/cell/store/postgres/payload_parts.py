@@ -1,4 +1,4 @@
-"""The stored parts of the payloads of jobs: one PostgreSQL statement for many jobs."""
+"""Reads the stored parts of the payloads of many jobs with one PostgreSQL statement."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -14,7 +14,11 @@ T = TypeVar("T")
 
 
 def select_payload_parts(first: int) -> str:
-    """The values are lists: jobs, pipelines, projects, groups, settings. The first has the number `first`."""
+    """Return the SQL that selects payload parts of many jobs.
+
+    Its parameters are five lists: ids of jobs, pipelines, projects and groups, and names of settings. `first` is the
+    number of the first parameter (`$1`).
+    """
     jobs, pipelines, projects, groups = (f"ANY(${number}::bigint[])" for number in range(first, first + 4))
     return (
         "SELECT 'spec' AS kind, jobs.id, 0 AS group_id, '' AS name, specs.body"
@@ -34,7 +38,7 @@ PAYLOAD_PARTS = select_payload_parts(1)
 
 
 class PartsQuery(NamedTuple):
-    """Selects the payload parts of one job, and settings by name."""
+    """The ids with which the payload parts of one job are found, and the names of the settings it needs."""
 
     job_id: JobId
     pipeline_id: PipelineId
@@ -49,7 +53,7 @@ class PartsQuery(NamedTuple):
 
 
 def query_values(queries: Sequence[PartsQuery]) -> tuple[list[Any], ...]:
-    """The values to pass to the statement `PAYLOAD_PARTS`."""
+    """Return the parameters of the SQL statement `PAYLOAD_PARTS` for several jobs."""
     return (
         list({query.job_id for query in queries}),
         list({query.pipeline_id for query in queries}),
@@ -60,7 +64,7 @@ def query_values(queries: Sequence[PartsQuery]) -> tuple[list[Any], ...]:
 
 
 def read_payload_parts(queries: Iterable[PartsQuery], rows: Iterable[Any]) -> dict[PartsQuery, PayloadParts]:
-    """The payload parts of each query in the rows of `PAYLOAD_PARTS`."""
+    """Return the payload parts of each query, decoded from the rows that `PAYLOAD_PARTS` selected for all of them."""
     bodies: dict[tuple[str, int], Any] = {}
     variables: defaultdict[tuple[int, int], list[ProjectVariable]] = defaultdict(list)
     settings: dict[str, str] = {}

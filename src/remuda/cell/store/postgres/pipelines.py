@@ -1,10 +1,10 @@
-"""Pipelines in PostgreSQL.
+"""The PostgreSQL implementation of the `PipelineStore` port.
 
-Several processes use one database at the same time. A pipeline's row is locked while a decision about its family is
-made, a project's row while it gets a pipeline, and all resource groups of a project while one of them is assigned.
+Several processes use one database at the same time. A pipeline's row is locked while a decision about its jobs is made,
+a project's row while it gets a pipeline, and all resource groups of a project while one of them is assigned.
 
-A decision about a family may be based on a job as it was just before that job was leased, as if the runner had called
-a moment later.
+A decision about a pipeline may be based on a job as it was just before that job was leased. The result is then as if
+the runner had called a moment later.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ _OPTIMISTIC_TRIES = 3
 
 
 class PostgresPipelines(SqlPipelines):
-    """The port of pipelines over a `PostgresDatabase`."""
+    """Implements `PipelineStore` on a `PostgresDatabase`."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         super().__init__(database)

@@ -1,4 +1,4 @@
-"""A pool of connections to PostgreSQL that costs almost nothing per use.
+"""A pool of PostgreSQL connections with little overhead per use.
 
 Callers that must wait get connections in the order in which they asked. asyncpg's own pool creates a task and timers
 for every connection that is returned, which took longer than the statement itself. `database` uses this pool and
@@ -27,7 +27,7 @@ IDLE_SECONDS = 300
 
 
 class Pool:
-    """Up to `most` connections, each opened when it is first needed."""
+    """A pool of up to `most` connections, each opened when it is first needed."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Pool:
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
 
     async def take(self) -> Connection:
-        """A connection for the caller alone, until `give`. Raises TimeoutError if all are in use for too long."""
+        """Return a connection for exclusive use until `give`. Raises TimeoutError if all are in use for too long."""
         if self._closed:
             raise asyncpg.InterfaceError("the connections are closed")
         while self._idle:
@@ -69,7 +69,7 @@ class Pool:
             raise
 
     def give(self, db: Connection) -> None:
-        """Return a connection. A closed one makes room for another."""
+        """Return a connection to the pool. If it is closed, the next waiting caller may open a new one."""
         if self._closed:
             db.terminate()
         if db.is_closed():
@@ -80,7 +80,7 @@ class Pool:
             self._idle.append((db, self._clock.monotonic()))
 
     async def warm_up(self, work: Callable[[Connection], Awaitable[object]]) -> None:
-        """Open all connections and do some work on each."""
+        """Open all connections and run `work` on each."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._most):
                 group.create_task(self._warm(work), name=f"connection {number}")
@@ -103,7 +103,9 @@ class Pool:
             self._count -= 1
 
     async def _wait_turn(self) -> Connection | None:
-        """Wait for a connection. None: the caller may open one."""
+        """Wait until another caller returns a connection, and return that. None means that the caller may open a new
+        one.
+        """
         waiting: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:

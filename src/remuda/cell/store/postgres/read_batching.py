@@ -4,7 +4,7 @@ While a statement runs, keys of further requests collect, and the first of these
 request does not wait. Nearly every request begins by reading one job or runner, and a statement costs far more than a
 row. `database` uses this.
 
-Invariant: a row is read after it was asked for, so every caller sees its own writes.
+Invariant: a row is read after the caller asked for it, so every caller sees its own writes.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class _Batch(Generic[K, R]):
 
 
 class ReadBatcher(Generic[K, R]):
-    """Batches reads of one kind of rows; `fetch` reads the rows of many keys."""
+    """Batches reads of one kind of row. `fetch` reads the rows of many keys at once."""
 
     def __init__(self, fetch: Callable[[Sequence[K]], Awaitable[Mapping[K, R]]]) -> None:
         self._fetch = fetch
@@ -34,7 +34,7 @@ class ReadBatcher(Generic[K, R]):
         self._next: _Batch[K, R] | None = None
 
     async def get(self, key: K) -> R | None:
-        """The row of a key, or None."""
+        """Return the row of a key, or None if it does not exist. Concurrent calls share one `fetch`."""
         batch = self._next
         if batch is None:
             return await self._lead(key)

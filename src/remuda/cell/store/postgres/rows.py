@@ -1,4 +1,4 @@
-"""Changes of rows of jobs and pipelines in PostgreSQL."""
+"""Statements that change rows of jobs and pipelines in PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -61,7 +61,7 @@ LEASE_JOBS = (
 
 
 class Write(NamedTuple):
-    """A job to store if its row is still `before`."""
+    """A changed job, to be stored only if the body of its row still equals `before`."""
 
     before: bytes
     job: Job
@@ -73,7 +73,7 @@ class Write(NamedTuple):
     """Store it only while a later job of its pipeline is under way."""
 
     def values(self) -> tuple[Any, ...]:
-        """The values to pass to the statement `STORE_JOBS`."""
+        """Return the parameters of the SQL statement `STORE_JOBS`."""
         return (
             *update_values(self.before, self.job),
             self.runner,
@@ -87,7 +87,9 @@ def update_values(before: bytes, job: Job) -> tuple[Any, ...]:
 
 
 async def update_jobs(db: Connection, jobs: Sequence[Job], bodies: Mapping[JobId, bytes]) -> None:
-    """Store jobs that are still what was read. Raises LostRaceError if one is not."""
+    """Store changed jobs. `bodies` has the row of each job as it was read; raises LostRaceError if a row has changed
+    since.
+    """
     if len(jobs) == 1:
         count = row_count(await db.execute(UPDATE_JOB, *update_values(bodies[jobs[0].id], jobs[0])))
     elif jobs:
@@ -114,7 +116,7 @@ UPDATE_PIPELINES = (
 
 
 async def update_pipelines(db: Connection, pipelines: Sequence[Pipeline]) -> None:
-    """Store pipelines whose rows are locked."""
+    """Store changed pipelines. The caller must have locked their rows."""
     if not pipelines:
         return
     columns = zip(*((row.id, row.status, row.updated_at, encode(row)) for row in pipelines), strict=True)
@@ -122,5 +124,7 @@ async def update_pipelines(db: Connection, pipelines: Sequence[Pipeline]) -> Non
 
 
 def is_news(before: JobState | None, after: JobState) -> bool:
-    """Whether other processes must know. They need not know that a runner has acknowledged its job."""
+    """Return whether other processes must be notified of a state change: always, except for the acknowledgement of a
+    lease.
+    """
     return before is not after and (before, after) != (JobState.LEASED, JobState.RUNNING)

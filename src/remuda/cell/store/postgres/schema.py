@@ -1,8 +1,8 @@
 """Creates or migrates the tables of a cell in PostgreSQL (`remuda.cell.store.migrations`).
 
-An empty database gets the tables and an older one is migrated. A newer one, one of another cell and one of another
-program are refused and not changed. It is one transaction under one lock, so that of several processes that start at
-the same time one migrates, and the others find it done.
+An empty database gets the tables and an older one is migrated. A database of a newer release, of another cell or of
+another program is refused and not changed. All of it is one transaction under one lock: of several processes that start
+at the same time, one migrates, and the others find the tables migrated.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ async def prepare(db: Any, where: str, cell_id: int) -> None:
 
 
 async def read_revision(db: Any) -> str | None:
-    """The schema revision of a database; None when it has no tables of a cell."""
+    """Return the schema revision of a database; None if it has no tables of a cell."""
     if await db.fetchval("SELECT to_regclass('alembic_version') IS NULL OR to_regclass('cell') IS NULL"):
         return None
     return str(await db.fetchval("SELECT version_num FROM alembic_version"))

@@ -1,4 +1,4 @@
-"""The store in a PostgreSQL database: for a cell that has outgrown one file or one process."""
+"""The store in a PostgreSQL database, for cells that need more than one process or than a SQLite file can do."""
 
 from typing import Self
 
@@ -9,7 +9,7 @@ from remuda.cell.store.postgres.pipelines import PostgresPipelines
 
 
 class PostgresStore(Store):
-    """A store in a database server."""
+    """A store in a PostgreSQL database, which several processes can share."""
 
     database: PostgresDatabase
 

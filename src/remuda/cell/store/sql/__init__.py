@@ -1,1 +1,1 @@
-"""What the SQLite and the PostgreSQL store share: statements, filters, and rows of tables."""
+"""Code that the SQLite and the PostgreSQL store share: statements, filters, and rows of tables."""

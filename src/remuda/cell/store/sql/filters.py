@@ -1,7 +1,7 @@
-"""The filters of lists as SQL conditions with their values.
+"""Translates the filters of lists (such as `JobFilter`) to SQL conditions.
 
-What a filter means is defined by its `fits` method. The parts that differ between SQLite and PostgreSQL are in a
-`Dialect`. In a condition `?` is its value; None is the value of a condition without one.
+The `fits` method of a filter defines its meaning. The expressions that differ between SQLite and PostgreSQL are in a
+`Dialect`. Conditions are a mapping from SQL to a parameter, for which the SQL has a `?`; None means no parameter.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -30,40 +30,43 @@ IS_OPEN = "status NOT IN ('success', 'failed', 'canceled', 'skipped')"
 
 
 class Dialect(Protocol):
-    """SQL expressions that differ between the databases."""
+    """The SQL expressions of filters that differ between SQLite and PostgreSQL."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
-        """A field of the body; NULL in rows that are older than the field. `kind` is PostgreSQL's type for it."""
+        """Return the SQL for a field of the JSON body; it is NULL in rows that are older than the field.
+
+        `kind` is the type to which PostgreSQL casts it.
+        """
         ...
 
     def has_one_of(self, name: str, numbers: Collection[int]) -> str:
-        """Whether a list in the body has one of the numbers."""
+        """Return the SQL condition that the list `name` in the body contains one of the numbers."""
         ...
 
     def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
-        """Whether a list in the body of a runner has all the texts."""
+        """Return the SQL condition that the list `name` in the body of a runner contains all the texts."""
         ...
 
     def among(self, column: str, values: Collection[Any], kind: str = "text") -> Conditions:
-        """Whether a column has one of the values."""
+        """Return the SQL condition that a column has one of the values. `kind` is PostgreSQL's type of the column."""
         ...
 
     def contains(self, column: str) -> str:
-        """Whether a text column contains the value."""
+        """Return the SQL condition that a text column contains the parameter `?`."""
         ...
 
     def text(self, text: str) -> str:
-        """A text as a `Table.shortened` column has it."""
+        """Return a text as it is stored in a `Table.shortened` column, to compare with that column."""
         ...
 
     def without_index(self, column: str) -> str:
-        """A column expression that prevents the database from using an index for its condition."""
+        """Return the SQL for a column in a form that keeps the database from using an index on it."""
         ...
 
 
 @singledispatch
 def conditions(selection: Any, dialect: Dialect) -> Conditions:
-    """The conditions of a filter."""
+    """Return the SQL conditions of a filter, with their parameters. Raises TypeError if the filter has no SQL."""
     raise TypeError(f"no SQL for {type(selection).__name__}")
 
 
@@ -200,7 +203,7 @@ def _(selection: PipelineFilter, dialect: Dialect) -> Conditions:
 
 
 def pipeline_order(selection: PipelineFilter) -> str:
-    """The order of a list of pipelines."""
+    """Return the SQL `ORDER BY` expression for a list of pipelines, from `order_by` and `ascending` of the filter."""
     direction = "ASC" if selection.ascending else "DESC"
     column = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}.get(
         selection.order_by
@@ -209,7 +212,7 @@ def pipeline_order(selection: PipelineFilter) -> str:
 
 
 def in_words(states: Collection[JobState]) -> str:
-    """States as a list in a statement."""
+    """Return job states as a list of quoted SQL strings, for use in `IN (...)`."""
     return ", ".join(f"'{state.value}'" for state in sorted(states))
 
 
@@ -226,5 +229,5 @@ def _visibility(dialect: Dialect) -> str:
 
 
 def _numbers(numbers: Iterable[int]) -> str:
-    """Numbers as SQL. NULL keeps an empty list valid and matches nothing."""
+    """Return numbers as a list for SQL `IN (...)`. NULL keeps an empty list valid and matches nothing."""
     return ", ".join(str(int(number)) for number in sorted(numbers)) or "NULL"

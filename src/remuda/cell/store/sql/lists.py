@@ -16,7 +16,7 @@ _ALL = Page(size=100_000, counted=False)
 
 
 class SqlJobs(JobStore, ABC):
-    """Jobs of a SQL database."""
+    """The part of `JobStore` that SQLite and PostgreSQL share: lists of jobs."""
 
     def __init__(self, database: SqlDatabase) -> None:
         super().__init__(database)
@@ -79,7 +79,7 @@ class SqlJobs(JobStore, ABC):
 
 
 class SqlPipelines(PipelineStore, ABC):
-    """Pipelines of a SQL database."""
+    """The part of `PipelineStore` that SQLite and PostgreSQL share: lists of pipelines."""
 
     def __init__(self, database: SqlDatabase) -> None:
         super().__init__(database)

@@ -1,7 +1,7 @@
-"""Rows of tables in a SQL database: what SQLite and PostgreSQL do with the same statements.
+"""Reads and writes of table rows that SQLite and PostgreSQL do with the same SQL.
 
-A database and its transactions differ in how they run a statement (`fetch`, `execute`, `execute_many`). Statements
-have numbered values (`$1`).
+A database and its transactions differ in how they run a statement (`fetch`, `execute`, `execute_many`). Statements have
+numbered parameters (`$1`).
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class SqlRows(ABC):
-    """Reads and writes of single tables."""
+    """Implements `Rows` with SQL statements; subclasses run the statements."""
 
     dialect: ClassVar[Dialect]
     limits_parts: ClassVar[bool]
@@ -29,19 +29,19 @@ class SqlRows(ABC):
 
     @abstractmethod
     async def fetch(self, sql: str, *values: Any) -> Sequence[Any]:
-        """The rows that a query finds."""
+        """Run a query and return its rows. `values` are the parameters `$1`, `$2` and so on."""
 
     @abstractmethod
     async def execute(self, sql: str, *values: Any) -> int:
-        """Run a statement. Returns how many rows it changed."""
+        """Run a statement with the parameters `values`. Returns how many rows it changed."""
 
     @abstractmethod
     async def execute_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
-        """Run a statement for each of several lists of values."""
+        """Run a statement once for each list of parameters in `values`."""
 
     @abstractmethod
     def row(self, table: Table[T], value: T) -> dict[str, Any]:
-        """The columns that this database stores for a value."""
+        """Return the columns, by name, that this database stores for a value."""
 
     async def find(self, table: Table[T], **columns: Any) -> T | None:
         values = await self.find_all(table, **columns)
@@ -70,7 +70,11 @@ class SqlRows(ABC):
     async def select_page(
         self, kind: type[T], table: str, where: Conditions, page: Page, order: str, states: Sequence[str] = ()
     ) -> tuple[list[T], int]:
-        """One page of the rows for which all conditions hold, and the total."""
+        """Return one page of the rows for which all conditions hold, decoded as `kind`, and the total number of such
+        rows.
+
+        The total is 0 if `page` asks for no count. `states` is as for `statements.select_page`.
+        """
         count, sql, values = statements.select_page(table, where, page, order, states, limits_parts=self.limits_parts)
         total = sum(row[0] for row in await self.fetch(count, *values)) if page.counted else 0
         return [decode(kind, row[0]) for row in await self.fetch(sql, *values)], total
@@ -121,7 +125,7 @@ class SqlRows(ABC):
         await self.add_tries([(job, job.id) for job, _ in jobs])
 
     async def add_tries(self, jobs: Sequence[tuple[Job, JobId]]) -> None:
-        """New jobs, each with the id of its spec, which is that of its first try."""
+        """Insert new jobs, each with the id of its spec, which is the id of the job's first attempt."""
         await self._insert(JOBS, [{**self.row(JOBS, job), "spec_id": spec_id} for job, spec_id in jobs])
 
     def _where(
@@ -144,4 +148,6 @@ class SqlRows(ABC):
 
 
 class SqlDatabase(SqlRows, Database, ABC):
-    """A SQL database; its transactions are `SqlRows`, too."""
+    """The base class of SQL databases. Statements run either on it directly or in its transactions, which are
+    `SqlRows`, too.
+    """

@@ -1,4 +1,5 @@
-"""SQL that SQLite and PostgreSQL both understand, for any table. Values are numbered: `$1`, `$2` and so on.
+"""Generates SQL for any table that SQLite and PostgreSQL both understand. Parameters are numbered: `$1`, `$2` and so
+on.
 
 The texts are cached, so that a database can recognize a statement that it has prepared.
 """
@@ -15,9 +16,11 @@ from remuda.cell.values import Page
 def insert(
     table: Table[Any], columns: tuple[str, ...], *, conflict: Literal["", "ignore", "replace"] = "", inside: str = ""
 ) -> str:
-    """Add a row. On a conflict with another row: fail, ignore the new row, or replace the one with the same key.
+    """Return the SQL that adds a row. On a conflict with an existing row it fails (`''`), ignores the new row
+    (`ignore`), or replaces the row with the same key (`replace`).
 
-    `inside` names a table that must have a row with the id that is passed after the columns.
+    `inside` names a table that must have a row with the id that is passed after the columns; otherwise nothing is
+    added.
     """
     names, values = ", ".join(columns), places(len(columns))
     if table.is_numbered:
@@ -37,7 +40,7 @@ def insert(
 
 @lru_cache(maxsize=1024)
 def update(table: Table[Any], columns: tuple[str, ...]) -> str:
-    """Replace a row; the values are those of the columns."""
+    """Return the SQL that replaces the row with the same key. Its parameters are the values of `columns`."""
     numbers = {name: f"{name} = ${number}" for number, name in enumerate(columns, 1)}
     changed = ", ".join(text for name, text in numbers.items() if name not in table.key)
     return f"UPDATE {table.name} SET {changed} WHERE {' AND '.join(numbers[name] for name in table.key)}"
@@ -45,7 +48,9 @@ def update(table: Table[Any], columns: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def select(table: Table[Any], conditions: tuple[str, ...], order: tuple[str, ...], *, has_limit: bool) -> str:
-    """Rows for which all conditions hold; the limit is the last value."""
+    """Return the SQL that selects the rows for which all conditions hold. With `has_limit` the last parameter is the
+    limit.
+    """
     sql = f"SELECT {table.column_list} FROM {table.name}"
     if conditions:
         sql += f" WHERE {' AND '.join(conditions)}"
@@ -71,11 +76,12 @@ def select_page(
     *,
     limits_parts: bool,
 ) -> tuple[str, str, list[Any]]:
-    """Two statements with the same values: one counts the rows for which all conditions hold, one reads a page.
+    """Return the SQL that counts the rows for which all conditions hold, the SQL that reads one page, and their
+    parameters.
 
-    In a condition `?` is its value; a condition whose value is None has none. Rows in several `states` are merged:
-    an index has the rows of each state in order, so that only as many as the page needs are read. `limits_parts`:
-    each of these parts gets a limit of its own, without which PostgreSQL reads it whole.
+    `where` maps conditions to the parameter for their `?`, or None. Rows in several `states` are selected per state and
+    merged: an index has the rows of each state in order, so that only as many as the page needs are read.
+    `limits_parts` adds a limit to each of these parts, without which PostgreSQL reads the part whole.
     """
     values: list[Any] = []
     parts = []

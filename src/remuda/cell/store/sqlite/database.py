@@ -1,8 +1,8 @@
-"""A SQLite file as a database of the store.
+"""The SQLite implementation of the store's `Database` port.
 
 Writes go through one writer thread and are on disk when they return. Reads use a second, read-only connection in the
-event loop: single rows by key take microseconds, less than a thread would cost, and they see every commit that was
-reported. One process at a time may open the file; the lock of the data folder ensures that.
+event loop: reading a row by key takes microseconds, less than switching to a thread, and sees every commit that was
+reported to a caller. One process at a time may open the file; the lock of the data folder ensures that.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _BUSY_SECONDS = 5.0
 
 
 def store_error(error: sqlite3.Error) -> StoreError:
-    """A failure of the database, with advice for the operator."""
+    """Convert an error of SQLite to a StoreError whose message advises the operator."""
     advice = {
         "SQLITE_FULL": "free some space where the data folder is",
         "SQLITE_READONLY": "make the data folder writable for this user",
@@ -49,12 +49,12 @@ def store_error(error: sqlite3.Error) -> StoreError:
 
 
 def json_list(values: Collection[Any]) -> str:
-    """Values for `IN (SELECT value FROM json_each(?))`."""
+    """Return values as a JSON list, the parameter of `IN (SELECT value FROM json_each(?))`."""
     return encode(list(values)).decode()
 
 
 class SqliteDialect:
-    """The SQL expressions of filters that are specific to SQLite."""
+    """Implements `Dialect`: the SQL expressions of filters that are specific to SQLite."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
         return f"json_extract(CAST(body AS TEXT), '$.{name}')"
@@ -82,7 +82,7 @@ class SqliteDialect:
 
 @lru_cache(maxsize=1024)
 def _with_question_marks(sql: str) -> str:
-    """A statement with values as SQLite numbers them: `?1` for `$1`."""
+    """Return a statement with its parameters in SQLite's form: `?1` instead of `$1`."""
     return re.sub(r"\$(\d)", r"?\1", sql)
 
 
@@ -96,9 +96,9 @@ class _Rows(SqlRows):
 
 
 class SqliteTransaction(_Rows):
-    """A transaction of the writer thread.
+    """Implements `Transaction` on the connection of the writer thread.
 
-    Its methods are coroutines, as those of PostgreSQL, but never suspend: the writer runs them to their end.
+    Its methods are coroutines, as the port requires, but never suspend: the writer thread runs them to their end.
     """
 
     def __init__(self, db: sqlite3.Connection, ids: IdRange) -> None:
@@ -176,7 +176,7 @@ def update_job(db: sqlite3.Connection, job: Job) -> None:
 
 
 class SqliteDatabase(_Rows, SqlDatabase):
-    """One file: a writer, a reader, and the ids it gives out."""
+    """Implements `Database` on one SQLite file, with a writer thread and a read-only connection."""
 
     def __init__(self, writer: Writer, path: Path, ids: IdRange) -> None:
         self.writer = writer
@@ -186,7 +186,7 @@ class SqliteDatabase(_Rows, SqlDatabase):
 
     @classmethod
     def open(cls, path: Path, cell_id: int) -> Self:
-        """Open or create the file. Raises DataFolderError if it cannot be used."""
+        """Open or create the file, and create or migrate its tables. Raises DataFolderError if it cannot be used."""
         try:
             _make_files_private(path)
             db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -213,7 +213,7 @@ class SqliteDatabase(_Rows, SqlDatabase):
         await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = writes + 1")
 
     async def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """No other process can change this database."""
+        """Yield nothing and end at once, because no other process can change this database."""
         changes: Sequence[Collection[JobId]] = ()
         for job_ids in changes:
             yield job_ids
@@ -222,7 +222,11 @@ class SqliteDatabase(_Rows, SqlDatabase):
         return await self.write(lambda db: _run_to_end(work(SqliteTransaction(db, self._ids))))
 
     async def write(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
-        """The result of an operation, once it is committed. `is_statement`: it changes something once at most."""
+        """Run an operation on the writer thread and return its result after the commit.
+
+        `is_statement`: only one statement of the operation changes data, so it may run without a transaction. Raises
+        StoreError if the write fails.
+        """
         try:
             return await self.writer.run(operation, is_statement=is_statement)
         except IdsExhaustedError as error:
@@ -244,14 +248,14 @@ class SqliteDatabase(_Rows, SqlDatabase):
         await self.write(lambda db: db.executemany(text, values))
 
     def read(self, sql: str, *values: Any) -> list[Any]:
-        """Rows, read in the event loop."""
+        """Run a query in the event loop and return its rows. Only for fast queries, because it blocks."""
         try:
             return self.reader.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             raise store_error(error) from error
 
     async def read_in_thread(self, sql: str, *values: Any) -> list[Any]:
-        """Rows, read in a thread with a connection of its own: for queries that may take long."""
+        """Run a query that may take long, in a thread with its own connection, and return its rows."""
 
         def read() -> list[Any]:
             with closing(_open_reader(self._path)) as db:
@@ -263,7 +267,7 @@ class SqliteDatabase(_Rows, SqlDatabase):
             raise store_error(error) from error
 
     def load(self, kind: type[T], sql: str, *values: Any) -> T | None:
-        """The value of the first row."""
+        """Run a query for bodies and decode the first row as `kind`. Returns None if there is no row."""
         rows = self.read(sql, *values)
         return decode(kind, rows[0][0]) if rows else None
 
@@ -272,7 +276,7 @@ class SqliteDatabase(_Rows, SqlDatabase):
 
 
 def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends."""
+    """Run a coroutine that never suspends, without an event loop, and return its result."""
     try:
         work.send(None)
     except StopIteration as end:
@@ -293,7 +297,7 @@ def _open_reader(path: Path) -> sqlite3.Connection:
 
 
 def _make_files_private(path: Path) -> None:
-    """Let only this user read the file and those that SQLite puts beside it with the same mode."""
+    """Let only this user read the database file and the `-wal` and `-shm` files that SQLite creates beside it."""
     with suppress(OSError):  # SQLite reports it, too
         make_private(path)
         for name in (f"{path.name}-wal", f"{path.name}-shm"):

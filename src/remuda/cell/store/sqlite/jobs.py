@@ -1,8 +1,7 @@
-"""Jobs in SQLite. Every call of a runner goes through this module.
+"""The SQLite implementation of the `JobStore` port. Every call of a runner goes through it.
 
 Changes that several requests make at the same time are stored with one statement, which is a transaction by itself.
-Whenever Python calls SQLite it may switch to another thread, so the cost of a call is mostly the call itself: hence one
-statement where there could be many, and one row.
+Python may switch threads at every call of SQLite, so the number of calls decides the cost, not the number of rows.
 
 Invariant: a job is changed only if its row is still, byte for byte, what the change was based on, or inside a
 transaction that has read it.
@@ -48,7 +47,7 @@ _setting = msgspec.json.Decoder(tuple[str, str]).decode
 
 
 class _Write(NamedTuple):
-    """A job to store if its row is still `before`."""
+    """A changed job, to be stored only if the body of its row still equals `before`."""
 
     before: bytes
     job: Job
@@ -65,7 +64,7 @@ class _Write(NamedTuple):
 
 @lru_cache
 def _store_jobs(many: int) -> str:
-    """The statement for this number of changes. Each sees the rows as they were before all of them."""
+    """Return the SQL that stores `many` changes of jobs. Each sees the rows as they were before the statement."""
     return (
         "UPDATE jobs SET state = new.column2, retried = new.column3, runner_id = new.column4,"
         " request_id = new.column5, body = new.column6"
@@ -83,7 +82,7 @@ def _store_jobs(many: int) -> str:
 
 
 class SqliteJobs(SqlJobs):
-    """The port of jobs over a `SqliteDatabase`."""
+    """Implements `JobStore` on a `SqliteDatabase`."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)
@@ -157,7 +156,10 @@ class SqliteJobs(SqlJobs):
             self._calls.discard(call)
 
     async def _store_jobs(self, writes: Sequence[_Write]) -> Sequence[bool]:
-        """Whether each was stored. Of two changes of one job only the first is, because neither has seen the other."""
+        """Store changes of jobs with one statement. Returns for each whether it was stored.
+
+        Of two changes of one job only the first is stored, because neither has seen the other.
+        """
         first = {write.job.id: write for write in reversed(writes)}
         sql = _store_jobs(len(first))
         values = [value for write in first.values() for value in write.values()]

@@ -1,4 +1,4 @@
-"""Pipelines in SQLite."""
+"""The SQLite implementation of the `PipelineStore` port."""
 
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _PIPELINE = "SELECT body FROM pipelines WHERE id = ?"
 
 
 class SqlitePipelines(SqlPipelines):
-    """The port of pipelines over a `SqliteDatabase`."""
+    """Implements `PipelineStore` on a `SqliteDatabase`."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)

@@ -1,7 +1,7 @@
 """Creates or migrates the tables of a cell in a SQLite file (`remuda.cell.store.migrations`).
 
-A new file gets the tables and an older one is migrated, in one transaction. A newer one, one of another cell and one of
-another program are refused and not changed.
+A new file gets the tables and an older one is migrated, in one transaction. A file of a newer release, of another cell
+or of another program is refused and not changed.
 """
 
 import sqlite3
@@ -13,7 +13,8 @@ from remuda.cell.store import migrations
 def prepare(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
     """Create or migrate the tables. Returns the id of the cell that the file belongs to.
 
-    Raises DataFolderError if that is not `cell_id`. None accepts the file of any cell, but no empty one.
+    Raises DataFolderError if that is not `cell_id`. With `cell_id` None, the file of any cell is accepted, but not an
+    empty file.
     """
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -45,21 +46,21 @@ def _create_or_migrate(db: sqlite3.Connection, path: str, cell_id: int | None) -
 
 
 def read_revision(db: sqlite3.Connection) -> str | None:
-    """The schema revision of a file; None when it has no tables of a cell."""
+    """Return the schema revision of a file; None if it has no tables of a cell."""
     if _has(db, "alembic_version") and _has(db, "cell"):
         return str(db.execute("SELECT version_num FROM alembic_version").fetchone()[0])
     return _old_version(db)
 
 
 def _old_version(db: sqlite3.Connection) -> str | None:
-    """The revision of a file from before Alembic, which had a version number."""
+    """Return the schema revision of a file that was created before Alembic was used; None for other files."""
     if not _has(db, "schema_version") or _has(db, "alembic_version"):
         return None
     return f"{db.execute('SELECT version FROM schema_version').fetchone()[0]:04}"
 
 
 def read_owner(db: sqlite3.Connection) -> int:
-    """The id of the cell that the file belongs to."""
+    """Return the id of the cell that the file belongs to."""
     sql = "SELECT id FROM cell" if _has(db, "cell") else "SELECT cell_id FROM schema_version"
     return int(db.execute(sql).fetchone()[0])
 

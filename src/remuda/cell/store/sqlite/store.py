@@ -1,4 +1,4 @@
-"""The store in one SQLite file: what a cell uses unless it is given a database server."""
+"""The store in one SQLite file: the default, unless the cell is configured with a database server."""
 
 from pathlib import Path
 from typing import Self
@@ -10,7 +10,7 @@ from remuda.cell.store.sqlite.pipelines import SqlitePipelines
 
 
 class SqliteStore(Store):
-    """A store in one file."""
+    """A store in one SQLite file, for a single process."""
 
     database: SqliteDatabase
 

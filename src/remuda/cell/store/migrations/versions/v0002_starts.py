@@ -55,7 +55,11 @@ def upgrade() -> None:
 
 
 def _add_copies(table: str, columns: dict[str, Any]) -> None:
-    """What lists are asked by. SQLite reads it from the body where it is wanted; in PostgreSQL the store writes it."""
+    """Add columns, by name and type, that copy fields of the JSON body, so that lists can be filtered and sorted by
+    them.
+
+    SQLite computes such a column from the body when it is read; in PostgreSQL the store writes it.
+    """
     for name, kind in columns.items():
         if op.get_context().dialect.name == "sqlite":
             value = f"json_extract(CAST(body AS TEXT), '$.{name}')"

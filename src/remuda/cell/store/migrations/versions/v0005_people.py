@@ -70,7 +70,7 @@ _USER = (
 
 
 def _seed() -> None:
-    """What every store has from the beginning."""
+    """Insert the default organization, the `root` namespace and the first administrator, which every cell has."""
     newline = "char(10)" if op.get_context().dialect.name == "sqlite" else "chr(10)"
     names = f"'root' || {newline} || 'administrator'"
     op.execute(f"INSERT INTO organizations VALUES (1, 'default', {_body(_ORGANIZATION)})")
