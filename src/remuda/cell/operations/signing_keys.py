@@ -1,7 +1,8 @@
 """Lists the keys that sign a cell's tokens, and replaces the one for job tokens. `remuda cell keys` calls it.
 
 The keys are in the database, and the processes of a running cell see a new one within seconds
-(`remuda.cell.secrets.key_ring`). They are unrelated to the encryption keys in `encryption_keys`.
+(`remuda.cell.secrets.key_ring`). This module stands alone because the keys in `encryption_keys` are of another kind and
+have nothing in common with these.
 """
 
 import msgspec
