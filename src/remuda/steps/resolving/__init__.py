@@ -1,5 +1,6 @@
-"""From a reference to a step's package on this machine: folders, git repositories, registries, bundled packages.
+"""Turns a step reference into a step package on this machine: from folders, git repositories, registries, bundled
+packages.
 
 `resolver.Resolver` is the entry point; the engine calls it before a step starts. `language.references` parses
-references, and the policy decides about the result of a resolution.
+references, and the step policy decides whether the resolved package may run.
 """

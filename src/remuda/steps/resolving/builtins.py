@@ -1,7 +1,7 @@
-"""The step packages that come with the agent: which there are, which version is meant, and a folder for each.
+"""The step packages that come with the agent: lists them, chooses a version, and unpacks them.
 
-They are read out of the agent itself, be that a folder, a zip or a frozen program, and unpacked into the cache once,
-because a step has a folder (func_dir). The definition is never read back from there.
+They are read out of the agent itself, which is a folder, a zip or a frozen program, and unpacked into the cache once,
+because each step needs a folder (func_dir). The definition is never read back from the cache.
 """
 
 import re
@@ -23,7 +23,7 @@ _VERSION = re.compile(r"\d+(\.\d+){0,2}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundled:
-    """One package in one version."""
+    """One version of a step package that comes with the agent."""
 
     name: str
     version: str
@@ -32,7 +32,7 @@ class Bundled:
 
 
 def find_packages() -> "Traversable":
-    """The folder of the bundled packages."""
+    """Return the folder of the bundled packages, also if the agent is a zip."""
     folder = Path(__file__).parents[2] / "stdsteps"
     if folder.is_dir():
         return folder
@@ -43,7 +43,8 @@ def find_packages() -> "Traversable":
 
 
 class Builtins:
-    """All packages below a folder. Names are paths in it; `NAME@anything` is a further version of NAME."""
+    """All step packages in a folder. A package's name is its path there; `NAME@anything` is a further version of
+    NAME."""
 
     def __init__(self, folder: "Traversable") -> None:
         self._folder = folder
@@ -58,7 +59,8 @@ class Builtins:
         return sorted(self._found)
 
     def choose(self, name: str, wanted: str) -> Bundled:
-        """The newest version that fits: `wanted` is empty, 1, 1.2 or 1.2.3. Raises ResolveError if there is none."""
+        """Return the newest version of a package that matches `wanted`: empty, 1, 1.2 or 1.2.3. Raises ResolveError if
+        there is none."""
         if name not in self.names():
             import difflib  # only a mistake pays for it
 
@@ -79,7 +81,7 @@ class Builtins:
 
 
 def choose_version(available: Sequence[str], wanted: str) -> str | None:
-    """The newest of these versions that begins with the wanted numbers; None if none does."""
+    """Return the newest of these versions that begins with the wanted numbers; None if there is none."""
     numbers = _numbers(wanted) if wanted else ()
     if numbers is None:
         return None
@@ -90,8 +92,8 @@ def choose_version(available: Sequence[str], wanted: str) -> str | None:
 
 
 def unpack(package: Bundled, target: Path) -> None:
-    """Write the files of a package. Files in a zip have no permissions, so those that begin like a script become
-    executable."""
+    """Write the files of a package to a new folder `target`. Files in a zip have no permissions, so files that begin
+    with `#!` become executable."""
     target.mkdir(parents=True)
     for path, item in _walk(package.files, ""):
         file = target / path

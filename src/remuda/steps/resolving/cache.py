@@ -1,15 +1,15 @@
-"""Packages kept on this machine, and which commit or digest a name last stood for.
+"""Cache of step packages on this machine, and of the commit or digest that each name last resolved to.
 
     packages/KEY/files        a package's files; folders are read-only
     packages/KEY/entry.json   its digest and size; its time is when the package was last used
-    known/                    what names (a branch, a tag) last led to, for when their server is away
-    new/                      what is being made; abandoned folders are removed after a day
+    known/                    what names (a branch, a tag) last resolved to, for when their server cannot be reached
+    new/                      temporary folders; abandoned ones are removed after a day
 
-A key names one content forever (a commit, a digest), so an entry never changes: it appears whole, by a rename, and of
-two processes that make the same one the later discards its own. Before each use an entry is checked against its digest,
-in full once in a process and later only if a file seems touched; one that does not fit is discarded, and the caller
-fetches it again. That protects from accidents and from other users. A job under the agent's own user can write here
-whatever it likes.
+A key identifies one content forever (a commit, a digest), so an entry never changes: it appears whole, by a rename. If
+two processes add the same entry, the later one discards its copy. Before each use an entry is checked against its
+digest, in full once per process and later only if a file seems changed; an entry with another digest is removed, and
+the caller fetches it again. That protects from accidents and from other users, but not from a job that runs as the
+agent's own user, which can write here.
 
 When all packages together exceed the limit, the least recently used are removed, except those used within the last day,
 because a job may still run them. All functions block: callers use threads.
@@ -39,14 +39,14 @@ FORGET_SECONDS = 90 * 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """An entry whose digest was checked."""
+    """A package in the cache whose digest was checked."""
 
     root: Path
     digest: str
 
 
 class PackageCache:
-    """The cache folder; any number of threads and processes may use it at the same time."""
+    """The cache folder. Any number of threads and processes may use it at the same time."""
 
     def __init__(self, folder: Path, *, clock: Clock, limit_bytes: int = LIMIT_BYTES) -> None:
         self._packages, self._known, self._new = folder / "packages", folder / "known", folder / "new"
@@ -56,7 +56,8 @@ class PackageCache:
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Make the folders. Steps that run as another user can pass through, but not list them."""
+        """Create the folders of the cache. Other users may open packages by path, because steps may run as another
+        user, but may not list them."""
         for folder, mode in ((self._packages.parent, 0o711), (self._packages, 0o711)):
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
             folder.chmod(mode)
@@ -64,7 +65,8 @@ class PackageCache:
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def find(self, key: str) -> Package | None:
-        """The package of a key, if it is here and unchanged; it counts as used now."""
+        """Return the package with this key and mark it as used now. Returns None if it is missing, or was changed and
+        is therefore removed."""
         folder = self._packages / key
         try:
             os.utime(folder / "entry.json", (self._clock.now(),) * 2)
@@ -84,7 +86,7 @@ class PackageCache:
 
     @contextmanager
     def make_folder(self) -> Iterator[Path]:
-        """A temporary folder, removed at the end."""
+        """Yield a temporary folder in the cache, which is removed at the end."""
         self.prepare()
         folder = Path(tempfile.mkdtemp(dir=self._new))
         try:
@@ -93,7 +95,8 @@ class PackageCache:
             remove_tree(folder, ignore_errors=True)
 
     def add(self, key: str, files: Path) -> Package:
-        """Keep the folder `files`, which is in one of `make_folder`, under this key."""
+        """Move the folder `files`, which must be in a folder of `make_folder`, into the cache under this key. Raises
+        OSError if it cannot be kept."""
         digest, size = tree.digest_of(files), tree.size_of(files)
         with self.make_folder() as aside:
             folder = aside / "package"
@@ -113,12 +116,12 @@ class PackageCache:
         return package
 
     def remember(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Note what a name led to just now."""
+        """Store what a name (a branch, a tag) has just resolved to."""
         self.prepare()
         write_whole(self._note(name), json.dumps(dict(facts)).encode())
 
     def recall(self, name: str) -> dict[str, Any]:
-        """What a name led to when its server was asked last; empty if it never was."""
+        """Return what a name resolved to when its server was asked last; empty if that is not known."""
         try:
             facts = json.loads(self._note(name).read_bytes())
         except (OSError, ValueError):
@@ -150,7 +153,7 @@ class PackageCache:
                             remove_tree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
     def _discard(self, folder: Path) -> None:
-        """Rename the entry before it is removed, so that no reader finds an incomplete one."""
+        """Remove an entry. It is renamed first, so that no reader finds an incomplete one."""
         self._checked.pop(folder.name, None)
         with suppress(OSError), self.make_folder() as aside:
             folder.chmod(0o700)

@@ -24,7 +24,8 @@ _CHUNK = 256 * 1024
 
 
 def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
-    """Write the plain bytes of a file to another. Raises ResolveError if they are damaged or too many."""
+    """Decompress the file `source` into `target`. Raises ResolveError if it is damaged or decompresses to more than
+    `limit_bytes`."""
     room = limit_bytes
     with source.open("rb", buffering=0) as packed, target.open("wb") as plain:
         magic = packed.read(4)
@@ -67,7 +68,7 @@ def _read(file: FileIO | gzip.GzipFile) -> Iterator[bytes]:
 
 
 class _Buffer(ctypes.Structure):
-    """The library's view of bytes that it reads or writes."""
+    """The C structure with which libzstd describes a memory buffer."""
 
     _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("position", ctypes.c_size_t))
 

@@ -1,9 +1,9 @@
-"""Which file of a folder defines the step, and how a local reference leads there.
+"""Finds and reads the file of a folder that defines a step, and resolves local references.
 
 `func.yml` is looked for first, then `step.yml`; a reference may name another file. Inside a package (a repository's
-commit, an image) nothing leads out of it: neither `..` nor an absolute path nor a link. Errors do not reveal what is
-outside either: the agent may see more there than the job, so the target of a link out of the package is not even looked
-at.
+commit, an image) no path leads out of it: neither `..` nor an absolute path nor a link. Errors do not reveal what is
+outside either: the agent may have access where the job has none, so the target of a link out of the package is not even
+checked for existence.
 """
 
 import os
@@ -20,7 +20,8 @@ LARGEST_BYTES = 1024 * 1024
 
 
 def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[Path, str]:
-    """Folder and file name (or none) of a local reference, seen from the folder of the calling step."""
+    """Return the folder of a local reference, relative to the calling step's folder `base`, and the file name that it
+    names, which may be empty. Raises ResolveError if the folder is outside of `root`."""
     folder = Path(os.path.normpath(base / reference.path))
     if root is not None and not folder.is_relative_to(os.path.normpath(root)):
         raise _leads_out(reference.text)
@@ -28,7 +29,8 @@ def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[P
 
 
 def inner_folder(root: Path, path: str, shown: str) -> Path:
-    """A folder of a package, named from its root."""
+    """Return the folder at `path` in a package. Raises ResolveError if the path leads out of the package. `shown`: the
+    reference, for messages."""
     folder = Path(os.path.normpath(root / path.lstrip("/")))
     if ".." in PurePosixPath(path).parts or not folder.is_relative_to(root):
         raise _leads_out(f"{shown} {path}")
@@ -44,7 +46,8 @@ class DefinitionFile:
 
 
 def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -> DefinitionFile:
-    """Read the definition file. `root`: of the package, out of which no link may lead."""
+    """Read the file that defines the step in a folder. `file`: its name, or empty for the usual names. `root`: folder
+    of the package, out of which no link may lead. `shown`: the reference, for messages."""
     if file and (PurePosixPath(file).name != file or file in (".", "..")):
         raise ResolveError(f"{shown}: {file!r} is no file name; name the folder in the reference's path")
     for name in (file,) if file else NAMES:
@@ -69,8 +72,8 @@ def _check_inside(real: str, path: Path, root: Path | None, shown: str) -> None:
 
 
 def _read(path: Path, shown: str) -> tuple[bytes, str]:
-    """Content and real path of a file. The job may replace it by a pipe or a link at any moment: opening must not
-    block, and the path of the opened file counts."""
+    """Return content and real path of a file. The job may replace it by a pipe or a link at any moment, so opening must
+    not block, and the path is that of the opened file."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ResolveError(f"{shown}: {path.name} is no file")
@@ -102,8 +105,8 @@ def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
 
 
 def _list_names(folder: Path, root: Path | None) -> list[str]:
-    """Sorted names in a folder; empty if it is outside of the package. The job may replace it by a link at any moment,
-    so the path of the opened folder counts. A link is listed whether its target exists or not."""
+    """Return the sorted names in a folder, links with missing targets included; empty if the folder is outside of the
+    package. The job may replace the folder by a link at any moment, so the path of the opened folder is checked."""
     with close_after(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as opened:
         if root is not None and not Path(_real_path(opened, folder)).is_relative_to(root.resolve()):
             return []

@@ -1,18 +1,17 @@
-"""Errors of a resolution. Their texts are for people and never contain credentials. Stands alone because every module
-of the package raises them.
-"""
+"""Errors of resolving a step reference. Their texts are shown to users and never contain credentials."""
 
 from remuda.steps.errors import AgentError
 
 
 class ResolveError(AgentError):
-    """A package cannot be fetched, and trying again does not help: the reference is wrong, or refused."""
+    """A package cannot be fetched, and a retry does not help: the reference is wrong, or access is denied."""
 
     temporary = False
 
 
 class TemporaryResolveError(ResolveError):
-    """The same reference may work later or elsewhere: a server is away, or this machine lacks a program."""
+    """A package cannot be fetched now, but may be later or on another machine: a server cannot be reached, or this
+    machine lacks a program."""
 
     temporary = True
 
@@ -24,7 +23,8 @@ class TemporaryResolveError(ResolveError):
 
 
 def trust_error(host: str, detail: str) -> ResolveError:
-    """The certificate of a server is not trusted, often because the machine has no CA certificates at all."""
+    """Return the error for a server whose certificate is not trusted. Often the machine has no CA certificates at
+    all."""
     return TemporaryResolveError(
         f"the certificate of {host} cannot be checked: {detail}; install CA certificates on this machine (package "
         "ca-certificates), or name a file with them in SSL_CERT_FILE",

@@ -1,11 +1,11 @@
-"""Packages in git repositories, over HTTP: which commit a version is, and that commit's files.
+"""Step packages in git repositories, over HTTP: finds the commit of a version, and writes that commit's files.
 
-A version is a whole commit, or looked up as tag, branch, then as the beginning of a commit. A name of both a tag and a
-branch is refused if they differ: often people who may create the one may not move the other. Branches and tags are
-asked for at each use, because they move; a whole commit is never asked for again once it was fetched. git runs without
-a shell and without the user's configuration, which jobs can write. It gets credentials through its environment, so they
-are in no argument and in no file. `write_commit` writes files from the repository's objects, without a checkout:
-attributes and filters have no effect, and submodules and LFS contents are left out.
+A version is a full commit hash, or is looked up as a tag, a branch, then as an abbreviated hash. If a tag and a branch
+have the same name but different commits the name is refused, because people who may create one often may not move the
+other. Branches and tags are looked up at each use, because they move; a full commit is fetched only once. git runs
+without a shell and without the user's configuration, which jobs can write. It gets credentials through its environment,
+so they are in no argument and in no file. `write_commit` writes files from the repository's objects, without a
+checkout: attributes and filters have no effect, and submodules and LFS contents are left out.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _CERTIFICATE = re.compile(r"certificate|SSL CA cert|CAfile|unable to get local i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """An address, with credentials and environment for it."""
+    """The address of a git repository, with the credentials and environment variables to reach it."""
 
     address: SplitResult
     url: str
@@ -60,7 +60,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tip:
-    """What a version stands for on the server now; without a commit it is no name."""
+    """The commit that a version currently means on the server. `commit` is empty if the version is no tag or branch."""
 
     commit: str = ""
     is_tag: bool = False
@@ -69,23 +69,24 @@ class Tip:
 
 
 def repository(url: str, env: Mapping[str, str]) -> Repository:
-    """Parse a reference's URL. `env` comes from `select_env`."""
+    """Parse the URL of a reference. `env`: the variables for reaching the server, from `select_env`."""
     address, credentials = git_address(url)
     return Repository(address=address, url=address.geturl(), credentials=credentials, env=env)
 
 
 def is_whole_commit(version: str) -> bool:
-    """True if this can only be a commit."""
+    """True if a version is a full commit hash."""
     return len(version) in _WHOLE and bool(_HEX.fullmatch(version))
 
 
 def may_be_commit(version: str) -> bool:
-    """True if this can be the beginning of a commit."""
+    """True if a version can be an abbreviated or full commit hash."""
     return SHORTEST_COMMIT <= len(version) <= max(_WHOLE) and bool(_HEX.fullmatch(version))
 
 
 async def ask(where: Repository, version: str) -> Tip:
-    """Ask the server what a version stands for: a tag, a branch, or the only tip that begins so."""
+    """Ask the server for the commit of a version: a tag, a branch, or the abbreviated hash of a tag's or branch's
+    commit."""
     if not version or version.startswith("-") or any(ord(letter) <= 32 for letter in version):
         raise ResolveError(f"{where.url}: {version!r} is no version; give a tag, a branch or a commit")
     tag, branch = _ref_names(version)
@@ -98,7 +99,8 @@ async def ask(where: Repository, version: str) -> Tip:
 
 
 def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
-    """Choose from the server's list of names and commits."""
+    """Choose the commit of a version from the server's refs (name to commit). Raises ResolveError if a tag and a branch
+    of that name differ."""
     is_sha256 = any(len(commit) == max(_WHOLE) for commit in refs.values())
     tag, branch = _ref_names(version)
     of_tag, of_branch = refs.get(f"{tag}^{{}}") or refs.get(tag), refs.get(branch)
@@ -119,7 +121,8 @@ def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
 
 
 def _ref_names(version: str) -> tuple[str, str]:
-    """The tag and the branch that a version may be; empty if it is a full ref name of the other kind."""
+    """Return the full ref names of the tag and the branch that a version may be. If the version is a full ref name
+    itself, the other one is empty."""
     if version.startswith("refs/tags/"):
         return version, ""
     if version.startswith("refs/heads/"):
@@ -128,8 +131,7 @@ def _ref_names(version: str) -> tuple[str, str]:
 
 
 async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: bool = False) -> str:
-    """Fetch a commit, or the only one that begins so, into a new repository in this folder. Returns the whole
-    commit."""
+    """Fetch the commit with this full or abbreviated hash into a new repository in `folder`. Returns the full hash."""
     is_sha256 = is_sha256 or len(version) > min(_WHOLE)
     init = ["init", "--quiet", "--bare", "--template=", *(["--object-format=sha256"] if is_sha256 else [])]
     await _git(where, [*init, "--", str(folder)], seconds=ASK_SECONDS)
@@ -147,7 +149,7 @@ async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: boo
 
 
 def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> None:
-    """Write the files of a commit into a new folder. Blocks; nothing is fetched."""
+    """Write the files of a commit that was fetched to `repo` into a new folder. Blocks."""
     start = [_program(where), "--git-dir", str(repo)]
     env = environment_of(where)
     listed = [*start, "ls-tree", "-r", "-z", "-l", "--full-tree", commit]
@@ -182,7 +184,7 @@ def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> No
 
 
 def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> bool:
-    """Write a file of this size from a stream. False if the stream ends early."""
+    """Write a file of this size from a stream. Returns False if the stream ends early."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise ResolveError(f"the repository holds {name!r}, which is no name that git would make; it is not used")
@@ -205,7 +207,7 @@ def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> 
 
 
 class _RefusedCommitError(ResolveError):
-    """The server does not send this commit by its number."""
+    """The server does not send a commit by its hash, as older servers do."""
 
 
 async def _only_commit(where: Repository, version: str, repo: Path) -> str:
@@ -259,7 +261,7 @@ def _program(where: Repository) -> str:
 
 
 def environment_of(where: Repository) -> dict[str, str]:
-    """The whole environment of git. It has no home, where jobs could have left configuration."""
+    """Return the complete environment of git. HOME is invalid, because jobs could have left configuration in a home."""
     origin = f"{where.address.scheme}://{where.address.netloc}/"
     config = [
         ("credential.helper", ""),
@@ -293,7 +295,7 @@ def environment_of(where: Repository) -> dict[str, str]:
 
 
 def failure(where: Repository, text: str) -> ResolveError:
-    """The error for git's message."""
+    """Return the error for the message that git printed, temporary or permanent."""
     lines = [line for line in text.splitlines() if line.strip()]
     line = next((line for line in lines if line.startswith("fatal:")), lines[-1] if lines else "git gave no reason")
     line = line.removeprefix("fatal: ")

@@ -1,4 +1,4 @@
-"""Packages in images: which image of an index is meant, and its layers' files.
+"""Step packages in container images: chooses the image of an index, and unpacks its layers.
 
 An index has an image for each platform; that of this machine is used, else the one for the system `generic`. A manifest
 without an index is used as it is. Pure, except for `pull`, which blocks.
@@ -20,14 +20,15 @@ _DEEPEST = 3
 
 
 def host_platform() -> str:
-    """This machine in the words of indexes: linux/amd64."""
+    """Return the platform of this machine as image indexes name it, such as linux/amd64."""
     system, machine = platform.system().lower(), platform.machine().lower()
     name = _MACHINES.get(machine) or ("arm" if machine.startswith("arm") else machine)
     return f"{system}/{name}"
 
 
 def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> dict[str, Any]:
-    """The entry of an index for this platform. Raises ResolveError if there is none."""
+    """Choose the entry of an image index for the platform `host`, else the generic one. Raises ResolveError if there is
+    neither. `shown`: the image, for messages."""
     platforms = [entry.get("platform") or {} for entry in manifests]
     names = [f"{entry_platform.get('os', '')}/{entry_platform.get('architecture', '')}" for entry_platform in platforms]
     fitting = [entry for entry, name in zip(manifests, names, strict=True) if name == host]
@@ -41,7 +42,7 @@ def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> 
 
 
 def find_image(registry: Registry, reference: str, host: str) -> tuple[dict[str, Any], str]:
-    """The manifest that a tag or digest leads to on this platform, and its digest."""
+    """Return the manifest of a tag or digest for the platform `host`, and the manifest's digest. Follows indexes."""
     for _ in range(_DEEPEST):
         document, digest = registry.manifest(reference)
         entries = document.get("manifests")
@@ -55,7 +56,7 @@ def find_image(registry: Registry, reference: str, host: str) -> tuple[dict[str,
 
 
 def pull(registry: Registry, manifest: dict[str, Any], folder: Path, target: Path) -> None:
-    """Fetch the layers of an image into the folder and unpack them into a new one."""
+    """Download the layers of an image into `folder` and unpack them into the new folder `target`."""
     try:
         layers = [(str(layer["digest"]), int(layer["size"])) for layer in manifest["layers"]]
     except (KeyError, TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""Unpacks an image's layers into a folder, without trust in the archives.
+"""Unpacks the layers of an image into a folder. The archives are not trusted.
 
 Names that lead out of the folder, entries behind a link, links that lead out, devices, and endless contents are
 refused. Links are made last, so nothing is ever written through one. Permissions are kept, except for owners and the
-set-id bits; a later layer replaces and removes what earlier ones brought. Blocks.
+set-id bits; a later layer replaces and removes files of earlier ones. Blocks.
 """
 
 import io
@@ -33,7 +33,8 @@ _DAMAGE = (
 
 
 def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LARGEST_BYTES) -> None:
-    """Put the files of all layers, in order, into a new folder. Raises ResolveError for what is no tar."""
+    """Unpack all layers, in order, into the new folder `target`. Raises ResolveError if a layer is not a valid tar
+    archive, or their files exceed `limit_bytes`."""
     target.mkdir()
     tree = _Tree(target, limit_bytes)
     try:
@@ -50,7 +51,7 @@ def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LA
 
 
 class _Guarded(io.FileIO):
-    """A file that refuses large reads: an archive can claim a header of any size."""
+    """A file that refuses large reads, because a malicious archive can claim a header of any size."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= LARGEST_HEADER_BYTES:
@@ -59,7 +60,7 @@ class _Guarded(io.FileIO):
 
 
 class _Tree:
-    """The folder while it fills. Links are only noted."""
+    """The folder that the layers are unpacked into. Symbolic links are collected and created at the end."""
 
     def __init__(self, root: Path, limit_bytes: int) -> None:
         self._root = root
@@ -108,7 +109,7 @@ class _Tree:
             self._write(path, source, member.mode)
 
     def make_links(self) -> None:
-        """Create the noted links, and refuse those that lead out."""
+        """Create the collected symbolic links. Raises ResolveError if one leads out of the folder."""
         root = os.path.realpath(self._root)
         for parts, where in self._links.items():
             path = self._root.joinpath(*parts)
@@ -129,7 +130,7 @@ class _Tree:
             os.fchmod(file.fileno(), mode & 0o777 | 0o400)
 
     def _clear(self, parts: tuple[str, ...]) -> None:
-        """Remove what earlier layers brought under this name."""
+        """Remove what earlier layers wrote at this path."""
         path = self._root.joinpath(*parts)
         if path.is_dir():
             # Only a folder can contain links; searching them for every file would be too slow.
@@ -142,7 +143,8 @@ class _Tree:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """The parts of an entry's path, which must not lead out; empty for the folder itself."""
+    """Split the path of an archive entry; empty for the folder itself. Raises ResolveError if the path leads out of
+    it."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\0" in name:
         raise ResolveError(f"the image holds {name!r}, which leads out of it; such an archive is not unpacked")

@@ -37,7 +37,7 @@ _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
 
 def is_local(host: str) -> bool:
-    """True if a registry is on this machine, and used without TLS."""
+    """True if a registry is on this machine, so that it may be used without TLS."""
     name = urlsplit(f"//{host}").hostname or ""
     try:
         return ipaddress.ip_address(name).is_loopback
@@ -46,7 +46,7 @@ def is_local(host: str) -> bool:
 
 
 def credentials(host: str, repository: str, env: Mapping[str, str]) -> tuple[str, str] | None:
-    """Name and password for a repository; None if there are none. The longest matching address wins."""
+    """Return user name and password for a repository; None if there are none. The longest matching address wins."""
     address = f"{host}/{repository}"
     for text in _configurations(env):
         try:
@@ -85,7 +85,7 @@ def _fits(key: str, address: str) -> bool:
 
 
 class Registry:
-    """One repository of a registry."""
+    """Client for one repository of a registry."""
 
     def __init__(self, host: str, repository: str, env: Mapping[str, str], stop: threading.Event) -> None:
         self._is_hub = host in _DOCKER_HUB
@@ -106,7 +106,7 @@ class Registry:
         )
 
     def manifest(self, reference: str) -> tuple[dict[str, Any], str]:
-        """The manifest of a tag or digest, and its digest."""
+        """Fetch the manifest of a tag or digest. Returns it with its digest."""
         accept = ", ".join((*INDEXES, *MANIFESTS))
         with self._get(f"manifests/{reference}", accept) as answer:
             data = answer.read(LARGEST_MANIFEST_BYTES + 1)
@@ -127,7 +127,7 @@ class Registry:
         return document, digest
 
     def blob(self, digest: str, size: int, target: Path) -> None:
-        """Write a blob to a file; it has exactly this size and digest."""
+        """Download a blob to the file `target`. Raises ResolveError if its size or digest differs."""
         if not is_digest(digest):
             raise ResolveError(f"{self.name}: {digest!r} is no digest")
         hasher = hashlib.new(digest.partition(":")[0])
@@ -164,7 +164,7 @@ class Registry:
             raise self._refusal(error, path) from None
 
     def _answer_to(self, challenge: str) -> str:
-        """The Authorization header for the registry's challenge."""
+        """Return the Authorization header for the challenge in a 401 response. May ask the registry's token server."""
         kind, _, rest = challenge.partition(" ")
         basic = ""
         if self._credentials is not None:

@@ -1,9 +1,9 @@
-"""Finds a step's package and has it on this machine: the entry point of `resolving`, called by the engine.
+"""Finds the package of a step and fetches it to this machine: the entry point of `resolving`, called by the engine.
 
-A whole commit and a digest are not asked for again once they are in the cache. Branches, tags and beginnings of commits
-are asked for at each use, because they move; only if the server cannot be reached, what they last stood for is used
-instead, with a remark. The same package is fetched once at a time: a second caller waits and finds it in the cache. A
-call may be repeated at any time, also by another process after a crash.
+A full commit and a digest are fetched only once, then used from the cache. Branches, tags and abbreviated commits are
+looked up on the server at each use, because they move; if the server cannot be reached, what they last resolved to is
+used instead, with a warning. The same package is fetched by one caller at a time: a second caller waits and finds it in
+the cache. A call may be repeated at any time, also by another process after a crash.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Resolver:
-    """The resolver of an agent; `cache` is a folder that it may create."""
+    """Resolves the step references of an agent's jobs. `cache`: the cache folder, created if missing."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Resolver:
         env: Mapping[str, str],
         substitutes: Mapping[str, str] | None = None,
     ) -> Resolved:
-        """The step that a reference means.
+        """Find and fetch the step that a reference names.
 
-        `base`: folder of the calling step's file, for a job its working directory. `root`: of the package that the
-        calling step is in, if any. `env`: job variables and the step's environment; its proxies, CA certificates and
-        registry credentials are used. `substitutes`: references that replace builtin ones.
+        `base`: folder of the calling step's file, for a job its working directory. `root`: folder of the package that
+        the calling step is in, if any. `env`: job variables and the step's environment; its proxies, CA certificates
+        and registry credentials are used. `substitutes`: references to use in place of builtin ones.
         """
         if reference.kind is ReferenceKind.BUILTIN and (text := _substitute(reference, substitutes or {})):
             reference, base, root = _parse_substitute(text, reference), Path("/"), None
@@ -158,7 +158,8 @@ class Resolver:
         )
 
     async def _tip(self, where: git.Repository, version: str) -> tuple[git.Tip, str]:
-        """What a name stands for now, or when it was used last if the server is away."""
+        """Return the commit of a version, and a warning. If the server cannot be reached it is the commit of the last
+        use, and the warning says so; else the warning is empty."""
         last = self._cache.recall(f"git {where.url} {version}")
         commit = str(last.get("commit", ""))
         is_here = bool(commit) and await asyncio.to_thread(self._cache.find, _git_key(where, commit)) is not None
@@ -184,7 +185,7 @@ class Resolver:
         return tip, ""
 
     async def _commit(self, where: git.Repository, version: str, tip: git.Tip) -> tuple[Package, str]:
-        """The files of a commit, and the whole commit of its beginning."""
+        """Return the package of a full or abbreviated commit, fetched if necessary, and the full commit."""
         async with self._turn(_git_key(where, version)):
             if package := await asyncio.to_thread(self._cache.find, _git_key(where, version)):
                 return package, version
@@ -236,7 +237,8 @@ class Resolver:
     async def _pull_latest(
         self, name: str, reference: Reference, env: Mapping[str, str], host: str, patience_seconds: float
     ) -> tuple[Package, str]:
-        """What the registry has under a tag or digest now."""
+        """Fetch the image that the registry has under a tag or digest now. Returns its package and its manifest's
+        digest."""
 
         async def fetch() -> tuple[Package, str]:
             async with self._talking:
@@ -262,7 +264,7 @@ class Resolver:
             return self._cache.add(_image_key(reference, digest), aside / "files"), digest
 
     def _inside(self, package: Package, pinned: Reference, **facts: Any) -> Resolved:
-        """The step in a folder of a package."""
+        """Return the step that a pinned reference names in this package. `facts`: further fields of the result."""
         self._used[package.root] = (package, pinned, facts | {"remark": ""})
         folder = inner_folder(package.root, pinned.path, pinned.text)
         definition = read_definition(folder, pinned.file, root=package.root, shown=pinned.text)
@@ -280,7 +282,7 @@ class Resolver:
         )
 
     def _turn(self, key: str) -> asyncio.Lock:
-        """The lock for a key: one caller at a time."""
+        """Return the lock for a key, so that one caller at a time fetches the same package."""
         return self._turns.setdefault(key, asyncio.Lock())
 
 
@@ -307,12 +309,13 @@ def _git_key(where: git.Repository, commit: str) -> str:
 
 
 def _image_key(reference: Reference, digest: str) -> str:
-    """Has the repository, because a policy may trust only one of two repositories with the same image."""
+    """Return the cache key of an image. It depends on the repository, because a policy may trust only one of two
+    repositories with the same image."""
     return "oci-" + sha256(f"{reference.registry}/{reference.repository}\0{digest}".encode()).hexdigest()
 
 
 async def _in_thread(call: Callable[[threading.Event], T]) -> T:
-    """Run a function in a thread, with an event that is set when no caller waits for the result any more."""
+    """Run a function in a thread. It gets an event that is set when the caller no longer waits for the result."""
     stop = threading.Event()
     try:
         return await asyncio.to_thread(call, stop)
@@ -321,7 +324,8 @@ async def _in_thread(call: Callable[[threading.Event], T]) -> T:
 
 
 async def _to_the_end(call: Callable[[], T]) -> T:
-    """Run in a thread and wait for its end even when cancelled, because the caller removes what it works on."""
+    """Run a function in a thread and wait for its end even when cancelled, because the caller then removes the files
+    that the function uses."""
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         return await asyncio.shield(future)

@@ -1,7 +1,6 @@
-"""Retries of fetches within a limit, and the part of an environment that is for fetching.
+"""Retries fetches until a time limit, and selects the environment variables for fetching.
 
-A job waits for this silently, so the limit is short: a minute. The code that raises an error says whether it is
-temporary.
+A job prints nothing while it waits, so the limit is short: a minute. The error's class says whether it is temporary.
 """
 
 import os
@@ -32,10 +31,11 @@ T = TypeVar("T")
 
 
 def select_env(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables for reaching servers: the job's over those of this process.
+    """Return the variables for reaching servers (proxies, certificates, credentials): the agent's own, overridden by
+    the job's.
 
-    A job cannot choose the git that the agent runs. The agent's own credentials are not used with proxies or
-    certificates of the job.
+    A job cannot choose the git that the agent runs. The agent's own credentials are left out if the job sets other
+    proxies or certificates, because these could reveal them.
     """
     own = {name: value for name, value in os.environ.items() if name in OF_THE_AGENT}
     job = {name: value for name, value in env.items() if name in OF_JOBS}
@@ -45,7 +45,8 @@ def select_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 async def retry(clock: Clock, call: Callable[[], Awaitable[T]], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
-    """Repeat a call until it succeeds, fails permanently, or the time is up."""
+    """Repeat a call while it raises TemporaryResolveError because of a server that cannot be reached, for
+    `patience_seconds` at most. Then raises the last error."""
     until = clock.monotonic() + patience_seconds
     failures = 0
     while True:

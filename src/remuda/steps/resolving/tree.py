@@ -1,8 +1,8 @@
-"""A package's files as one value: the digest of a folder, and how a folder is kept unchanged.
+"""The digest, change stamp and size of a package folder, and its protection against changes.
 
 The digest covers, sorted by path, what a step can see of its package: path, executable or not, contents or the target
 of a link. It leaves out owners, times and write permissions, so the same files have the same digest on every machine
-and from every source. `stamp_of` is a cheap substitute that only shows whether files may have been touched.
+and from every source. `stamp_of` is a cheap substitute that only shows whether files may have been changed.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
 
 
 def digest_of(root: Path) -> str:
-    """`sha256:` and the digest of all files below the root."""
+    """Return the digest of all files below the root, with the prefix `sha256:`."""
     total = hashlib.sha256(b"remuda step package 1\n")
     for name, status in _entries(root):
         path = root / name
@@ -30,7 +30,8 @@ def digest_of(root: Path) -> str:
 
 
 def stamp_of(root: Path) -> str:
-    """Changes whenever a file is changed, added or removed; also by a mere copy."""
+    """Return a text that differs after any file was changed, added or removed, without reading the files. A copy of a
+    folder has another stamp."""
     total = hashlib.sha256()
     for name, status in _entries(root):
         # The time of the last status change cannot be set.
@@ -40,18 +41,18 @@ def stamp_of(root: Path) -> str:
 
 
 def size_of(root: Path) -> int:
-    """Total bytes of all files."""
+    """Return the total size in bytes of all files below the root."""
     return sum(status.st_size for _, status in _entries(root))
 
 
 def protect(root: Path) -> None:
-    """Make all folders read-only for everybody."""
+    """Make the root and all folders below it read-only for everybody."""
     for folder, _, _ in os.walk(root, topdown=False):
         os.chmod(folder, 0o555)
 
 
 def keep(folder: Path, place: Path) -> None:
-    """Move a folder to its place, read-only; if there is one already, that one stays."""
+    """Move a folder to `place` and make it read-only. If `place` exists already, that folder stays as it is."""
     place.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     if not place.is_dir():
         with suppress(OSError):
@@ -60,7 +61,7 @@ def keep(folder: Path, place: Path) -> None:
 
 
 def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Files and links below the root, sorted by path; links are not followed."""
+    """Return the files and links below the root with their status, sorted by path. Links are not followed."""
     entries: list[tuple[str, os.stat_result]] = []
     for folder, names, files in os.walk(root):
         for name in (*names, *files):

@@ -1,8 +1,8 @@
-"""The result of a resolution, and canonical names of sources.
+"""The result of resolving a reference, and normalized addresses of repositories and images.
 
-The `reference` of a resolved step names exactly one definition file with exactly these bytes around it (except for a
-local one outside of any package, whose folder belongs to the job): the search for a step among its own ancestors
-compares it. `pinned` leads there again, from the cache and without credentials.
+The `reference` of a resolved step identifies exactly one definition file in one unchangeable package (except for a
+local step outside of any package, whose folder belongs to the job). It is compared to find a step that calls itself.
+`pinned` resolves to the same step again, from the cache and without credentials.
 """
 
 import re
@@ -22,7 +22,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A step that can be started."""
+    """A resolved step whose package is on this machine."""
 
     reference: str
     """Canonical and without credentials: `builtin://checkout@1.0.0`, `https://host/project@COMMIT dir/func.yml`,
@@ -49,14 +49,14 @@ class Resolved:
 
 
 def is_digest(text: str) -> bool:
-    """True if the tag of an image is a digest."""
+    """True if the tag of an image reference is a digest."""
     return bool(_DIGEST.fullmatch(text))
 
 
 def git_address(url: str) -> tuple[SplitResult, str]:
-    """A repository's address without credentials, and the credentials: `user:password`, or empty.
+    """Split a repository URL into its address without credentials, and the credentials (`user:password`, or empty).
 
-    The address is normalized, because policies are matched against it: a server would take `a/../b` for `b`.
+    The address is normalized, because policies are matched against it: a server would treat `a/../b` as `b`.
     """
     parts = urlsplit(url if "://" in url else f"https://{url}")
     userinfo, _, host = parts.netloc.rpartition("@")
@@ -74,14 +74,15 @@ def git_address(url: str) -> tuple[SplitResult, str]:
 
 
 def image_address(reference: Reference) -> Reference:
-    """The reference with a normalized registry. Raises ResolveError for a repository name with empty parts, . or .."""
+    """Return the reference with a normalized registry name. Raises ResolveError if the repository name has a part that
+    is empty, . or .."""
     if any(part in ("", ".", "..") for part in reference.repository.split("/")):
         raise ResolveError(f"{describe(reference)}: the name of a repository has no parts that are empty, . or ..")
     return replace(reference, registry=reference.registry.lower())
 
 
 def describe(reference: Reference) -> str:
-    """A reference for messages, without credentials."""
+    """Format a reference for messages, without credentials."""
     match reference.kind:
         case ReferenceKind.GIT:
             parts = urlsplit(reference.url if "://" in reference.url else f"https://{reference.url}")
