@@ -1,1 +1,1 @@
-"""The agent as one file, and the forms in which this program can run."""
+"""Packs the agent into one file, and tells in which form (installed, zip, frozen) this program runs."""

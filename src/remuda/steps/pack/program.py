@@ -1,7 +1,8 @@
-"""This program itself: in which of its three forms it runs, and how to start another part of it.
+"""Tells in which of three forms this program runs, and how to start another part of it.
 
-Installed beside the rest of Remuda, packed into one zip for an existing Python, or frozen into one executable. The
-agent starts parts of itself (a standard step, `delegate`), and copies itself to other machines; both ask here.
+It is installed beside the rest of Remuda, packed into one zip for an existing Python, or frozen into one executable.
+The agent starts parts of itself (a standard step, `delegate`), and copies itself to other machines; both use this
+module.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ class Form(StrEnum):
 
 
 class _Loader:
-    """The report of the loader of a frozen program."""
+    """The path of the executable, as the loader of a frozen program reported it."""
 
     file = ""
 
@@ -42,10 +43,10 @@ _OF_LOADER = ("STATICX_", "_PYI_", "_MEIPASS")
 
 
 def leave_loader() -> None:
-    """Remove the variables that the loaders of a frozen program have set for this process alone.
+    """Remove the environment variables that the loader of a frozen program has set for this process.
 
-    They unpack the program for every start and make it use their own libraries; what a job runs must not use those, and
-    another part of this program must not use this process's copy, which is removed with it.
+    The loader unpacks the program at every start and makes it use its own libraries. Programs of a job must not use
+    these libraries, and another process of the agent must not use this process's copy, which is removed when it ends.
     """
     if form() is not Form.FROZEN:
         return
@@ -59,9 +60,10 @@ def leave_loader() -> None:
 
 
 def certificates(root: Path = Path("/")) -> dict[str, str]:
-    """A variable with the certificate bundle of this machine, for programs that do not find it themselves.
+    """Return SSL_CERT_FILE with the path of this machine's certificate bundle, for a frozen program; else an empty
+    dict.
 
-    A frozen program looks in the place of the machine that it was built on; each kind of system has another.
+    A frozen program looks for the bundle where the build machine had it, which differs between distributions.
     """
     if form() is not Form.FROZEN or "SSL_CERT_FILE" in os.environ:
         return {}
@@ -76,7 +78,7 @@ def form() -> Form:
 
 
 def own_file() -> Path | None:
-    """The one file this program is; None if it is many."""
+    """Return the path of this program if it is one file (zip or frozen); None if it is installed."""
     match form():
         case Form.FROZEN:
             return Path(_Loader.file or sys.executable)
@@ -87,7 +89,8 @@ def own_file() -> Path | None:
 
 
 def own_command(*words: str) -> list[str]:
-    """The command line that starts this program with these words; `step NAME` is a standard step in each form."""
+    """Return the command line that starts this program with these arguments. `step NAME` runs a standard step in each
+    form."""
     match form():
         case Form.FROZEN:
             return [str(own_file()), *words]
@@ -102,7 +105,7 @@ def own_command(*words: str) -> list[str]:
 
 
 def digest_of(content: bytes) -> str:
-    """SHA-256 of a program without its interpreter line, which differs from machine to machine."""
+    """Return the SHA-256 of a program without its `#!` line, which differs from machine to machine."""
     return hashlib.sha256(content.partition(b"\n")[2] if content.startswith(b"#!") else content).hexdigest()
 
 

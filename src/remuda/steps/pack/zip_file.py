@@ -48,7 +48,7 @@ _PLAIN = 2
 
 
 def pack(output: Path) -> None:
-    """Write the file, executable, whole or not at all."""
+    """Write the agent as one executable file. The file appears whole or not at all."""
     files = {"__main__.py": _MAIN.encode(), "google/__init__.py": b""}
     for package in (*OWN, *FOREIGN):
         files |= dict(_sources(package))
@@ -76,7 +76,7 @@ def _sources(package: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _compile(sources: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """All modules but `__main__`, which runs from its source."""
+    """Yield the compiled form of all modules except `__main__`, which runs from its source."""
     for name, source in sources.items():
         if name.endswith(".py") and name != "__main__.py":
             code = compile(source, name, "exec", dont_inherit=True, optimize=0)
@@ -84,7 +84,7 @@ def _compile(sources: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _step_packages() -> Iterator[tuple[str, bytes]]:
-    """The definitions of the standard steps."""
+    """Yield the definition files of the standard steps: name in the zip, and content."""
     folder = _folder("remuda.stdsteps")
     for path in sorted(folder.rglob("func.yml")):
         yield f"remuda/stdsteps/{path.relative_to(folder).as_posix()}", path.read_bytes()
