@@ -1,1 +1,2 @@
-"""The agent as a server: its data folder, transport, gRPC service, jobs, watch streams, shells."""
+"""The agent as a server: start and stop, transport, gRPC services, the list of jobs, watch streams, interactive
+shells."""

@@ -1,9 +1,9 @@
-"""Puts the agent on a machine: finds out what the machine has, picks the form that runs there, writes it as one file.
+"""Installs the agent on a machine: examines the machine, chooses the form that runs there, writes it as one file.
 
 `LOOK` and `PLACE` are POSIX sh scripts, the only code that runs there before the agent; they need a shell, uname, cat,
 chmod and mv. `read_facts` and `choose` are pure. `bootstrap` combines them for a command such as `ssh HOST`; callers
-with another way to run commands use the four directly. The file appears whole or not at all, and a correct file is left
-alone. If one form does not start there, the next one is tried.
+with another way to run commands use the four directly. The file appears whole or not at all, and a file that already
+has the right content is not written again. If one form does not start there, the next one is tried.
 """
 
 import shlex
@@ -54,7 +54,7 @@ Run = Callable[[str, bytes], tuple[int, bytes, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """The result of the script `LOOK` on a machine."""
+    """What the script `LOOK` found out about a machine: system, processor, Python, installed agent."""
 
     system: str = ""
     machine: str = ""
@@ -66,7 +66,7 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A form of the agent that can be placed."""
+    """A form of the agent (zip or frozen) that can be installed on a machine."""
 
     form: Form
     content: bytes
@@ -76,14 +76,15 @@ class Offer:
 
 
 def own_version() -> str:
-    """One line that identifies this program: version, protocol, form and digest."""
+    """Return one line that identifies this program: version, protocol, form and digest."""
     file = own_file()
     digest = "" if file is None else digest_of(file.read_bytes())
     return f"remuda-agent {__version__} protocol {PROTOCOL} {form()} {digest}".rstrip()
 
 
 def command_line(script: str, file: str) -> str:
-    """One of our scripts as a command line for a shell on the machine."""
+    """Return the command line that runs one of our scripts (`LOOK`, `PLACE`) in a shell on the machine. `file`: path of
+    the agent there."""
     return f"sh -c {shlex.quote(script)} sh {shlex.quote(file)}"
 
 
@@ -93,7 +94,7 @@ def read_facts(text: str) -> MachineFacts:
 
 
 def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
-    """The offers that can run there, the best first. Raises AgentError if there is none."""
+    """Return the offers that can run on the machine, the best first. Raises AgentError if there is none."""
     if not facts.system:
         raise AgentError("the machine does not say what it is: no shell answers there, or it has no `uname`")
     fitting = [offer for offer in offers if offer.form is Form.ZIPAPP and facts.python]
@@ -109,16 +110,18 @@ def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
 
 
 def for_interpreter(zipapp: bytes, python: str) -> bytes:
-    """The zipapp with the interpreter that was found in its first line.
+    """Return the zip with the path of the machine's Python in its `#!` line.
 
-    The line may grow but never shrinks, because the offsets in the zip would point before its start.
+    The line may grow but is never shortened, because the offsets in the zip would point before its start.
     """
     head, _, rest = zipapp.partition(b"\n")
     return (b"#!" + python.encode() + b" -I").ljust(len(head)) + b"\n" + rest
 
 
 def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
-    """Put the agent into that file, on this machine or through a command. Returns a line that says what was done."""
+    """Install the agent as `file`. `through`: a command that runs a shell command on another machine, such as `ssh
+    HOST`; None for this machine. `frozen`: a frozen agent to offer, too. Returns a line that says what was done; raises
+    AgentError if the agent does not run there."""
     run = _runner(shlex.split(through) if through else ["sh", "-c"])
     if not through:
         file = str(Path(file).absolute())
@@ -144,13 +147,13 @@ def _text(data: bytes) -> str:
 
 
 def machine_of(program: bytes) -> str:
-    """The processor that an executable is for, as `uname -m` names it; empty if unknown."""
+    """Return the processor that an executable is built for, as `uname -m` names it; empty if unknown."""
     return _MACHINES.get(int.from_bytes(program[18:20], "little"), "") if program.startswith(b"\x7fELF") else ""
 
 
 def offers(frozen: Path | None) -> list[Offer]:
-    """The programs that can be installed: this program (packed if it is not one file), and the frozen agent if one was
-    named."""
+    """Return the programs that can be installed: this program (packed first if it is not one file), and `frozen` if
+    given."""
     own = own_file()
     contents = [own.read_bytes()] if own is not None else [_pack_self()]
     if frozen is not None:

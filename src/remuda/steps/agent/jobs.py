@@ -1,9 +1,9 @@
-"""All jobs of this agent: accepted, found again at a start, cancelled, closed.
+"""All jobs of this agent: accepts them, resumes them at a start, cancels and removes them.
 
-An accepted job stays until it is closed, whatever happens to the agent or its clients. Accepting and closing do not
-await between check and act, so two calls for one id cannot interfere. Ending the processes of a running job takes time:
-until then the job is known, and calls that close or start it wait. The agent waits, too, before it stops; a client that
-disconnects changes nothing.
+An accepted job is kept until a client closes it, whatever happens to the agent or its clients. Accepting and closing do
+not await between check and change, so two calls for one id cannot interfere. Ending the processes of a running job
+takes time: until then the job is kept, and calls that close or start it wait. The agent waits for that, too, before it
+stops, even if the client disconnects.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Jobs:
         self._closing: dict[str, asyncio.Task[Exception | None]] = {}
 
     def adopt(self) -> None:
-        """Find the jobs of an earlier agent and go on with them."""
+        """Load the jobs that an earlier agent left in the data folder, and resume them."""
         become_subreaper()
         self._reserve.hold()
         self.context.disk_space.relieve = self._relieve_disk
@@ -65,10 +65,11 @@ class Jobs:
             try:
                 self._keep(Job(Journal(folder), self.context, self.all))
             except Exception:
-                logger.exception("cannot read job folder %s, ignoring it", folder)
+                logger.exception("cannot read the job in folder %s at the start; ignoring it", folder)
 
     async def start(self, request: StartRequest) -> None:
-        """Store the request and start the job. A known id is a success and changes nothing."""
+        """Store the request and start the job. Does nothing if a job with this id exists. Raises BadRequestError if the
+        request is invalid."""
         await self._wait_until_closed(request.id)
         if not 1 <= len(request.id) <= LONGEST_ID:
             raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
@@ -100,7 +101,7 @@ class Jobs:
         return self._jobs.get(job_id)
 
     def get(self, job_id: str) -> Job:
-        """Like `find`, but UnknownJobError for an unknown id."""
+        """Return the job with this id. Raises UnknownJobError if there is none."""
         job = self.find(job_id)
         if job is None:
             raise UnknownJobError(job_id)
@@ -115,20 +116,21 @@ class Jobs:
 
     @property
     def are_idle(self) -> bool:
-        """True if nothing runs and no ended job waits for its client's patience to expire."""
+        """True if no job runs and no ended job is still kept for a client that may come back."""
         return not self.is_any_running and not any(job.presence.has_patience for job in self._jobs.values())
 
     async def watch_disk(self) -> None:
-        """Make room on a full disk, and hold a reserve on one with enough room. Called now and then."""
+        """Free space if the disk is full, and allocate the agent's reserve if there is enough space. Called
+        regularly."""
         await self.context.disk_space.look(self._folder.parent, self.context.clock)
         self._reserve.hold()
 
     async def _relieve_disk(self) -> None:
-        """End the steps of the job that has filled the disk, if there is one, and release the reserve."""
+        """End the steps of the job that has filled the disk, if one has, and release the agent's reserve."""
         try:
             await self._stop_filler(self._folder.parent)
         except OSError as error:
-            logger.warning("cannot stop the job that has filled the disk: %s", error)
+            logger.warning("disk full: cannot stop the job that filled it; releasing the reserve: %s", error)
         finally:
             self._reserve.release()
 
@@ -149,24 +151,27 @@ class Jobs:
             await running[filler].stop_for_disk(uses[filler], self._reserve.release)
 
     def clean_up(self) -> None:
-        """Cancel jobs whose clients do not come back, and forget them once they have ended. Called now and then."""
+        """Cancel running jobs whose client has been away for too long, and remove such jobs after they have ended.
+        Called regularly."""
         self._reaper.look()
         now = self.context.clock.monotonic()
         for job in [job for job in self._jobs.values() if job.presence.is_expired(now)]:
             try:
                 if job.end is None and not job.journal.cancelled:
-                    logger.warning("job %s: no client for too long, cancelling it", job.id)
+                    logger.warning("job %s: no client has connected for too long; cancelling it", job.id)
                     job.cancel()
                 elif job.end is not None:
-                    logger.warning("job %s: no client for too long, removing it", job.id)
+                    logger.warning("job %s: ended, and no client has connected for too long; removing it", job.id)
                     self._close(job)
             except OSError as error:
-                logger.warning("job %s: cannot clean up: %s", job.id, error)
+                logger.warning("job %s: has no client, but cannot be removed; trying again: %s", job.id, error)
 
     async def close(self, job_id: str) -> None:
-        """Kill what runs and forget the job. If its files cannot be removed it stays known, so this can be repeated.
+        """Kill the processes of a job, remove its files and forget it. If its files cannot be removed the job is kept,
+        so that the call can be repeated.
 
-        A job with something open outside of this machine is cancelled first and stays known until that is closed.
+        A job with an environment outside of this machine, such as another machine, is cancelled instead, and removed
+        after that environment was closed.
         """
         job = self._jobs.get(job_id)
         if job is not None and job_id not in self._closing:
@@ -188,23 +193,24 @@ class Jobs:
         self._closing[job.id] = closing
 
     async def _wait_until_closed(self, job_id: str) -> None:
-        """Wait for a close that is under way. Raises its error if it failed."""
+        """Wait until a close of this job that is in progress has ended. Raises its error if it failed."""
         closing = self._closing.get(job_id)
         if closing is not None and (error := await asyncio.shield(closing)) is not None:
             raise error
 
     async def _end(self, job: Job, task: asyncio.Task[None] | None) -> Exception | None:
-        """End a killed job. Errors go to the callers that wait, and never end another job."""
+        """Wait for the end of a killed job and remove it. Returns the error, for the callers that wait for the close,
+        so that it does not affect other jobs."""
         try:
             if task is not None:
                 await asyncio.wait({task})
             await job.footprint.kill_rest()
             self._forget(job)
         except OSError as error:
-            logger.warning("job %s: cannot close: %s", job.id, error)
+            logger.warning("job %s: cannot kill its processes or remove its files; keeping the job: %s", job.id, error)
             return error
         except Exception as error:
-            logger.exception("job %s: cannot close", job.id)
+            logger.exception("job %s: unexpected error while removing the job; keeping it", job.id)
             return error
         finally:
             del self._closing[job.id]
@@ -216,14 +222,16 @@ class Jobs:
         del self._jobs[job.id]
 
     async def release(self, job_id: str) -> None:
-        """End the hold of a failed job, and wait for that. Returns at once for any other job."""
+        """End the time for which a failed job is kept for debugging, and wait until its environments are closed.
+        Returns at once for any other job."""
         job = self._jobs.get(job_id)
         if job is not None and job.hold.is_active and job_id in self._tasks:
             job.hold.release()
             await job.hold.has_ended.wait()
 
     def abandon(self) -> None:
-        """Stop attending the jobs. They go on under their shims."""
+        """Stop watching the jobs, because the agent stops. Their processes continue, and the next agent resumes the
+        jobs."""
         self._reserve.release()
         for task in self._tasks.values():
             task.cancel()
@@ -256,7 +264,7 @@ def _check_places(request: StartRequest) -> None:
 
 
 class _Packages:
-    """Resolver that is imported when the first package is looked for, because many agents never need it."""
+    """A package resolver that is imported when it is first used, because many agents never need it."""
 
     def __init__(self, cache: Path, clock: Clock) -> None:
         self._cache = cache

@@ -29,7 +29,8 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def proxy(data: Path, *, socket: Path | None, start: Sequence[str] | None) -> None:
-    """Copy bytes until one side ends. `start`: options for an agent to be started if none answers."""
+    """Copy bytes between stdin, stdout and the agent's socket until one side ends. `start`: options for an agent to be
+    started if none answers; None: start none."""
     try:
         connection = _connect(data, socket)
     except OSError as error:
@@ -59,7 +60,8 @@ def _connect(data: Path, socket: Path | None) -> sockets.socket:
 
 
 def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> sockets.socket:
-    """Connect to a new agent that outlives this process. If several are started at once, one of them stays."""
+    """Start an agent that outlives this process, and connect to it. If several processes do so at once, only one agent
+    stays."""
     where = ["--socket", str(socket)] if socket else []
     command = own_command("serve", "--data", str(data), *where, *options)
     data.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""The agent from its start to its end: data folder, transport, jobs, server, stop.
+"""Runs the agent from its start to its end: data folder, transport, jobs, gRPC server, stop.
 
-The server stops at once when told to: jobs go on without an agent, and the next agent finds them. It stops by itself
-when its data folder was removed, because no job can be started then. It can be bound to a command (`serve ...
-COMMAND`), as GitLab's step runner is to the command that keeps its container open: the command is started with stdin
-once something arrives there, and the agent ends with it.
+The server stops at once on a signal: the processes of jobs continue without an agent, and the next agent resumes the
+jobs. It stops by itself when its data folder was removed, because no job can be started then. It can be bound to a
+command (`serve ... COMMAND`), as GitLab's step runner is to the command that keeps its container open: the command is
+started when its stdin has data, and the agent ends with it.
 """
 
 import array
@@ -51,8 +51,8 @@ async def serve(
     idle_exit_seconds: float | None = None,
     command: Sequence[str] = (),
 ) -> int:
-    """Serve until SIGTERM or SIGINT, until the agent was idle for that long, or until the command has ended. Returns
-    the exit code: the command's, else 0."""
+    """Serve until SIGTERM or SIGINT, until no job was there for `idle_exit_seconds`, or until `command` has ended.
+    Returns the exit code of the command, else 0."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,7 +125,8 @@ async def _clean_up(jobs: Jobs) -> None:
 
 
 async def _with_command(command: Sequence[str], stop: asyncio.Event) -> int:
-    """Run the command with stdin once there is something to read. Without any input it is never run."""
+    """Run the command as soon as stdin has data, and return its exit code. If stdin ends without data it is never
+    run."""
     if not await _has_input(stop):
         return 0
     process = await asyncio.create_subprocess_exec(*command)
@@ -142,7 +143,7 @@ async def _terminate_at(stop: asyncio.Event, process: asyncio.subprocess.Process
 
 
 async def _has_input(stop: asyncio.Event) -> bool:
-    """Wait for bytes on stdin and leave them there. False at its end or at a stop."""
+    """Wait until stdin has data, without reading it. False if stdin ends first, or `stop` is set."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     try:
         loop.add_reader(0, readable.set)
@@ -162,8 +163,8 @@ async def _has_input(stop: asyncio.Event) -> bool:
 
 
 def _raise_open_files() -> int:
-    """Raise the limit of this process, because every running step costs a descriptor. Returns the old limit, for the
-    steps."""
+    """Raise the open-file limit of this process, because every running step needs a descriptor. Returns the old limit,
+    which the steps get."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft

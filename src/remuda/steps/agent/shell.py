@@ -1,10 +1,10 @@
-"""A command beside a job's steps, for a user who looks into the job: the call `Shell` of the agent's service.
+"""Interactive shells and other commands in a running job, for a user who debugs it: the gRPC call `Shell`.
 
-`prepare` says what is started: in the job's environment, with its variables, as the user of its steps, within the
-limits of the policy for the job's own commands. The command ends with its session leader, with the call, with the job,
-or when a step begins that a policy inserted; everything in its session ends with it. In a container the engine's exec
-runs it (`container_shell`). If another agent runs the steps, the call is passed on to that agent. `hold` says which
-environment it is.
+`prepare` chooses how the command is started: in the job's environment, with its variables, as the user of its steps,
+within the limits of the policy for the job's own commands. The command is ended, with all processes of its session,
+when its session leader or the call or the job ends, or when a step begins that a policy inserted. In a container the
+engine's exec runs it (`container_shell`). If another agent runs the steps, the call is forwarded to that agent. `hold`
+chooses the environment.
 
 With a terminal the command has a pty as its controlling terminal, without one three pipes.
 """
@@ -70,7 +70,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A command that is ready to start."""
+    """How to start a shell's command: words, environment, limits and files."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -83,7 +83,8 @@ class Prepared:
 
 
 def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
-    """Write the files that the command needs, and return how to start it. Raises AgentError if it may not run here."""
+    """Write the files that the command needs, and return how to start it. `entrance`: the environment to start it in;
+    `key`: identifies the job. Raises AgentError if the policy does not allow a shell."""
     number = f"shell-{os.getpid()}-{next(_numbers)}"
     prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
     term = wish.term if wish.term and wish.term.isprintable() and len(wish.term) < 100 else DEFAULT_TERM
@@ -124,8 +125,9 @@ def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, ke
 
 
 def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
-    """The limits and the user of the command. It runs as the job's user in whatever the job has opened; only the
-    program that passes it into an environment of the platform runs as the agent."""
+    """Return the limits and the user for the command. `is_agents`: the program that enters an environment of the
+    platform runs as the agent; in all other cases the command runs as the job's user. Raises AgentError if the policy
+    refuses it."""
     if not enforcement.is_restricted:
         return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
     subject = Subject(
@@ -151,7 +153,7 @@ def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key
 
 
 class Shell:
-    """A running command, from its start to its end."""
+    """A running shell command, connected to a client's stream."""
 
     def __init__(self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext) -> None:
         self._prepared = prepared
@@ -166,13 +168,14 @@ class Shell:
         self._start = shim.start_time(self._process.pid) or 0
 
     def hang_up(self) -> None:
-        """Send SIGHUP and stop serving: the caller has gone, or the job is over."""
+        """Send SIGHUP to the command and stop serving it, because the client has disconnected or the job is over."""
         if not self._process.exited.is_set():
             self._process.signal_group(signal.SIGHUP)
         self._end()
 
     async def end(self, reason: str = "") -> None:
-        """Return when nothing of its session runs any more. Does not wait for the reader of its output."""
+        """End the command and all processes of its session, and wait for that, but not until its output is read.
+        `reason`: shown to the user."""
         self.reason = self.reason or reason
         self.hang_up()
         await wait_for_event(self._process.exited, within_seconds=GRACE_SECONDS)
@@ -182,7 +185,7 @@ class Shell:
         await wait_for_event(self._process.exited, within_seconds=GRACE_SECONDS)
 
     async def serve(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> int | None:
-        """Copy bytes both ways until it has ended. Returns its exit code, or None if that is not known."""
+        """Copy input and output until the command has ended. Returns its exit code, or None if it is not known."""
         try:
             await stream.send_message(pb.ShellOutput(opened=True))
             async with asyncio.TaskGroup() as tasks:
@@ -211,7 +214,8 @@ class Shell:
     def _spawn(
         self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext
     ) -> tuple[int, tuple[tuple[int, str], ...]]:
-        """Start it. Returns the descriptor for its input, and those of its output with their kinds."""
+        """Start the command. Returns the descriptor for its input, and those for its output with their kinds (`data`,
+        `errors`)."""
         if wish.terminal:
             master, slave = os.openpty()
             resize(master, wish.size)
@@ -253,7 +257,7 @@ class Shell:
             event.set()
 
     async def _listen(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-        """Handle what the caller sends. The command ends when the caller disconnects."""
+        """Pass the client's input and terminal sizes to the command. The command ends when the client disconnects."""
         async for message in stream:
             match message.WhichOneof("input"):
                 case "data":
@@ -280,7 +284,8 @@ class Shell:
             self._input = -1
 
     async def _pump(self, file: int, kind: str, send: Callable[[pb.ShellOutput], Awaitable[None]]) -> None:
-        """Send its output until it ends. After the session leader has ended, only what is there already."""
+        """Send the command's output to the client until it ends. After the session leader has ended, only output that
+        is already there is sent."""
         while True:
             is_last = self._ending.is_set()
             try:
@@ -297,7 +302,7 @@ class Shell:
             await send(pb.ShellOutput(data=data) if kind == "data" else pb.ShellOutput(errors=data))
 
     async def _ready(self, file: int, *, writing: bool = False) -> None:
-        """Wait until a descriptor can be used, or the command ends."""
+        """Wait until a descriptor can be read (or written, with `writing`), or the command ends."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         self._waiting.add(event)
         add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
@@ -311,7 +316,7 @@ class Shell:
 
 
 def resize(terminal: int, size: pb.TerminalSize) -> None:
-    """Tell a terminal how large it is; what is no size, or no terminal, changes nothing."""
+    """Set the size of a terminal. Invalid sizes, and descriptors that are no terminal, are ignored."""
     if 0 < size.columns <= LARGEST_SIZE and 0 < size.rows <= LARGEST_SIZE:
         with suppress(OSError):
             fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
@@ -347,7 +352,7 @@ async def _other_agent(order: Order) -> AsyncIterator[AgentStub]:
 
 
 async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    """Serve one call, from its first message to its end."""
+    """Serve one `Shell` call: run the command, or tell the client why it cannot run."""
     try:
         last = await _run_shell(jobs, first, stream)
     except AgentError as error:
@@ -366,7 +371,8 @@ async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput
 async def _run_shell(
     jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]"
 ) -> pb.ShellOutput | None:
-    """Run the command of a call. Returns the last message, or None if another agent has sent it."""
+    """Run the command of a `Shell` call. Returns the last message to send, or None if another agent ran it and has sent
+    that."""
     wish = first.open
     if first.WhichOneof("input") != "open":
         raise BadRequestError("the first message of a shell says what to open")

@@ -1,4 +1,4 @@
-"""How clients reach the agent, and which of them may: over a unix socket or a TCP port.
+"""How clients reach the agent (unix socket or TCP port), and which processes may call it.
 
 A unix socket is for this user only, by the mode of the file and by the peer credentials that the kernel reports. Where
 there are no unix sockets, the agent listens on a TCP port of the loopback address, which every user of the machine can
@@ -36,7 +36,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """A listening socket and how its callers are checked."""
+    """A listening socket, and the way in which its callers are checked."""
 
     kind: str
     """unix or tcp."""
@@ -47,7 +47,7 @@ class Transport:
     """The token that every call must carry; empty if the kernel identifies the caller."""
 
     def announce(self, data: Path) -> None:
-        """Write the address to the data folder, for clients."""
+        """Write the address of the agent to the data folder, where clients read it."""
         if self.kind == "unix":
             announce(data, Path(self.address))
         else:
@@ -55,7 +55,8 @@ class Transport:
             announce_endpoint(data, host=host, port=port, token=self.token)
 
     def guard(self, server: Server, is_of_a_job: Callable[[int], bool]) -> None:
-        """Refuse calls of processes that may not. `is_of_a_job` knows the processes of running jobs."""
+        """Make the server refuse calls of other users, of processes of jobs, and over TCP those without the token.
+        `is_of_a_job`: returns True if a process (pid) belongs to a running job."""
         # The peer of a connection does not change, and an older process never becomes part of a newer job.
         checked: WeakSet[asyncio.Transport] = WeakSet()
 
@@ -76,7 +77,8 @@ class Transport:
 
 @contextmanager
 def open_transport(data: Path, *, at: str | None, socket: Path | None) -> Iterator[Transport]:
-    """Listen as asked: `unix` (also the default), `tcp` or `tcp:HOST:PORT`."""
+    """Listen at `at`: `unix` (the default), `tcp` or `tcp:HOST:PORT`. `socket`: path of the unix socket, if not the
+    usual one. Raises AgentError if that is not possible."""
     kind, _, place = (at or "unix").partition(":")
     (data / "endpoint").unlink(missing_ok=True)
     if kind == "unix" and not place:
@@ -96,9 +98,9 @@ def open_transport(data: Path, *, at: str | None, socket: Path | None) -> Iterat
 
 @contextmanager
 def _unix(path: Path) -> Iterator[sockets.socket]:
-    """A socket for this user only. Replaces one that a killed agent left behind.
+    """Yield a listening unix socket that only this user can connect to. Replaces a socket that a killed agent left.
 
-    Must run before any job does, because the umask belongs to the whole process.
+    Must run before any job does, because it changes the umask of the whole process for a moment.
     """
     if path.exists() and not path.is_socket():
         raise AgentError(f"cannot listen on {path}: something else than a socket is there; give another --socket")

@@ -1,8 +1,9 @@
-"""What a client sees of the jobs: logs from an offset on, results from a number on, the end.
+"""Streams the progress of jobs to clients: log bytes from an offset on, results from a number on, and the end.
 
-`Subscription` is one client's position in one job and yields the next event; it keeps two numbers, the bytes stay in
+`Subscription` is one client's position in one job and returns the next event; it stores two numbers, the bytes stay in
 the files. `Watcher` serves many subscriptions over one stream, one event of each in turn, and sends the next event only
-when the stream has taken the last: a slow client costs no memory, and a job with much output does not delay the others.
+when the stream has accepted the last: a slow client costs no memory, and a job with much output does not delay the
+others.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ BATCH_BYTES = 64 * 1024
 
 
 class Subscription:
-    """A client's position in one job."""
+    """A client's position in the log and the results of one job."""
 
     def __init__(self, job: Job, *, log_offset: int, result_seq: int, batches: bool = False) -> None:
         self.job = job
@@ -29,7 +30,7 @@ class Subscription:
         self.is_over = False
 
     def next_event(self) -> pb.WatchEvent | None:
-        """The next event for this client; None when there is nothing new."""
+        """Return the next event for this client and advance its position; None when there is nothing new."""
         event = pb.WatchEvent(id=self.job.id)
         if self.is_over:
             return None
@@ -87,7 +88,8 @@ class Watcher:
         self._wake = asyncio.Event()
 
     def handle(self, request: pb.WatchRequest) -> None:
-        """Handle one message of the client. Subscribing again starts from the new position."""
+        """Handle one message of the client: subscribe, unsubscribe or confirm. Subscribing to a job again sets a new
+        position."""
         match request.WhichOneof("request"):
             case "subscribe":
                 self._subscribe(request.subscribe)
@@ -100,7 +102,7 @@ class Watcher:
                     job.presence.attach(self)
 
     async def send_all(self, send: Callable[[pb.WatchEvent], Awaitable[None]]) -> None:
-        """Send events forever, as fast as the stream takes them."""
+        """Send events until cancelled, as fast as the stream accepts them."""
         while True:
             if self._unknown:
                 await send(pb.WatchEvent(id=self._unknown.popleft(), unknown=pb.Unknown()))

@@ -1,1 +1,1 @@
-"""Steps of a job that another agent runs."""
+"""Delegation: has another agent, in an environment such as another machine, run a part of a job's steps."""

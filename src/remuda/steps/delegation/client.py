@@ -1,10 +1,10 @@
-"""The program that has another agent run a part of a job: `remuda-agent delegate FILE`.
+"""The program that has another agent run a part of a job: `remuda-agent delegate FILE`. FILE is the order.
 
-Runs under a step's shim like any command: the log of the other job is its output, the end of that job its exit code,
-and SIGTERM cancels there. The connection is the stdin and stdout of a command (ssh, docker exec ...), which is started
-again with growing pauses if it ends too early. What was started and what came back is on the disk (`files`), so this
-program may be killed and started again on any line. It gives up when the other agent was out of reach for longer than
-the order's patience.
+It runs as the command of a step: it prints the log of the other agent's job, exits with that job's exit code, and
+SIGTERM cancels that job. The connection is the stdin and stdout of a command (ssh, docker exec ...), which is started
+again with growing delays if it ends too early. Progress is stored on disk (`files`), so this program may be killed and
+restarted at any point. It gives up when the other agent could not be reached for longer than the order's
+`patience_seconds`.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ _WINDOWS = Configuration(http2_stream_window_size=1024 * 1024, http2_connection_
 
 
 class _LostError(Exception):
-    """The other agent cannot be reached now."""
+    """The other agent cannot be reached now; the caller retries."""
 
 
 class _FinalError(Exception):
-    """The run has failed permanently."""
+    """The delegated job has failed permanently, so a retry does not help."""
 
 
 class CommandChannel(LiveChannel):
-    """A connection through a command: one process for each connection."""
+    """A gRPC channel over stdin and stdout of a command; each connection starts the command once."""
 
     def __init__(self, order: Order) -> None:
         super().__init__(path=order.command[0], config=_WINDOWS)
@@ -63,7 +63,8 @@ class CommandChannel(LiveChannel):
             listen(self, SendRequest, self._add_token)
 
     async def _create_connection(self) -> H2Protocol:
-        """Stdin and stdout of the command are one socket, which the library can use like any other."""
+        """Start the command and connect to it. One socket is its stdin and stdout, because the gRPC library needs a
+        socket."""
         ours, theirs = sockets.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
@@ -73,7 +74,7 @@ class CommandChannel(LiveChannel):
         return protocol
 
     async def end(self) -> str:
-        """Close the connection and end the command. Returns its last words and exit code."""
+        """Close the connection and end the command. Returns a text with its exit code and the end of its stderr."""
         self.close()
         text = ""
         if self._process is not None:
@@ -110,7 +111,7 @@ class Delegate:
         self._cancelled = asyncio.Event()
 
     async def run(self) -> int:
-        """Execute the order, or go on with it. Returns the exit code."""
+        """Run the delegated job, or resume it after a restart of this program. Returns the exit code."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._cancelled.set)
         while self._returns.end is None:
             try:
@@ -124,13 +125,14 @@ class Delegate:
         return self._returns.exit_code
 
     async def close(self) -> None:
-        """Kill and forget the job there; best effort, because its machine may be gone."""
+        """Have the other agent kill and forget the job. Errors are ignored, because the other machine may be gone."""
         with suppress(_LostError, _FinalError, TimeoutError):
             async with asyncio.timeout(END_SECONDS), self._connect() as stub:
                 await stub.Close(pb.CloseRequest(id=self._order.id))
 
     async def _persist(self) -> None:
-        """Try until the job there has ended, or was out of reach for too long."""
+        """Reconnect until the delegated job has ended. Raises _FinalError if the other agent could not be reached for
+        too long."""
         failures, reached_at = 0, self._clock.monotonic()
         while True:
             began = self._returns.log_offset, self._returns.next_seq
@@ -148,7 +150,8 @@ class Delegate:
             await self._clock.sleep(_BACKOFF.delay(failures, jitter=random.random()))
 
     async def _attend(self) -> None:
-        """Over one connection: start the job if necessary, and pass on its output until it ends."""
+        """Open one connection, start the delegated job if necessary, and pass on its output until it ends. Raises
+        _LostError if the connection breaks."""
         async with self._connect() as stub:
             if not self._returns.is_started:
                 if self._cancelled.is_set():
@@ -211,7 +214,8 @@ class Delegate:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[AgentStub]:
-        """A new connection. Errors become `_LostError` or `_FinalError`."""
+        """Yield a client of the other agent over a new connection. Connection errors are raised as `_LostError` or
+        `_FinalError`."""
         channel = CommandChannel(self._order)
         reason = ""
         try:
@@ -242,6 +246,6 @@ async def delegate(order: Order) -> int:
 
 
 async def end(order: Order) -> int:
-    """Kill and forget the job of an order."""
+    """Have the other agent kill and forget the job of an order. Returns exit code 0 also if that fails."""
     await Delegate(order, SystemClock()).close()
     return 0

@@ -1,9 +1,9 @@
-"""The files of a delegated run: the order, what has come back, the text of the log.
+"""The files of a delegated job: the order, the results received so far, and the position in the log.
 
-`Order` says what to run and through which command the other agent is reached. `Returns` is what has come back so far,
-on the disk before it counts: results as JSON lines with the end as the last one, and beside them how far the log was
-passed on. With these a killed program goes on where it was, and nothing runs twice. `PlainLog` turns the other agent's
-stamped lines into the printed text. `client` does the communication.
+`Order` says what to run and through which command the other agent is reached. `Returns` stores what was received before
+it is used: results as JSON lines with the end as the last one, and in a second file how far the log was printed. With
+these files a killed program resumes where it was, and nothing runs twice. `PlainLog` turns the other agent's lines with
+timestamps into the printed text. `client` does the communication.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _NOT_OURS = ("log_start", "log_end")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The order: the steps to run, and the command that connects to the other agent."""
+    """What to delegate: the steps to run, and the command that connects to the other agent."""
 
     command: Sequence[str]
     """Its stdin and stdout lead to the other agent."""
@@ -69,7 +69,8 @@ class Order:
 
     @property
     def id(self) -> str:
-        """Id of the job there. It is derived from the whole order, so nobody can guess it without its secrets."""
+        """Id of the job at the other agent. It is derived from the whole order, secrets included, so nobody can guess
+        it."""
         text = json.dumps([self.key, self.steps, list(self.masks), [dict(variable) for variable in self.variables]])
         return f"delegated-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
@@ -117,7 +118,8 @@ class Returns:
         self.is_started = True
 
     def note_log(self, offset: int, *, holds_line_end: bool) -> None:
-        """Everything before this offset was passed on, except the end of its last line."""
+        """Store that the log before `offset` was printed. `holds_line_end`: the line feed of its last line was not
+        printed yet."""
         fd = os.open(self._place, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.pwrite(fd, f"{offset:020d} {holds_line_end:d}\n".encode(), 0)
@@ -133,7 +135,8 @@ class Returns:
         self.next_seq = event["seq"] + 1
 
     def finish(self, *, status: str, reason: str, exit_code: int, message: str, is_held: bool = False) -> None:
-        """Store the end. From here on the job there is not needed any more, unless it is on hold."""
+        """Store the end of the delegated job. After that the other agent's job can be removed, unless `is_held`: it
+        failed and is kept for debugging."""
         event = {"event": "end", "status": status, "reason": reason, "exit_code": exit_code, "message": message}
         event |= {"held": True} if is_held else {}
         self._append(event)
@@ -141,7 +144,7 @@ class Returns:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the program that delegates."""
+        """Exit code for the delegating program: 0, 143 if cancelled, else that of the delegated job."""
         assert self.end is not None
         if self.end["status"] == "success":
             return 0
@@ -156,10 +159,10 @@ class Returns:
 
 
 class PlainLog:
-    """Stamped lines in, printed text out.
+    """Turns log lines with timestamps into the printed text.
 
-    A line may continue in the next one, which only that one says. So the end of a line is passed on with what follows
-    it.
+    Only the next line says whether it continues the current one. So the line feed of a line is printed with the next
+    line.
     """
 
     def __init__(self, returns: Returns) -> None:
@@ -168,12 +171,12 @@ class PlainLog:
 
     @property
     def offset(self) -> int:
-        """The first byte that has not come in yet."""
+        """The offset of the next log byte to receive."""
         return self._returns.log_offset + len(self._rest)
 
     def feed(self, data: bytes) -> tuple[bytes, int, bool]:
-        """Add bytes of the other agent's log. Returns the text of the complete lines, and the offset and line state to
-        store when that text was passed on."""
+        """Add bytes of the other agent's log. Returns the text of the complete lines, and the offset and
+        `holds_line_end` to store once the text was printed."""
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         offset, holds = self._returns.log_offset, self._returns.holds_line_end

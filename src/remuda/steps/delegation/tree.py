@@ -1,8 +1,8 @@
-"""The engine's side of delegation: the order for another agent, and its results in the tree of this job.
+"""The engine's side of delegation: writes the order for another agent, and adds its results to the tree of this job.
 
-An environment that was opened with `agent`, a command that leads to another agent, gets all its inner steps in one
-request. The order has them, and what their expressions may use as a third document that only an agent reads; `client`
-sends it and writes results into a file, which is read here.
+If an environment was opened with `agent`, a command that connects to another agent, all its inner steps are sent to
+that agent in one request. The order contains them, and as a third document, which only agents read, the values that
+their expressions may use. `client` sends the order and writes results into a file, which is read here.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ _SYSTEM = "runner_system_failure"
 
 
 def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
-    """Write what another agent is to run; the job cannot read the file. Raises DefinitionError."""
+    """Write the order for the steps that another agent is to run, to a file that the job cannot read. Raises
+    DefinitionError if they cannot be delegated."""
     host = node.parent
     assert host is not None
     command = (host.environment or {}).get("agent")
@@ -70,7 +71,7 @@ def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
 
 
 def request_text(calls: Sequence[Call], context: Inherited) -> str:
-    """The documents of a request: spec, definition, context."""
+    """Return the step text of a request: three documents with spec, definition and context."""
     documents = (
         {"spec": {"remuda": 1}},
         {"run": [_entry(call) for call in calls]},
@@ -80,7 +81,8 @@ def request_text(calls: Sequence[Call], context: Inherited) -> str:
 
 
 def read_context(text: str) -> Inherited:
-    """The context in a request; empty unless an agent wrote it."""
+    """Return the context in the step text of a request; empty if no agent wrote the text. Raises DefinitionError if the
+    context is invalid."""
     parts = text.split("\n---\n")
     if len(parts) != 3 or not parts[2].startswith(f'{{"{_CONTEXT}":'):
         return Inherited()
@@ -107,7 +109,8 @@ def _context_of(tree: Tree, host: Node) -> Inherited:
 
 
 def _plain(context: Inherited) -> dict[str, Any]:
-    """A step with a sensitive output is left out, because marks cannot be sent for parts of a value."""
+    """Convert a context to JSON values. A step with a sensitive output is left out, because only whole inputs can be
+    marked as sensitive."""
     return {
         "inputs": reveal(dict(context.inputs)),
         "steps": {name: reveal(step) for name, step in context.steps.items() if not is_sensitive(step)},
@@ -138,7 +141,7 @@ def _entry(call: Call) -> dict[str, Any]:
 
 
 def _format_reference(reference: Reference) -> str | dict[str, Any]:
-    """A reference in a form that is parsed as the same again."""
+    """Return a reference in a form that is parsed to the same reference again."""
     try:
         if parse_reference(reference.text, "") == reference:
             return reference.text
@@ -153,7 +156,8 @@ def _format_reference(reference: Reference) -> str | dict[str, Any]:
 
 
 def _seconds_left(node: Node, facts: Facts) -> int:
-    """The rest of the job's timeout, as the timeout of the other agent's job."""
+    """Return how many seconds of this job's timeout were left when the step began, as the timeout of the delegated job;
+    0 if there is no limit."""
     limits = [limit for limit, _, cause in deadlines(node, job_deadline=facts.deadline) if cause is Cause.JOB_TIMEOUT]
     return max(1, int(min(limits) - node.started_at) + 1) if limits else 0
 
@@ -161,9 +165,9 @@ def _seconds_left(node: Node, facts: Facts) -> int:
 def read_returned(
     path: Path, count: int, place: tuple[int, int] = (0, 0)
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
-    """Results after the first `count`, the end if it has come, and where to go on.
+    """Read new results of the delegated job: those after the first `count`, the end or None, and the next `place`.
 
-    `place`: an offset, and how many results are before it; a new agent begins at 0.
+    `place`: the file offset to read from, and how many results are before it; a new agent begins at (0, 0).
     """
     offset, before = place
     try:
@@ -181,7 +185,7 @@ def read_returned(
 
 
 def translate_result(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
-    """A result of another agent as one of this job."""
+    """Convert a result of the other agent to one of this job: paths are relative to this job's steps."""
     assert node.parent is not None
     path = node.parent.path
     result = {name: value for name, value in event.items() if name not in ("version", "seq")}
@@ -189,7 +193,7 @@ def translate_result(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome_of(end: Mapping[str, Any]) -> Finished:
-    """How the steps there ended together."""
+    """Return the result of the delegating step from the end of the delegated job."""
     code = end["exit_code"] if end["exit_code"] >= 0 else None
     match end["status"]:
         case "success":
@@ -201,7 +205,7 @@ def outcome_of(end: Mapping[str, Any]) -> Finished:
 
 
 async def end_elsewhere(files: StepFiles) -> None:
-    """End the job there, if the program that started it was killed before it could."""
+    """Have the other agent end the delegated job, in case the delegating program was killed before it could do that."""
     if files.order.exists():
         process = await asyncio.create_subprocess_exec(
             *own_command("delegate", "--end", str(files.order)), stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
