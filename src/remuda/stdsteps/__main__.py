@@ -40,12 +40,15 @@ USUAL = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artif
 
 
 def import_step(name: str) -> ModuleType:
-    """Import the module of a step or program."""
+    """Import and return the module of the standard step or helper program with this name."""
     return importlib.import_module(f"remuda.stdsteps.{(STEPS | PROGRAMS)[name]}")
 
 
 def load() -> None:
-    """Import the usual steps, and codecs that Python imports lazily, for a process that runs many steps."""
+    """Import the most used steps in advance, so that a process that runs many steps starts each of them faster.
+
+    Also imports codecs that Python would otherwise import at their first use.
+    """
     for step in USUAL:
         import_step(step)
     for codec in ("encodings.idna", "encodings.cp437"):

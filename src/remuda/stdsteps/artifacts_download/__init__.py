@@ -1,1 +1,1 @@
-"""The step `artifacts_download`."""
+"""The step `artifacts_download`: unpacks the artifacts of earlier jobs into the working directory."""

@@ -40,6 +40,10 @@ def run(inputs: Inputs) -> None:
 
 
 def download(url: str, token: str, target: Path, failures: int) -> int:
-    """Stream an archive to a file; returns its size. Only the first attempt asks for a direct download."""
+    """Download an artifacts archive to the file `target` and return its size in bytes.
+
+    `failures`: the number of failed attempts. Only the first attempt asks the server for a redirect to object storage
+    (`direct_download`); retries download through the server.
+    """
     with request("GET", url if failures else f"{url}?direct_download=true", token=token) as response:
         return store(response, target)

@@ -69,13 +69,16 @@ def run(inputs: Inputs) -> None:
 
 
 def is_due(when: str, job_status: str) -> bool:
-    """True if `artifacts:when` allows the upload in this state of the job."""
+    """True if a job with this status uploads its artifacts, by `artifacts:when` (on_success, on_failure, always)."""
     good = job_status in ("running", "success")
     return when == "always" or (when == "on_success") == good
 
 
 def build(output: Path, root: Path, names: Iterable[str], form: str) -> None:
-    """Write the file that is sent."""
+    """Write the artifact file `output` from the files `names` below `root`.
+
+    `form`: zip, gzip or raw. Raises StepError if the form is raw and there is not exactly one file.
+    """
     if form == "zip":
         write_zip(output, root, names)
         return
@@ -95,7 +98,10 @@ def build(output: Path, root: Path, names: Iterable[str], form: str) -> None:
 
 
 def upload(url: str, token: str, archive: Path, filename: str) -> None:
-    """Send a file as the one part of a form, in chunks."""
+    """POST an archive to the server as multipart form data, streamed in chunks.
+
+    Raises StepError if the server answers that the archive is too large (413), HttpError for other error answers.
+    """
 
     def body() -> Iterator[bytes]:
         yield (

@@ -1,1 +1,1 @@
-"""The step `cache_restore`."""
+"""The step `cache_restore`: unpacks a cache into the working directory."""

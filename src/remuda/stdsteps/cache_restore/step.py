@@ -50,7 +50,12 @@ def run(inputs: Inputs) -> None:
 
 
 def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Restored | None:
-    """Unpack an archive. None: there is no usable one. `is_kept`: a damaged archive is removed here."""
+    """Unpack a cache archive below `root`. Returns the number of entries and the archive's size in bytes.
+
+    Returns None, after a warning in the log, if the archive cannot be unpacked, and without a warning if it does not
+    exist. `is_kept`: the archive lies in a local cache folder, so a damaged one is deleted; False for a temporary
+    download.
+    """
     try:
         before = archive.lstat()
         if not is_plain(archive):

@@ -1,4 +1,4 @@
-"""The step `cache_save`: packs files of the working directory into a cache. An error is only a warning."""
+"""The step `cache_save`: packs files of the working directory into a cache. A failed save is only a warning."""
 
 import os
 import tempfile
@@ -50,7 +50,10 @@ def run(inputs: Inputs) -> None:
 
 
 def save(archive: Path, root: Path, names: set[str]) -> int:
-    """Write the archive; returns its size. 0: there is nothing to save, or nothing has changed."""
+    """Pack the files `names` below `root` into a cache archive and return its size in bytes.
+
+    Writes nothing and returns 0 if `names` is empty or the existing archive was made of the same, unchanged files.
+    """
     digest = _digest_if_new(root, names, lambda comment: is_plain(archive) and has_comment(archive, comment))
     if digest is None:
         return 0
@@ -76,7 +79,11 @@ def save(archive: Path, root: Path, names: set[str]) -> int:
 
 
 def _new_file(folder: Path) -> tuple[int, Path | None]:
-    """A new file and its name. Without a name if the file system supports that: then a killed save leaves no file."""
+    """Create a temporary file in the folder; returns its descriptor and its path.
+
+    The path is None if the file system supports files without a name (O_TMPFILE), which vanish if the process is
+    killed.
+    """
     with suppress(OSError, AttributeError):
         descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         if _descriptor_path(descriptor).exists():
@@ -106,7 +113,11 @@ def _save_to_storage(upload: str, present: str, root: Path, names: set[str], lim
 
 
 def _digest_if_new(root: Path, names: set[str], is_there: Callable[[bytes], bool]) -> bytes | None:
-    """The digest of the listing. None: there is nothing to save, or `is_there` says that nothing has changed."""
+    """Return the digest of the names, sizes and times of the files to save, or None if nothing has to be saved.
+
+    That is so if `names` is empty, or if `is_there(digest)` says that the stored cache has this digest. Raises
+    StepError if the files are larger than a cache may be.
+    """
     if not names:
         say("WARNING: no files to save; an earlier cache of this key stays")
         return None
@@ -120,7 +131,7 @@ def _digest_if_new(root: Path, names: set[str], is_there: Callable[[bytes], bool
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove files of saves that were killed. Files of running saves are younger."""
+    """Remove the temporary files of saves that were killed: those older than `ABANDONED_SECONDS`."""
     for path in folder.glob(f"{ASIDE}*"):
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:

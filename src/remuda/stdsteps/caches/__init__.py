@@ -1,1 +1,1 @@
-"""Where caches are kept: a local folder or object storage."""
+"""Storage of caches for `cache_restore` and `cache_save`: a local folder or object storage."""

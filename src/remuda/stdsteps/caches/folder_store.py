@@ -1,9 +1,8 @@
-"""Caches in a local folder: one archive for each key.
+"""Caches in a local folder, one zip archive for each cache key. `cache_restore` reads them, `cache_save` writes them.
 
-`file_name` gives each key its own file name inside the folder. `open_folder` opens the folder without following links,
-because jobs may run as the owner of the caches and leave a link there. An archive's comment has the digest of its
-listing, so that a save can see that nothing changed. An archive appears under its name only when it is complete; of two
-saves the later one wins. `cache_restore` reads, `cache_save` writes.
+The folder is opened without following symbolic links, because jobs may run as the owner of the caches and leave a link
+there. The comment of an archive is a digest of the names, sizes and times of its files, so that a save can skip
+unchanged files. An archive gets its name only when it is complete; of two concurrent saves the later one wins.
 """
 
 import hashlib
@@ -25,7 +24,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]|\A\.")
 
 
 def file_name(key: str) -> str:
-    """The file name of a key's archive. Different keys have different names; a long key is replaced by its digest."""
+    """Return the file name of the archive for a cache key.
+
+    Unsafe characters are percent-encoded, so different keys have different names. A long key is replaced by its
+    SHA-256.
+    """
     safe = _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in _encode(match[0])), key or DEFAULT_KEY)
     if len(safe) > LONGEST_NAME:
         # No other key gives this name: there, two hex digits follow a %.
@@ -35,11 +38,12 @@ def file_name(key: str) -> str:
 
 @contextmanager
 def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
-    """Open the folder of a project's archives. The path that it yields goes through a descriptor, so it stays the same
-    folder if another process replaces the name.
+    """Open the folder with the archives of one project and yield a path to it through /proc/self/fd.
 
-    `root` is the folder for the caches of all projects: below it no link is followed, and `is_made` replaces links by
-    folders. Without a root the caller trusts the whole path. Raises OSError if the folder cannot be opened.
+    The path keeps pointing to the same folder even if another process renames or replaces the folder. `root`: the
+    folder with the caches of all projects; symbolic links below it are refused. If `root` is empty, the whole path is
+    trusted. `is_made`: create the folder, and replace links below `root` by folders. Raises OSError if the folder
+    cannot be opened.
     """
     if is_made and not root:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -50,7 +54,7 @@ def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
 
 
 def is_plain(archive: Path) -> bool:
-    """True if it is a regular file, not a link or a pipe."""
+    """True if the archive is a regular file, not a symbolic link, a pipe or missing."""
     try:
         return stat.S_ISREG(archive.lstat().st_mode)
     except OSError:
@@ -58,7 +62,10 @@ def is_plain(archive: Path) -> bool:
 
 
 def digest_listing(root: Path, names: Iterable[str]) -> tuple[str, int]:
-    """A digest of names, modes, sizes and times of these files, without their contents; and their size in bytes."""
+    """Return a SHA-256 of the names, modes, sizes and times of these files, and their total size in bytes.
+
+    File contents are not read.
+    """
     digest = hashlib.sha256(b"remuda cache 1\n")
     size = 0
     for name in sorted(names):

@@ -1,8 +1,8 @@
-"""Caches in an object storage, through presigned addresses: each is valid for one object, one method and some time.
+"""Caches in object storage, through presigned URLs: each is valid for one object, one method and a limited time.
 
-This machine has no credentials of the storage. 404 is a cache miss. The storage checks an archive while it is sent
-(Content-MD5), and unpacking checks each file. `cache_restore` and `cache_save` are the callers; they turn errors into
-warnings, because a job can run without its cache.
+The job's machine has no credentials of the storage. A 404 is a cache miss. The storage checks the checksum of an upload
+(Content-MD5), and unpacking checks each file. The callers, `cache_restore` and `cache_save`, turn errors into warnings,
+because a job can run without its cache.
 """
 
 import base64
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def fetch(url: str, target: Path) -> int | None:
-    """Stream an object to a file; returns its size. None: the object does not exist."""
+    """Download an object to the file `target` and return its size in bytes; None if the object does not exist."""
 
     def attempt(_: int) -> int | None:
         try:
@@ -33,7 +33,7 @@ def fetch(url: str, target: Path) -> int | None:
 
 
 def send(url: str, archive: Path) -> None:
-    """Stream a file to an object."""
+    """Upload an archive to a presigned URL, with its MD5 for the storage to check. Retries transient errors."""
     headers = {
         "Content-Length": str(archive.stat().st_size),
         "Content-Type": "application/octet-stream",
@@ -53,7 +53,10 @@ def send(url: str, archive: Path) -> None:
 
 
 def has_comment(url: str, comment: bytes) -> bool:
-    """True if the stored archive was written with this comment. Fetches only its end."""
+    """True if the stored zip archive has this comment. Downloads only the end of the archive.
+
+    Returns False if the download fails or the storage does not support range requests.
+    """
     size = END_BYTES + len(comment)
     try:
         with request("GET", url, headers={"Range": f"bytes=-{size}"}) as response:

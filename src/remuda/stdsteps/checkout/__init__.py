@@ -1,1 +1,1 @@
-"""The step `checkout`: the job's commit in its working directory."""
+"""The step `checkout`: fetches the job's commit and checks it out in the working directory."""

@@ -1,13 +1,13 @@
-"""Runs git for the standard steps: with the job's credentials, and without trust in files that earlier jobs left.
+"""Runs git for the standard steps, with the job's credentials, and without trust in files that earlier jobs left.
 
-Credentials come with the repository's address. They are removed from it before git sees it, and reach git through a
-configuration file that only this user can read: not in an argument, not in .git/config, not in the log. They are sent
-to that server only, for all of its repositories, so submodules have them too. A call that fails with a transient error
-is repeated (`common.retries`); git's error output tells the kind of error.
+Credentials come in the repository's URL. They are removed from it before git sees it, and git gets them through a
+configuration file that only this user can read: they are not in an argument, .git/config or the log. git sends them
+only to the repository's server, for all repositories there, so submodules can use them too. A command that fails with a
+transient error, recognised by git's error output, is repeated (`common.retries`).
 
-A job chooses the addresses of its submodules and of its large files. If git has more rights than the job, git is
-*isolated*: it does not use logins of its user (home, SSH), and fetches no submodule from this machine's files. The
-machine's configuration (`/etc/gitconfig`) is used, for certificates and proxies.
+A job chooses the URLs of its submodules and LFS files. If git has more rights than the job, git is *isolated*: it does
+not use the home folder and SSH keys of its user, and fetches no submodule from local paths. The system configuration
+(`/etc/gitconfig`) is still used, for certificates and proxies.
 """
 
 import base64
@@ -54,7 +54,7 @@ _DISK = re.compile(r"no space left|quota exceeded|input/output error|read-only f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """A repository's address without its credentials, and the header that carries them."""
+    """A repository's URL without credentials, its server (`origin`), and the HTTP header with the credentials."""
 
     url: str
     origin: str
@@ -62,10 +62,14 @@ class Remote:
 
 
 class Git:
-    """Runs git in one directory, with its own configuration."""
+    """Runs git commands in one working directory, with a configuration file of the step and no GIT_* variables."""
 
     def __init__(self, work_dir: Path, config: Path, *, isolated: bool = False) -> None:
-        """`config`: a file that `write_config` made, in a folder that only this user can open."""
+        """Find git. Raises PlatformError if it is not installed.
+
+        `config`: a file that `write_config` made, in a folder that only this user can open. `isolated`: git gets no
+        access to the home folder and SSH keys of its user.
+        """
         program = shutil.which("git")
         if program is None:
             raise PlatformError("git is not installed on this machine; install it, or set GIT_STRATEGY: none")
@@ -81,7 +85,10 @@ class Git:
             self._env |= {"HOME": str(config.parent), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_SSH_COMMAND": "false"}
 
     def attempt(self, *arguments: str, quiet: bool = False) -> tuple[int, str]:
-        """Run git; its exit code and stderr. Unless `quiet`, stderr also goes to the log."""
+        """Run git and return its exit code and stderr.
+
+        stderr is also written to the job log unless `quiet`, which discards stdout, too.
+        """
         result = subprocess.run(
             [*self._start, *arguments],
             cwd=self._work_dir,
@@ -97,15 +104,16 @@ class Git:
         return result.returncode, text
 
     def run(self, *arguments: str) -> None:
-        """Run git. Raises StepError if it failed."""
+        """Run git and raise StepError if its exit code is not 0."""
         code, _ = self.attempt(*arguments)
         if code:
             raise StepError(f"git {arguments[0]} failed with exit code {code}")
 
     def run_with_retries(self, *arguments: str, is_used: bool = False) -> str:
-        """Run git and repeat it after transient errors. Returns '' on success, git's stderr if the server refuses.
+        """Run git and repeat it after transient errors. Returns '' on success, git's stderr after a permanent error.
 
-        `is_used`: an earlier job used the local repository; if it is damaged, a retry does not help.
+        Raises PlatformError if the retries are used up. `is_used`: the local repository comes from an earlier job, so
+        an error that shows damage of it is permanent.
         """
 
         def attempt(_: int) -> str:
@@ -123,7 +131,7 @@ class Git:
         return retry(f"git {verb}", attempt)
 
     def read(self, *arguments: str) -> bytes:
-        """Run git; its stdout. Raises StepError if it failed."""
+        """Run git and return its stdout. Raises StepError if its exit code is not 0."""
         result = subprocess.run(
             [*self._start, *arguments],
             cwd=self._work_dir,
@@ -138,7 +146,7 @@ class Git:
 
     @contextmanager
     def open_batch(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A git process with pipes for its stdin and stdout, for `cat-file --batch`."""
+        """Start a git process and yield it with open pipes for stdin and stdout, for `cat-file --batch`."""
         with subprocess.Popen(
             [*self._start, *arguments],
             cwd=self._work_dir,
@@ -154,7 +162,10 @@ class Git:
 
 
 def split_credentials(repo_url: str) -> Remote:
-    """Split user and password off an HTTP address. Other addresses stay as they are."""
+    """Move user and password from an HTTP URL to an Authorization header.
+
+    A URL with another scheme is returned unchanged, without a header. Raises StepError if the URL is empty.
+    """
     if not repo_url:
         raise StepError("input repo_url: needed, but not given")
     parts = urlsplit(repo_url)
@@ -171,10 +182,10 @@ def split_credentials(repo_url: str) -> Remote:
 
 
 def format_config(remote: Remote, *, instead_of_ssh: bool = False, authority: str = "", isolated: bool = False) -> str:
-    """The text of git's additional configuration file.
+    """Return the text of the configuration file that git reads in addition to the system's.
 
-    `instead_of_ssh`: SSH addresses of the server are replaced by HTTP ones. `authority`: a file with the certificate
-    authorities of the server.
+    `instead_of_ssh`: rewrite SSH URLs of the server to HTTP. `authority`: a file with CA certificates for the server.
+    `isolated`: forbid SSH, and submodules with local paths.
     """
     lines = ["[safe]", "\tdirectory = *", "[credential]", "\thelper ="]
     lines += ["[gc]", "\tauto = 0", "[maintenance]", "\tauto = false"]
@@ -199,7 +210,7 @@ def format_config(remote: Remote, *, instead_of_ssh: bool = False, authority: st
 
 
 def write_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, isolated: bool = False) -> Path:
-    """Write `format_config` to a file that only this user can read."""
+    """Write the text of `format_config` to a new file that only this user can read, and return its path."""
     path = folder / "config"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -210,28 +221,34 @@ def write_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, 
 
 
 def is_transient(text: str) -> bool:
-    """True if this error output of git is transient: a retry may help."""
+    """True if git's error output `text` shows a transient error, so that a retry may help."""
     return not _FINAL.search(text)
 
 
 def is_damaged(text: str) -> bool:
-    """True if this error output of git is about the local repository, not about the server or the disk."""
+    """True if git's error output `text` shows that the local repository is damaged.
+
+    False if the text also shows an unreachable server or a full or failing disk, because these can look like damage.
+    """
     own = "\n".join(line for line in text.splitlines() if not line.startswith("remote:"))
     return bool(_DAMAGED.search(own)) and not is_unreachable(text) and not _DISK.search(own)
 
 
 def is_unreachable(text: str) -> bool:
-    """True if this error output of git says that the server cannot be reached."""
+    """True if git's error output `text` says that the server cannot be reached."""
     return bool(_UNREACHABLE.search(text))
 
 
 def find_reason(text: str) -> str:
-    """The line of git's error output that says why: the first fatal one, because later ones are consequences."""
+    """Return the line of git's error output that names the cause.
+
+    That is the first line with `fatal:`, because later ones are consequences; without one it is the last line.
+    """
     lines = [line for line in text.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("fatal:")]
     return fatal[0] if fatal else lines[-1] if lines else "it gave no reason"
 
 
 def depth_options(depth: int) -> list[str]:
-    """The option of `git fetch` that limits the history; none for 0."""
+    """Return the option of `git fetch` that limits the history to `depth` commits; an empty list for 0."""
     return ["--depth", str(depth)] if depth else []

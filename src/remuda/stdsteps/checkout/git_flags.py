@@ -1,8 +1,8 @@
-"""Which options of git a job may choose by variables such as GIT_FETCH_EXTRA_FLAGS.
+"""Checks the git options that a job may set by variables such as GIT_FETCH_EXTRA_FLAGS. Pure.
 
-git may run with more rights than the job, so only options are allowed that start no program and reach no other
-repository. Names must be written in full, because git accepts every unique prefix. An option that takes a value must
-have one, or git would take the next argument, which is ours, as its value. Pure.
+git may run with more rights than the job, so only options are allowed that start no program and access no other
+repository. Option names must be written in full, because git accepts every unique prefix. An option that takes a value
+must have one, because git would otherwise take the next argument, which the step added, as the value.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from remuda.stdsteps.common.errors import StepError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of one git command that a job may choose."""
+    """The options of one git command that a job may set, without and with a value."""
 
     command: str
     plain: frozenset[str]
@@ -114,7 +114,10 @@ SUBMODULE_UPDATE = Options(
 
 
 def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
-    """Raise StepError for a flag that a job may not choose."""
+    """Raise StepError if `flags`, the words of a job's variable, contain an option that is not allowed.
+
+    An option without its required value is an error, too.
+    """
     words = iter(flags)
     for word in words:
         name, equals, value = word.partition("=")
@@ -134,7 +137,10 @@ def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
 
 
 def _needs_next(variable: str, word: str, allowed: Options) -> bool:
-    """True if the last of several joined letters takes the next word as its value."""
+    """True if the last of several joined short options, such as `-qj`, takes the next word as its value.
+
+    Raises StepError if one of the options is not allowed.
+    """
     for number, letter in enumerate(word[1:], 2):
         if f"-{letter}" in allowed.with_value:
             return number == len(word)

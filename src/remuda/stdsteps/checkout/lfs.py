@@ -1,7 +1,7 @@
-"""Fetches files that a repository keeps with Git LFS: the commit has pointers, the server has the content.
+"""Downloads files that a repository stores with Git LFS: the commit has pointers, the server has the content.
 
-While git checks out, the LFS filter is off (GIT_LFS_SKIP_SMUDGE), because it would fetch the files one by one. `pull`
-fetches all of them afterwards. If `git-lfs` is not installed, the pointers stay and the log says so.
+During the checkout the LFS filter is off (GIT_LFS_SKIP_SMUDGE), because it would download files one by one; `pull` then
+downloads all of them. If `git-lfs` is not installed, the pointers stay and the log says so.
 """
 
 import os
@@ -25,7 +25,7 @@ FILTER = """[filter "lfs"]
 
 
 def pull(git: Git, work_dir: Path) -> None:
-    """Replace pointers by their content, if the commit has any."""
+    """Replace the LFS pointers in the working directory by the content of the files, if the commit has any."""
     if shutil.which("git-lfs") is None:
         if _uses_lfs(work_dir / ATTRIBUTES):
             say("WARNING: git-lfs is not installed on this machine; files that are kept with it stay pointers")

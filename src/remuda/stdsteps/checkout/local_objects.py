@@ -1,10 +1,10 @@
-"""Uses the objects of a repository on this machine without copying them, instead of a fetch.
+"""Creates the job's repository from a repository on the same disk without copying objects, instead of a fetch.
 
-A fetch starts seven processes to copy objects on the same disk. If the repository allows it (a file `LENDS` in it), the
-new repository refers to its objects (git's alternates), and only refs and the ends of the history are written.
+A fetch starts seven processes to copy objects on the same disk. If the source repository allows it (by a file named
+`LENDS`), the new repository refers to its objects (git alternates), and only refs and the shallow boundary are written.
 
-Invariant: the result is what a fetch would have made: refs, tags of the history, FETCH_HEAD, and where the history is
-cut. For requests that this module does not support, `borrow` returns False, and `checkout` fetches.
+Invariant: the result is what a fetch would have made: refs, tags of the history, FETCH_HEAD, and the shallow boundary.
+If a request is not supported here, `borrow` returns False, and `checkout` fetches.
 """
 
 import os
@@ -24,7 +24,10 @@ _ALL_TAGS = {"+refs/tags/*:refs/tags/*"}
 
 
 def borrow(git: Git, inside: Path, url: str, refspecs: list[str], depth: int) -> bool:
-    """Make a repository at `inside`, which must not exist. False: nothing was made, a fetch is needed."""
+    """Create a repository at `inside` that uses the objects of the local repository at `url`.
+
+    `inside` must not exist. Returns False, without creating anything, if that is not possible and a fetch is needed.
+    """
     place = urlsplit(url)
     source = Path(unquote(place.path))
     if place.scheme != "file" or not (source / LENDS).exists() or (source / "shallow").exists():
@@ -66,7 +69,10 @@ def _write(path: Path, lines: list[str]) -> None:
 
 
 def _read_refs(source: Path) -> dict[str, str]:
-    """All refs with their object ids, read from the repository's files, which is faster than a git process."""
+    """Return all refs of a repository with their object ids.
+
+    Reads the files of the repository, which is faster than a git process.
+    """
     refs: dict[bytes, bytes] = {}
     root = os.fsencode(source)
     for folder, _, names in os.walk(os.path.join(root, b"refs")):
@@ -87,7 +93,10 @@ def _read_refs(source: Path) -> dict[str, str]:
 
 
 def _match_refspecs(refs: Iterable[str], refspecs: list[str]) -> list[tuple[str, str]] | None:
-    """The refs that match, each with its local name. None: a refspec needs a real fetch, or does not exist."""
+    """Return the refs that match the refspecs, each with the local name that the refspec gives it.
+
+    Returns None if a refspec names a ref that does not exist, or has a form that needs a real fetch.
+    """
     matches: list[tuple[str, str]] = []
     for spec in refspecs:
         origin, _, name = spec.removeprefix("+").partition(":")
@@ -105,7 +114,7 @@ def _match_refspecs(refs: Iterable[str], refspecs: list[str]) -> list[tuple[str,
 
 
 def _make_repository(inside: Path, source: Path) -> None:
-    """Make the files that `git init` makes, and the reference to the other repository's objects."""
+    """Create a repository as `git init` does, with the objects of `source` as its alternates."""
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (inside / name).mkdir(parents=True, exist_ok=True)
     (inside / "HEAD").write_text("ref: refs/heads/none\n")
@@ -113,7 +122,10 @@ def _make_repository(inside: Path, source: Path) -> None:
 
 
 def lent_objects(url: str) -> bytes:
-    """The content of `objects/info/alternates` for a repository that borrows from this address; else empty."""
+    """Return the expected content of `objects/info/alternates` for a repository cloned from this URL.
+
+    It is empty if the URL is not a local repository that allows the use of its objects.
+    """
     place = urlsplit(url)
     source = Path(unquote(place.path))
     return _format_alternates(source) if place.scheme == "file" and (source / LENDS).exists() else b""
@@ -124,7 +136,11 @@ def _format_alternates(source: Path) -> bytes:
 
 
 def _walk_history(reader: Popen[bytes], tips: Iterable[str], depth: int) -> tuple[set[str], set[str]] | None:
-    """The commits that are less than `depth` steps away from the tips, and the last ones. None: a commit is missing."""
+    """Return the commits within `depth` generations of the tips, and those of the last generation.
+
+    `reader`: a `git cat-file --batch`. The last generation is the shallow boundary. Returns None if a commit is
+    missing.
+    """
     seen: set[str] = set()
     ends: set[str] = set()
     layer = {f"{tip}^{{commit}}" for tip in tips}
@@ -145,7 +161,10 @@ def _walk_history(reader: Popen[bytes], tips: Iterable[str], depth: int) -> tupl
 
 
 def _read_commit(reader: Popen[bytes], name: str) -> tuple[str, list[str]] | None:
-    """The ids of a commit and its parents; None if it does not exist."""
+    """Return the id of a commit and the ids of its parents; None if it does not exist.
+
+    `reader`: a `git cat-file --batch`. `name`: any revision that git can resolve.
+    """
     assert reader.stdin is not None
     assert reader.stdout is not None
     reader.stdin.write(f"{name}\n".encode())
@@ -159,7 +178,7 @@ def _read_commit(reader: Popen[bytes], name: str) -> tuple[str, list[str]] | Non
 
 
 def _describe_ref(ref: str) -> str:
-    """How git names a ref in FETCH_HEAD."""
+    """Return a ref as git writes it to FETCH_HEAD: `branch 'main'` for `refs/heads/main`."""
     for folder, kind in (("refs/heads/", "branch"), (_TAGS, "tag"), ("refs/remotes/", "remote-tracking branch")):
         if ref.startswith(folder):
             return f"{kind} '{ref.removeprefix(folder)}'"

@@ -1,8 +1,8 @@
-"""Mirrors: local copies of repositories that all checkouts of a runner fetch from, to save network traffic.
+"""Keeps mirrors: local bare copies of repositories that all checkouts of a runner fetch from, to save network traffic.
 
-A mirror is a bare repository in the runner's cache folder, one for each address. A checkout first updates the mirror
-from the server, with the job's own credentials, so that no job gets commits that the server would refuse. Then it
-fetches from the mirror. Objects are copied, so a mirror may be removed at any time.
+A mirror lies in the runner's cache folder, one for each URL. A checkout first updates the mirror from the server, with
+the job's own credentials, so that no job gets commits that the server would refuse. Then it fetches from the mirror.
+Objects are copied, so a mirror may be removed at any time.
 
 Invariant: updates hold an exclusive lock, reads a shared one. A mirror is not trusted, because jobs may run as its
 owner: its configuration is rewritten each time, and git verifies the hashes of objects. If anything fails, the checkout
@@ -39,7 +39,11 @@ _LOCKS = ("shallow.lock", "packed-refs.lock", "HEAD.lock", "config.lock", "gc.pi
 
 @contextmanager
 def open_mirror(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> Iterator[str | None]:
-    """The address of the updated mirror, locked for reading in the block. None: there is no usable mirror."""
+    """Update the mirror of a repository and yield its URL, with a read lock until the block ends.
+
+    Yields None if there is no usable mirror: the repository is local, larger than `limit_bytes`, or the update failed.
+    At the end, removes old mirrors until all together fit into `limit_bytes`.
+    """
     if urlsplit(url).scheme == "file":
         yield None
         return
@@ -63,7 +67,10 @@ def open_mirror(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, li
 
 
 def forget(folder: Path, url: str) -> None:
-    """Remove an unusable mirror; the next checkout makes a new one. Checkouts that read it are not disturbed."""
+    """Delete a damaged mirror; the next checkout creates it again.
+
+    Checkouts that have its files open can finish.
+    """
     place = folder / _mirror_name(url)
     with suppress(OSError):
         _beside(place, REPOSITORY).rename(_beside(place, f".{os.getpid()}.old"))
@@ -71,7 +78,10 @@ def forget(folder: Path, url: str) -> None:
 
 
 def shrink(folder: Path, limit_bytes: int) -> None:
-    """Remove the least recently used mirrors until the rest fits. Mirrors in use stay."""
+    """Delete the least recently used mirrors until all together have at most `limit_bytes`.
+
+    Mirrors that a checkout has locked are kept.
+    """
     mirrors = []
     for path in folder.glob(f"*{SIZE}"):
         with suppress(OSError, ValueError):
@@ -93,7 +103,10 @@ def shrink(folder: Path, limit_bytes: int) -> None:
 
 
 def _update_mirror(git: Git, place: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> bool:
-    """Fetch from the server into the mirror. False: the mirror cannot be used."""
+    """Fetch from the server into the mirror.
+
+    Returns False if the mirror cannot be used: the fetch failed, or the repository is larger than `limit_bytes`.
+    """
     inside = _beside(place, REPOSITORY)
     size_file = _beside(place, SIZE)
     with suppress(OSError, ValueError):
@@ -138,7 +151,10 @@ def _prepare(git: Git, inside: Path) -> None:
 
 
 def _mirror_refspec(refspec: str) -> str:
-    """The refspec that stores a ref in the mirror under the server's name, so that checkouts can fetch it by that."""
+    """Return the refspec that stores a ref in the mirror under its name on the server.
+
+    So checkouts can fetch it from the mirror by the same name. A commit id is stored below `refs/commits/`.
+    """
     origin = refspec.removeprefix("+").partition(":")[0]
     return f"+{origin}:refs/commits/{origin}" if _SHA.fullmatch(origin) else f"+{origin}:{origin}"
 

@@ -1,8 +1,8 @@
-"""The step `checkout`: brings the job's commit into the working directory.
+"""The step `checkout`: fetches the job's commit and checks it out in the working directory.
 
-A repository that an earlier job left in the working directory is not trusted. Its objects are used, but git never sees
-its configuration, hooks or attributes, and the repositories of its submodules are removed. This is safe only while no
-other process can change the repository, so a container that has outlived its job is removed first.
+A repository that an earlier job left there is reused but not trusted: git uses its objects, but never its
+configuration, hooks or attributes, and the repositories of its submodules are deleted. This is safe only while no other
+process can change the repository, so containers that outlived an earlier job are removed first.
 """
 
 import errno
@@ -58,12 +58,12 @@ IN_THE_WAY = (
 
 
 class UnusableFolderError(StepError):
-    """Files that an earlier job left in the working directory prevent the checkout."""
+    """Raised if files that an earlier job left in the working directory prevent the checkout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The inputs of the step."""
+    """The inputs of the step `checkout`, parsed and checked."""
 
     strategy: str
     repo_url: str
@@ -144,7 +144,7 @@ def read_options(inputs: Inputs) -> Options:
 
 
 def bring_commit(git: Git, work_dir: Path, remote: Remote, options: Options) -> None:
-    """Fetch the commit, check it out, clean the folder, and add large files and submodules."""
+    """Fetch the commit, check it out, clean the working directory, and add LFS files and submodules."""
     is_new = not any(work_dir.iterdir())
     is_checked_out = ensure_fetched(git, work_dir, remote, options, is_new=is_new)
     if not options.checks_out:
@@ -164,8 +164,11 @@ def bring_commit(git: Git, work_dir: Path, remote: Remote, options: Options) -> 
 
 
 def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *, is_new: bool) -> bool:
-    """Fetch the commit unless a local repository lends it or an earlier job has fetched it. True if that spares the
-    checkout: the commit is checked out to find out whether its objects are complete."""
+    """Fetch the commit, unless a local repository provides it or an earlier job has fetched it already.
+
+    Returns True if the commit is already checked out: without a fetch, checking it out is the test that all of its
+    objects exist. `is_new`: the working directory has no repository yet.
+    """
     sha, refspecs, depth, fetch_flags = options.sha, options.refspecs, options.depth, options.fetch_flags
     repository = work_dir / ".git"
     is_borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, repository, remote.url, refspecs, depth)
@@ -189,7 +192,7 @@ def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *
 
 
 def fetch_anew(git: Git, repository: Path, remote: Remote, options: Options, *, is_new: bool) -> None:
-    """Fetch from the mirror on this machine, or from the server."""
+    """Fetch the refs and the commit, from the runner's mirror if that works, else from the server."""
     refspecs, depth = options.refspecs, options.depth
     # A repository that an earlier job has cut short stays so unless git is told otherwise.
     whole = ["--unshallow"] if not depth and (repository / "shallow").is_file() else []
@@ -203,13 +206,18 @@ def fetch_anew(git: Git, repository: Path, remote: Remote, options: Options, *, 
 
 
 def restore_rights(work_dir: Path) -> None:
-    """Give the owner of the folder the rights back that an earlier job may have removed."""
+    """Give the owner of the working directory the permissions on it back that an earlier job may have removed."""
     with close_after(open_folder(str(work_dir))) as opened:
         grant_owner(opened)
 
 
 def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
-    """Make sure that .git is a plain repository with the right remote."""
+    """Ensure that `.git` is a valid repository with `remote` as its origin, and without files that earlier jobs could
+    abuse.
+
+    Rewrites its configuration, removes hooks and stale locks, and replaces a `.git` that contains links or special
+    files.
+    """
     inside = work_dir / ".git"
     if not is_plain(inside):
         remove(inside)
@@ -225,7 +233,7 @@ def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
 
 
 def forget_alternates(inside: Path, url: str) -> None:
-    """Remove references to other object stores, except the one that the platform wrote (`borrow`)."""
+    """Remove references to other object stores (git alternates), except the one that `borrow` wrote for `url`."""
     for name in ("alternates", "http-alternates"):
         path = inside / "objects/info" / name
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -234,7 +242,10 @@ def forget_alternates(inside: Path, url: str) -> None:
 
 
 def is_fetched(mark: Path, request: str) -> bool:
-    """True if exactly this was fetched here before. Only a hint: a job may have written the file."""
+    """True if the file `mark` says that the same request (URL, commit, refspecs, depth, flags) was fetched before.
+
+    This is only a hint, because a job may have written the file.
+    """
     try:
         return not mark.is_symlink() and mark.read_text() == request
     except (OSError, UnicodeDecodeError):
@@ -242,7 +253,10 @@ def is_fetched(mark: Path, request: str) -> bool:
 
 
 def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
-    """Check the commit out. If that fails: with `quiet` False, otherwise UnusableFolderError."""
+    """Check out the commit `sha` and return True.
+
+    If that fails: returns False if `quiet`, else raises UnusableFolderError.
+    """
     words = ("checkout", "-f", "-q", "--detach", sha)
     if quiet:
         return git.attempt(*words, quiet=True)[0] == 0
@@ -253,7 +267,7 @@ def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
 
 
 def clean(git: Git, work_dir: Path, flags: list[str]) -> None:
-    """Run `git clean`; if it fails, again after folders are made writable."""
+    """Run `git clean`. If it fails, make all folders writable and try once more; then raise UnusableFolderError."""
     if git.attempt("clean", *flags)[0]:
         repair(work_dir)
         if code := git.attempt("clean", *flags)[0]:
@@ -269,7 +283,10 @@ def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) ->
 
 
 def fetch_from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: list[str], limit: int) -> bool:
-    """Fetch from the mirror on this machine. False: that failed, and the server has to be asked."""
+    """Fetch from the runner's mirror of this repository.
+
+    Returns False if that failed, so that the caller fetches from the server. `limit`: the most bytes of all mirrors.
+    """
     with mirrors.open_mirror(git, folder, url, refspecs, limit_bytes=limit) as source:
         if source is None:
             return False
@@ -282,7 +299,10 @@ def fetch_from_mirror(git: Git, folder: Path, url: str, options: list[str], refs
 
 
 def fetch_commit(git: Git, sha: str, depth: int) -> None:
-    """Fetch a commit that the refs do not contain: the branch has moved on, or the history was cut too short."""
+    """Fetch a commit that the fetched refs lack, because the branch was rewritten or `depth` is too small.
+
+    Raises StepError if the server does not have the commit either.
+    """
     if git.run_with_retries("fetch", "--quiet", *depth_options(depth), *ONLY_HERE, "origin", sha) and depth:
         git.run_with_retries("fetch", "--quiet", "--unshallow", *ONLY_HERE, "origin")
     if not git.has_commit(sha):

@@ -1,7 +1,7 @@
-"""Submodules of the checked-out commit, as GIT_SUBMODULE_STRATEGY asks for them.
+"""Checks out the submodules of the job's commit, as GIT_SUBMODULE_STRATEGY requests.
 
-They are cloned anew for every job, because repositories that an earlier job left are not trusted. A submodule on the
-job's own server is fetched with the job's token. Relative addresses are resolved against the repository's address.
+Submodules are cloned anew for every job, because repositories that an earlier job left are not trusted. A submodule on
+the job's own server is fetched with the job's token. Relative URLs are resolved against the repository's URL.
 """
 
 import os
@@ -33,7 +33,7 @@ class Submodules:
 
 
 def read(inputs: Inputs) -> Submodules | None:
-    """Read the inputs about submodules. None: the strategy is `none`."""
+    """Read the inputs about submodules. Returns None if GIT_SUBMODULE_STRATEGY is `none`."""
     strategy = inputs.one_of("submodules", STRATEGIES)
     submodules = Submodules(
         recursive=strategy == "recursive",
@@ -46,9 +46,9 @@ def read(inputs: Inputs) -> Submodules | None:
 
 
 def clear(git: Git, work_dir: Path) -> None:
-    """Empty the folders of submodules, which `git clean` does not do.
+    """Delete the contents of all submodule folders, which `git clean` does not do.
 
-    A job may have left a repository there, or a link to one, and git would run programs that its configuration names.
+    An earlier job may have left a repository there, or a link to one, with a configuration that makes git run programs.
     """
     for line in git.read("ls-files", "--stage", "-z").split(b"\0"):
         if line.startswith(_LINK):
@@ -70,7 +70,7 @@ def update(git: Git, work_dir: Path, submodules: Submodules) -> None:
 
 
 def _update(git: Git, submodules: Submodules) -> str:
-    """Run `git submodule update`. Returns git's error output if it failed and a retry does not help, else ''."""
+    """Run `git submodule update` with retries. Returns '' on success, git's stderr after a permanent error."""
     recursive = ["--recursive"] if submodules.recursive else []
     options = ["--init", "--force", *recursive, *depth_options(submodules.depth)]
     return git.run_with_retries("submodule", "update", *options, *submodules.flags, "--", *submodules.paths)

@@ -1,6 +1,6 @@
-"""Empties, removes and repairs files that earlier jobs left in a working directory; makes temporary folders.
+"""Deletes and repairs files that earlier jobs left in a working directory, and creates temporary folders.
 
-A step may have more rights than the job that left the files, so no link is followed; see `remuda.lib.safe_paths`.
+A step may have more rights than the job that left the files, so no symbolic link is followed (`remuda.lib.safe_paths`).
 """
 
 import os
@@ -13,41 +13,42 @@ from remuda.stdsteps.common.errors import PlatformError
 
 
 def empty(folder: Path) -> None:
-    """Remove everything in a folder, but not the folder: it is the job's working directory."""
+    """Delete everything in a folder, but keep the folder, because it is the job's working directory."""
     with close_after(open_folder(str(folder))) as opened:
         safe_paths.empty(opened)
 
 
 def make_temporary(prefix: str, *, place: str | None = None) -> "tempfile.TemporaryDirectory[str]":
-    """A folder that is removed at the end of the block.
+    """Create a temporary folder that is deleted at the end of the `with` block.
 
-    It lies in the step's temporary folder, which the agent removes if the step is killed; without an agent in `place`.
+    It is created in the step's temporary folder, which the agent deletes even if the step is killed. If the step runs
+    without an agent, it is created in `place`.
     """
     return tempfile.TemporaryDirectory(prefix=prefix, dir=os.environ.get("REMUDA_TEMPORARY") or place)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, link or folder tree. Does not follow links."""
+    """Delete a file, a symbolic link or a folder tree, without following links."""
     safe_paths.remove(str(path))
 
 
 def write(folder: Path, name: str, data: bytes) -> None:
-    """Write a file; a file or link of this name is replaced."""
+    """Write a file. An existing file or link of this name is replaced, not followed."""
     with close_after(open_folder(str(folder))) as opened:
         replace_file(opened, name, data)
 
 
 def repair(folder: Path) -> None:
-    """Give the owner of every folder in a tree the rights back that a job has taken away."""
+    """Give the owner of every folder in a tree the permissions back that a job may have removed."""
     with close_after(open_folder(str(folder))) as opened:
         for entry in walk(opened, is_repaired=True):
             grant_owner(entry.descriptor)
 
 
 def is_plain(folder: Path) -> bool:
-    """True if a tree has only folders and plain files. Gives the owner of every folder its rights back meanwhile.
+    """True if a tree contains only folders and regular files. Also restores the owner's permissions on its folders.
 
-    A job's repository must be like that: git would write through links, and block forever at a pipe.
+    Checked for a repository that a job left: git would write through links, and block forever on a pipe.
     """
     try:
         opened = open_folder(str(folder))
@@ -62,7 +63,7 @@ def is_plain(folder: Path) -> bool:
 
 
 def check_mounts(folder: str) -> None:
-    """Raise PlatformError if something is mounted inside the folder: cleaning would empty that, too."""
+    """Raise PlatformError if a file system is mounted inside the folder, because cleaning would delete its files."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             mounts = safe_paths.mounts_below(os.path.realpath(folder), file.read())

@@ -1,1 +1,1 @@
-"""What the standard steps share: inputs, outputs, log lines, archives, transfers, retries."""
+"""Helpers that all standard steps share: inputs, outputs, log lines, archives, HTTP transfers, retries."""

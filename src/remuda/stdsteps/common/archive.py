@@ -1,13 +1,12 @@
 """Writes and unpacks zip archives of artifacts and caches.
 
 Archives are reproducible: the same files give the same bytes (sorted names, the files' own times), so that a repeated
-upload is recognised. Permissions and times of files are kept; times to the second.
+upload is recognised. File permissions are kept, and times with a precision of one second.
 
-An archive comes from another job and is not trusted. Names that lead out of the folder, and contents above a limit, are
-refused. Entries of a git repository in the working directory are skipped, because git would run programs that they
-configure. Links are created last, and nothing is written through a link, from the archive or from the working
-directory: every folder on the path of an entry is opened without following links. When packing, a file that a job
-replaces by a link meanwhile is an error.
+An archive comes from another job and is not trusted. Entry names that lead out of the folder, and contents above a
+limit, are refused. Entries below `.git` are skipped, because git would run programs that they configure. Links are
+created last, and nothing is written through a link: every folder on the path of an entry is opened without following
+links. When packing, a file that a job replaces by a link meanwhile is an error.
 """
 
 import calendar
@@ -56,13 +55,16 @@ _DAMAGE = (
 
 
 class DamagedArchiveError(StepError):
-    """The file is not an archive that can be read."""
+    """Raised if a file is not a readable zip archive."""
 
 
 def write_zip(
     output: Path, root: Path, names: Iterable[str], *, comment: bytes = b"", level: int | None = None
 ) -> None:
-    """Write an archive with the files, folders and links of these names, relative to the root."""
+    """Write a zip archive with these files, folders and links; `names` are relative to `root`.
+
+    `comment`: the archive's comment. `level`: the compression level, None for the default.
+    """
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED, allowZip64=True, compresslevel=level) as archive:
         archive.comment = comment
         for name in sorted(names):
@@ -85,10 +87,11 @@ def write_zip(
 
 
 def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, whole: bool = False) -> int:
-    """Unpack an archive below the root; returns the number of entries.
+    """Unpack an archive below `root` and return the number of unpacked entries.
 
-    `whole`: files are removed again if unpacking fails, and only the .git of the root is skipped. Otherwise unpacked
-    files stay after a failure, and every .git is skipped.
+    `whole`: unpack all or nothing: if unpacking fails, delete the files again; and skip only the top-level `.git`.
+    Otherwise unpacked files stay after a failure, and entries below any `.git` are skipped. Raises DamagedArchiveError
+    if the archive cannot be read, StepError if an entry is refused.
     """
     remaining = largest_bytes
     links: list[zipfile.ZipInfo] = []
@@ -130,7 +133,10 @@ def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, 
 
 @contextmanager
 def open_zip(source: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """An archive to read. Raises StepError if its list of entries is too large."""
+    """Open an archive for reading.
+
+    Raises StepError if it has too many entries or its central directory is too large.
+    """
     with ExitStack() as opened:
         file = opened.enter_context(source.open("rb")) if isinstance(source, Path) else source
         archive = opened.enter_context(zipfile.ZipFile(cast("IO[bytes]", _Bounded(file))))
@@ -140,7 +146,7 @@ def open_zip(source: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
 
 
 class _Bounded:
-    """A file with a limit for each read: `zipfile` reads the list of entries with one call."""
+    """A file that refuses very large reads, because `zipfile` reads the whole central directory into memory at once."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -162,11 +168,11 @@ class _Bounded:
         return True
 
     def close(self) -> None:
-        """Does nothing: the caller that opened the file closes it."""
+        """Do nothing: the code that opened the file closes it."""
 
 
 def has_comment(path: Path, comment: bytes) -> bool:
-    """True if the archive was written with this comment. Reads only the end of the file."""
+    """True if the archive has this comment. Reads only the end of the file."""
     try:
         with path.open("rb") as file:
             file.seek(-END_BYTES - len(comment), os.SEEK_END)
@@ -176,7 +182,7 @@ def has_comment(path: Path, comment: bytes) -> bool:
 
 
 def is_end(data: bytes, comment: bytes) -> bool:
-    """True if these are the last bytes of an archive with this comment."""
+    """True if `data` is the end-of-central-directory record of a zip archive with this comment."""
     return data.startswith(_END) and data[END_BYTES - 2 :] == struct.pack("<H", len(comment)) + comment
 
 
@@ -190,7 +196,7 @@ def _open_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO
 
 
 def _split_name(name: str) -> tuple[str, ...]:
-    """The folders and the file name of an entry. Raises StepError if the path leads out of the root."""
+    """Split the path of an archive entry into its parts. Raises StepError if it leads out of the root."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or not pure.parts:
         raise StepError(
@@ -201,7 +207,10 @@ def _split_name(name: str) -> tuple[str, ...]:
 
 @contextmanager
 def _open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """A descriptor of a folder below the root, which is created if missing."""
+    """Open a folder below `root` and yield its descriptor; creates missing folders.
+
+    Raises StepError if a part of the path is a link or a file.
+    """
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
@@ -251,7 +260,7 @@ def _unpack_link(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, root: Path, p
 
 
 def _clear(folder: int, name: str) -> None:
-    """Remove a file or link that has the entry's name. Raises StepError if it is a folder."""
+    """Delete a file or link in the way of an archive entry `name`. Raises StepError if a folder is in the way."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise StepError(f"the archive holds a file {name!r} where the working directory has a folder")
@@ -265,7 +274,7 @@ def _remove_entries(root: Path, made: Iterable[tuple[str, ...]]) -> None:
 
 
 def _read_time(entry: zipfile.ZipInfo) -> int | None:
-    """The modification time of an entry; None if it has none."""
+    """Return the modification time of an archive entry in seconds; None if the archive does not contain it."""
     at = 0
     while at + 9 <= len(entry.extra):
         kind, size, flags, seconds = struct.unpack_from("<HHBl", entry.extra, at)
@@ -279,5 +288,5 @@ def _read_time(entry: zipfile.ZipInfo) -> int | None:
 
 
 def _clamp_seconds(moment: float) -> int:
-    """The time in the range of the extra field."""
+    """Limit a time to the signed 32-bit range of the zip field for modification times."""
     return min(max(int(moment), -(2**31)), 2**31 - 1)

@@ -25,7 +25,11 @@ _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, untracked: bool) -> set[str]:
-    """Names, relative to the root, that match the patterns; folders with their contents."""
+    """Return the paths, relative to `root`, that match one of the patterns and none of `exclude`.
+
+    A matching folder is returned with everything in it. `untracked`: add files that git does not track. Paths that lead
+    out of `root` through links, and those that are not UTF-8, are left out with a warning.
+    """
     excluded = [pattern_regex(each) for pattern in exclude for each in alternatives(pattern)]
 
     def is_kept(name: str) -> bool:
@@ -57,15 +61,15 @@ def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, unt
 
 
 def leads_inside(root: Path, name: str) -> bool:
-    """True if the name, with links followed, is in the working directory.
+    """True if the path lies inside `root` after all symbolic links are resolved.
 
-    A step may have more rights than the job that left the links.
+    Steps check this because they may have more rights than the job that created the links.
     """
     return Path(os.path.realpath(root / name)).is_relative_to(os.path.realpath(root))
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The patterns without `{one,other}` that a pattern stands for."""
+    """Expand `{one,other}` in a pattern: returns the patterns without braces that it stands for."""
     done: list[str] = []
     unexpanded = [pattern]
     while unexpanded:
@@ -81,7 +85,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def pattern_regex(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a pattern. It also matches everything inside a matching folder."""
+    """Return the regular expression for a pattern. It also matches everything inside a matching folder."""
     out, at = "", 0
     pattern = pattern.strip("/").removesuffix("/**")
     while at < len(pattern):
@@ -105,7 +109,7 @@ def pattern_regex(pattern: str) -> re.Pattern[str]:
 
 
 def _match(root: Path, pattern: str) -> set[str]:
-    """Names that match a pattern without alternatives."""
+    """Return the paths below `root` that match a pattern without `{one,other}`."""
     inside = os.path.normpath(pattern.removeprefix(f"{root}/") if pattern != str(root) else ".")
     if not pattern or os.path.isabs(inside) or inside.split("/")[0] == "..":
         say(f"WARNING: {pattern}: leads out of the working directory and is left out")
@@ -140,7 +144,7 @@ def _match(root: Path, pattern: str) -> set[str]:
 
 
 def _walk(root: Path, name: str) -> Iterator[str]:
-    """The name itself and, if it is a folder, everything below it."""
+    """Yield the path `name` and, if it is a folder, the paths of everything below it."""
     if name:
         yield name
     waiting = [name] if not name or not (root / name).is_symlink() else []
@@ -152,7 +156,7 @@ def _walk(root: Path, name: str) -> Iterator[str]:
 
 
 def _children(root: Path, folder: str) -> list[tuple[str, bool]]:
-    """The entries of a folder, each with True if it is a folder and not a link. Empty for a file."""
+    """Return the names in a folder, each with True if it is a folder and not a link; an empty list for a file."""
     try:
         with os.scandir(root / folder) as entries:
             return [(_join(folder, entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -161,14 +165,20 @@ def _children(root: Path, folder: str) -> list[tuple[str, bool]]:
 
 
 def _leads_out(root: Path, folder: str) -> bool:
-    """True if the folder is a link out of the root. In a container it may refer to other files than here."""
+    """True if `folder` is a symbolic link to a place outside of `root`.
+
+    Such a link may point to other files in the job's container than on this machine.
+    """
     if not folder or not (root / folder).is_symlink():
         return False
     return not f"{os.path.realpath(root / folder)}/".startswith(f"{os.path.realpath(root)}/")
 
 
 def _find_outside(root: Path, names: Iterable[str]) -> set[str]:
-    """Names whose folders, with links followed, are outside of the root. The last part may be any link."""
+    """Return the paths whose parent folder, with links resolved, is outside of `root`.
+
+    The last part of a path is not resolved: a link itself can be selected, wherever it points.
+    """
     cache: dict[str, bool] = {"": True}
 
     def is_inside(folder: str) -> bool:
@@ -190,9 +200,9 @@ def _join(folder: str, name: str) -> str:
 
 
 def _list_untracked(root: Path) -> Iterator[str]:
-    """Files that git does not track.
+    """Yield the files in `root` that git does not track. Raises StepError if git fails.
 
-    git gets a copy of the index, but no configuration of the working directory, which could make it start programs.
+    git gets a copy of the index but not the repository's configuration, which could make it run programs.
     """
     with make_temporary("remuda-git-", place=PLACE) as private:
         for name in ("objects", "refs"):

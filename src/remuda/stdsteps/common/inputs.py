@@ -1,4 +1,4 @@
-"""Reads and checks the inputs of a standard step. `Inputs.done` refuses inputs that the step does not know."""
+"""Reads and checks the inputs of a standard step."""
 
 import json
 import os
@@ -8,7 +8,10 @@ from remuda.stdsteps.common.errors import StepError
 
 
 class Inputs:
-    """Named values. Each method checks the type of a value and removes it."""
+    """The inputs of a step by name. Each method checks the type of one input, removes and returns it.
+
+    Call `done` at the end: it refuses inputs that the step does not know.
+    """
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = dict(values)
@@ -38,11 +41,11 @@ class Inputs:
         return value
 
     def groups(self, name: str) -> list["Inputs"]:
-        """A list of mappings, each as `Inputs`."""
+        """Return an input that is a list of mappings, with each mapping as `Inputs`."""
         return [Inputs(item) for item in self.mappings(name)]
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """A mapping that the step passes on unchecked; empty by default."""
+        """Return an input that is a mapping, without a check of its contents; empty if the input is missing."""
         value = self._take(name, {})
         if not isinstance(value, dict):
             raise StepError(f"input {name}: a mapping is needed")
@@ -61,7 +64,7 @@ class Inputs:
         return value
 
     def done(self) -> None:
-        """Raise StepError if inputs are left that no call has read."""
+        """Raise StepError if there are inputs that the step has not read, because it does not know them."""
         if self._values:
             raise StepError(f"unknown inputs: {', '.join(sorted(self._values))}")
 

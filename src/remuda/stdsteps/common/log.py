@@ -1,9 +1,9 @@
-"""Writes lines to the job's log."""
+"""Writes lines of a standard step to the job log."""
 
 import sys
 
 
 def say(text: str) -> None:
-    """Write one line and flush, so that it keeps its order with the output of child processes."""
+    """Write one line to the job log and flush, so that it stays in order with the output of child processes."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

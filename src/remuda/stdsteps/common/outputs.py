@@ -1,8 +1,8 @@
 """Writes the outputs of a standard step: lines of `{"name": ..., "value": ...}`.
 
-REMUDA_OUTPUTS names the file; without it nothing is written. The last value of a name counts. The job can replace the
-file by a link or a pipe, and the step may have more rights than the job: links are not followed, and opening a pipe
-does not block.
+REMUDA_OUTPUTS names the file; if it is not set, nothing is written. Of several values of a name the last one counts.
+The job can replace the file by a link or a pipe, and the step may have more rights than the job, so links are not
+followed, and opening a pipe does not block.
 """
 
 import json
@@ -17,14 +17,14 @@ _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBL
 
 
 def write_outputs(**values: Any) -> None:
-    """Add outputs to the step's result."""
+    """Append these names and values to the outputs of the step."""
     path = os.environ.get("REMUDA_OUTPUTS")
     if path:
         append_lines(path, [json.dumps({"name": name, "value": value}).encode() for name, value in values.items()])
 
 
 def append_lines(path: str, lines: list[bytes]) -> None:
-    """Append to a file that the step runner reads. Raises StepError if it is not a plain file."""
+    """Append lines to a file that the step runner reads. Raises StepError if it is not a regular file."""
     try:
         file = os.open(path, _APPENDING, 0o600)
     except OSError as error:
@@ -36,9 +36,9 @@ def append_lines(path: str, lines: list[bytes]) -> None:
 
 
 def report_platform_failure(error: PlatformError) -> None:
-    """Report a failure of the platform by the file REMUDA_FAILURE, which jobs cannot write.
+    """Report a failure of the platform by writing the file that REMUDA_FAILURE names; jobs cannot write it.
 
-    For programs whose exit code is that of the job's command, and so cannot tell.
+    For programs that exit with the code of the job's command, and so cannot use their exit code to report it.
     """
     if path := os.environ.get("REMUDA_FAILURE"):
         Path(path).write_text(json.dumps({"fault": "platform", "error": str(error)}))

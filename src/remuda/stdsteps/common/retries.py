@@ -1,8 +1,8 @@
-"""Retries of the standard steps after transient errors of a server.
+"""Retries calls of the standard steps after transient errors of a server.
 
-If the server cannot be reached, a step waits for it: ten minutes, or as long as the variable REMUDA_PATIENCE_SECONDS
-says. After other transient errors a call gets `TRIES` attempts. The callers (`transfer`, `checkout.git`) tell which
-error is transient, by TransientError. `next_wait` is pure.
+While the server is unreachable, a step keeps trying for ten minutes, or for REMUDA_PATIENCE_SECONDS. After other
+transient errors a call gets `TRIES` attempts. The callers (`transfer`, `checkout.git`) raise TransientError for errors
+that are transient. `next_wait` is pure.
 """
 
 import os
@@ -26,8 +26,10 @@ T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """A failed call that may succeed if it is repeated. `unreachable`: the server did not answer, or answered that it
-    is unavailable."""
+    """A failed call that may succeed if it is repeated.
+
+    `unreachable`: the server did not answer, or answered that it is unavailable.
+    """
 
     def __init__(self, text: str, *, unreachable: bool, retry_after: float | None = None) -> None:
         super().__init__(text)
@@ -38,7 +40,11 @@ class TransientError(Exception):
 def next_wait(
     error: TransientError, *, failures: int, waited: float, patience: float, jitter: float = 1.0
 ) -> float | None:
-    """Seconds to wait before the next attempt; None: no further one. `failures` includes this one."""
+    """Return the seconds to wait before the next attempt; None if there is no further attempt.
+
+    `failures`: failed attempts, including this one. `waited`: seconds since the server became unreachable. `patience`:
+    how many seconds to wait for an unreachable server.
+    """
     if waited >= patience if error.unreachable else failures >= TRIES:
         return None
     delay = BACKOFF.delay(failures, jitter=jitter)
@@ -48,9 +54,11 @@ def next_wait(
 
 
 def retry(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
-    """Call until it works. Raises PlatformError if the attempts or the time are used up.
+    """Call `call` until it raises no TransientError, and return its result.
 
-    `call` gets the number of failures so far. `patience`: seconds, at most those of the job's variable.
+    Raises PlatformError if the attempts or the time are used up. `what`: the action, for log lines. `call` gets the
+    number of failures so far. `patience`: seconds to wait for an unreachable server, limited by
+    REMUDA_PATIENCE_SECONDS.
     """
     patience = patience_seconds() if patience is None else min(patience, patience_seconds())
     failures, refusals = 0, 0
@@ -91,7 +99,10 @@ def retry(what: str, call: Callable[[int], T], *, patience: float | None = None)
 
 
 def patience_seconds() -> float:
-    """The value of the variable REMUDA_PATIENCE_SECONDS, or its default."""
+    """Return how many seconds to wait for an unreachable server: REMUDA_PATIENCE_SECONDS or the default.
+
+    Raises StepError if the variable is not a whole number.
+    """
     text = os.environ.get("REMUDA_PATIENCE_SECONDS", "")
     if not text:
         return PATIENCE_SECONDS
@@ -101,7 +112,7 @@ def patience_seconds() -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration in seconds or minutes, for the log."""
+    """Format a duration in seconds or minutes, for the job log."""
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes"

@@ -1,7 +1,7 @@
-"""Notices SIGTERM, SIGINT and SIGHUP while a program waits for something else.
+"""Lets a program notice SIGTERM, SIGINT and SIGHUP while it waits in `select`.
 
-For programs that have to end something elsewhere before they end themselves: `container.exec` a command in a container,
-`custom.driver` a program of a driver.
+For programs that have to stop another process before they exit: `container.exec` stops a command in a container,
+`custom.driver` a program of a custom executor.
 """
 
 import os
@@ -9,10 +9,13 @@ import signal
 
 
 class Termination:
-    """True after a signal that ends this process. Has a descriptor, so that `select` returns at the signal."""
+    """Records whether SIGTERM, SIGINT or SIGHUP has arrived: it is true afterwards.
+
+    It has a file descriptor that becomes readable at a signal, so that `select` returns.
+    """
 
     def __init__(self, *, children: bool = False) -> None:
-        """`children`: `select` also returns when a child process has ended."""
+        """Install the signal handlers. `children`: make `select` return also when a child process exits."""
         self._reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._is_requested = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -31,7 +34,7 @@ class Termination:
         return self._reader
 
     def drain(self) -> None:
-        """Read the bytes that made the descriptor readable. The state stays."""
+        """Empty the pipe, so that the descriptor is not readable until the next signal. The truth value is kept."""
         try:
             os.read(self._reader, 512)
         except BlockingIOError:

@@ -1,8 +1,8 @@
-"""HTTP for artifacts, caches and secrets. Bodies are streamed both ways, and transient failures are retried.
+"""HTTP client for artifacts, caches and secrets. Bodies are streamed both ways, and transient failures are retried.
 
-`find_transient` classifies answers: 4xx is final, a server that is unreachable is waited for, other errors get a few
-attempts (`retries`). The job token is sent only to its own server, not to the target of a redirect. A server that
-refuses a long upload answers before it has read it; the answer is read, so that the user learns the reason.
+`find_transient` classifies errors: 4xx is final, an unreachable server is waited for, other errors get a few attempts
+(`retries`). The job token is sent only to the first server, not to the target of a redirect. A server may refuse a long
+upload before it has read all of it; its answer is read anyway, so that the user learns the reason.
 """
 
 import http.client
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class HttpError(Exception):
-    """An error status, or no answer (status 0)."""
+    """Raised for an answer with an error status, or if there is no answer (status 0)."""
 
     def __init__(self, status: int, text: str, retry_after: float | None = None) -> None:
         super().__init__(text)
@@ -42,7 +42,7 @@ class HttpError(Exception):
 
 
 def find_transient(error: HttpError) -> TransientError | None:
-    """The error as a TransientError; None if the answer is final."""
+    """Convert an HTTP error to a TransientError; None if the error is permanent (4xx)."""
     if error.status in UNREACHABLE:
         return TransientError(str(error), unreachable=True, retry_after=error.retry_after)
     if 400 <= error.status < 500 and error.status != 408:
@@ -51,10 +51,10 @@ def find_transient(error: HttpError) -> TransientError | None:
 
 
 def with_retries(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
-    """Call until it works. Raises StepError if the server refuses. Raises PlatformError if transient errors did not end
-    in time.
+    """Call `call` until it succeeds and return its result.
 
-    `call` gets the number of failures so far.
+    Raises StepError for a permanent error, PlatformError if transient errors did not end in time. `what`: the action,
+    for log lines. `call` gets the number of failures so far. `patience`: seconds to wait for an unreachable server.
     """
 
     def attempt(failures: int) -> T:
@@ -79,9 +79,10 @@ def request(
     redirects: int = MOST_REDIRECTS,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> http.client.HTTPResponse:
-    """Send a request and follow redirects. Returns an answer with status 200 to 299, its body unread.
+    """Send a request, follow redirects, and return the answer, with status 200 to 299 and its body unread.
 
-    A body is sent in chunks unless the headers have its length.
+    Raises HttpError for another status. `body` is called for each attempt and sent in chunks, unless the headers have
+    its length. `token`: the job token. `answer_seconds`: how long to wait for the answer.
     """
     origin, server = "", ""
     for _ in range(redirects + 1):
@@ -106,7 +107,7 @@ def request(
 
 
 def is_address(url: str) -> bool:
-    """True if this is an HTTP address with a host."""
+    """True if this is an http or https URL with a host."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -115,7 +116,7 @@ def is_address(url: str) -> bool:
 
 
 def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
-    """At most `most` bytes of an answer's body. Raises HttpError if the connection broke."""
+    """Read and return at most `most` bytes of an answer's body. Raises HttpError if the connection breaks."""
     try:
         return response.read(most)
     except (OSError, http.client.HTTPException) as error:
@@ -123,7 +124,10 @@ def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
 
 
 def store(response: http.client.HTTPResponse, target: Path) -> int:
-    """Stream the body of an answer to a file; returns its size. Raises HttpError if the body is incomplete."""
+    """Write the body of an answer to the file `target` and return its size.
+
+    Raises HttpError if the body is incomplete.
+    """
     expected = response.getheader("Content-Length")
     size = 0
     try:
@@ -164,7 +168,10 @@ def _send(
 
 
 def _connect(url: str) -> tuple[http.client.HTTPConnection, str]:
-    """A connection to the address, or to the proxy of the environment, and the target of the request line."""
+    """Return a connection for a URL and the target for the request line.
+
+    The connection goes through the proxy that the environment names, if any.
+    """
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host, port = parts.hostname or "", parts.port
@@ -189,7 +196,7 @@ def _tls() -> ssl.SSLContext:
 
 
 def _error(response: http.client.HTTPResponse) -> HttpError:
-    """The error of an answer, with the server's message on one line."""
+    """Convert an error answer to an HttpError with the server's message on one line."""
     with response:
         text = read_some(response, 4096).decode(errors="replace")
     try:

@@ -1,1 +1,1 @@
-"""The container of a job: open, close, pause, and commands in it."""
+"""Steps and programs for the container of a job: create, remove and pause it, and run commands in it."""

@@ -1,9 +1,9 @@
-"""The step `container_close`: removes the container of `container_open`, its processes and its volumes.
+"""The step `container_close`: removes the container that `container_open` created, with its processes and volumes.
 
-Always called, also if opening failed or was killed; the container is found by its name. Files that its users made in
-the working directory are given to the owner of the directory, unless that is root, because another user could not
-remove them. An unreachable engine is waited for; after `PATIENCE_SECONDS` the container's processes are killed without
-it.
+Always runs, even if opening failed or was killed; the container is found by its name. Files that users of the container
+created in the working directory are given to the owner of the directory, unless that is root, because the owner could
+not delete them otherwise. An unreachable container engine is waited for; after `PATIENCE_SECONDS` the container's
+processes are killed without it.
 """
 
 import contextlib
@@ -53,7 +53,10 @@ def _remove_with_retries(engine: Engine, name: str) -> None:
 
 
 def restore_ownership(folder: str) -> None:
-    """Give everything in a tree to the owner of its top folder. Needs root."""
+    """Change the owner of everything in a tree to the owner of its top folder. Needs root.
+
+    Does nothing if the top folder belongs to root.
+    """
     with contextlib.suppress(MovedError), close_after(open_folder(folder)) as top:
         owner = os.fstat(top)
         if owner.st_uid == 0:
@@ -68,7 +71,10 @@ def restore_ownership(folder: str) -> None:
 
 
 def _restore_ownership_inside(engine: Engine, name: str) -> None:
-    """Give the files to this user by a command of the container's root. For a user other than root."""
+    """Give the files of the working directory to this user by a `chown` as root inside the container.
+
+    For agents that do not run as root. A failure is only a warning.
+    """
     words = ["sh", "-c", _CHOWN, "sh", os.getcwd(), str(os.geteuid()), str(os.getegid())]
     try:
         state = job_containers.inspect(engine, name)

@@ -1,13 +1,15 @@
 """Runs one command in a container, with the output and exit code of a local process.
 
-`remuda-step container_exec ENGINE CONTAINER SHARED FILE`. FILE is JSON with `command`, `work_dir` and `env`. SHARED is
-a folder that the container's user must be able to use (empty: the user is root). Output is passed on unbuffered. On
-SIGTERM all processes of the command get TERM, and KILL after five seconds; this program ends when none is left.
+Usage: `remuda-step container_exec ENGINE CONTAINER SHARED FILE`. FILE is JSON with `command`, `work_dir` and `env`.
+SHARED is a folder that the container's user must be able to access (empty: the user is root). Output is passed on
+unbuffered. On SIGTERM all processes of the command get TERM, and KILL after five seconds; this program exits when none
+of them is left.
 
-A shell in the container prints its process id and then becomes the command. An exec leads its own session, so this
-number is also the id of the session. The container needs only sh.
+A shell in the container prints its process id and then execs the command. Each exec is its own session, so the process
+id is also the session id, by which all processes of the command are found. The container needs only sh.
 
-A command may end with any exit code, so a failure of the engine is reported by the file that REMUDA_FAILURE names.
+A command may exit with any code, so a failure of the container engine is reported by the file that REMUDA_FAILURE
+names.
 """
 
 import json
@@ -104,7 +106,7 @@ def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
 
 
 class _Command:
-    """A command that runs in the container."""
+    """A command that runs in the container, with the stream of its output."""
 
     def __init__(self, engine: Engine, container: str, number: str, stream: Stream) -> None:
         self.session: str | None = None
@@ -116,7 +118,10 @@ class _Command:
         self._stream = stream
 
     def follow(self, termination: Termination) -> int:
-        """Pass its output on until it has ended; end it after a signal. Returns its exit code."""
+        """Copy the command's output until it exits, and return its exit code.
+
+        After a signal, terminates the command: TERM first, KILL after `GRACE_SECONDS`.
+        """
         kill_at: float | None = None
         is_killed = False
         checked_at = time.monotonic()
@@ -148,7 +153,7 @@ class _Command:
         return code
 
     def _pass_on(self) -> bool:
-        """Copy available output to our own; False at its end."""
+        """Copy the available output of the command to our stdout and stderr. Returns False at the end of the output."""
         parts = self._stream.read(0.0)
         if parts is None:
             return False
@@ -163,7 +168,7 @@ class _Command:
         return True
 
     def _end_rest(self, kill_at: float | None) -> None:
-        """Wait for processes that the command's first process left, and kill them at `kill_at`."""
+        """Wait until all other processes of the command's session have exited; kill them from `kill_at` on."""
         kill_at = time.monotonic() if kill_at is None else kill_at
         while self._signal("0"):
             if time.monotonic() >= kill_at:
@@ -171,13 +176,16 @@ class _Command:
             time.sleep(POLL_SECONDS)
 
     def _signal(self, name: str) -> list[str]:
-        """Send a signal to the session; returns its processes."""
+        """Send a signal to all processes of the command; returns their ids."""
         assert self.session is not None
         return signal_session(self._engine, self._container, self.session, name)
 
 
 def signal_session(engine: Engine, container: str, session: str, name: str) -> list[str]:
-    """Send a signal to every process of a session in a container; returns their ids."""
+    """Send a signal to every process of a session in a container; returns the ids of the processes.
+
+    `name`: the signal, such as TERM; 0 only lists the processes.
+    """
     try:
         _, output = docker_exec.run_inside(
             engine, container, ["sh", "-c", _SIGNAL_SESSION, "sh", session, name], user="0"
@@ -195,7 +203,7 @@ def write(place: int, data: bytes) -> None:
 
 
 def explain_refusal(error: EngineRefusedError, container: str) -> StepError:
-    """The error of an engine that refuses to start a command, with its reason."""
+    """Convert the engine's refusal to start a command to an error that says why: the container is gone or has ended."""
     if error.status == 404:
         return StepError(f"the container {container[:12]} is gone: it has ended, or somebody removed it")
     if error.status == 409:
@@ -204,7 +212,7 @@ def explain_refusal(error: EngineRefusedError, container: str) -> StepError:
 
 
 def _explain(engine: Engine, container: str) -> None:
-    """Log why a command was killed that we did not end: the container ended, or memory ran out."""
+    """Log why a command was killed by somebody else: its container ended, or the kernel ran out of memory for it."""
     until = time.monotonic() + NOTICE_SECONDS
     while (state := job_containers.inspect(engine, container)) and state["State"]["Running"]:
         if time.monotonic() >= until:

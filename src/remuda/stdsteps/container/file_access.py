@@ -1,7 +1,7 @@
-"""Opens the job's files to all users, because the user of an image is not the owner of the files.
+"""Makes the job's files accessible to all users, because the user in an image is often not the owner of the files.
 
 The parent folders keep other users of the machine out. Files of other owners are not changed. A job may run in the
-folder meanwhile and create links; no link is followed.
+folder meanwhile and create links, so no link is followed.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ _OPENING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def share(folder: str) -> None:
-    """Give everybody the owner's rights to all files of a tree."""
+    """Let all users read and write every file and folder of a tree, and execute what is executable."""
     with contextlib.suppress(FileNotFoundError, MovedError), close_after(open_folder(folder)) as top:
         for place, names, _ in walk(top):
             _open_to_all(place)
@@ -40,7 +40,10 @@ def _open_to_all(file: int) -> None:
 
 
 def _share_mode(mode: int) -> int:
-    """The mode with the owner's rights for all. Unchanged unless it is of a file or folder."""
+    """Return a file mode that lets all users read and write, and execute if anybody can.
+
+    The mode is unchanged if it is not that of a regular file or a folder.
+    """
     if stat.S_ISDIR(mode):
         return mode | 0o777
     return mode | 0o666 | (0o111 if mode & 0o111 else 0) if stat.S_ISREG(mode) else mode

@@ -1,4 +1,4 @@
-"""Reads the output of a container, and shows it in the job's log."""
+"""Reads the output of a container, and writes it to the job log."""
 
 from remuda.stdsteps.common.log import say
 from remuda.stdsteps.engine.docker_api import Engine, Frames
@@ -8,7 +8,7 @@ LARGEST_SHOWN_BYTES = 16 * 1024
 
 
 def read_log(engine: Engine, container: str, *, lines: int) -> str:
-    """The last lines of a container's output, at most LARGEST_SHOWN_BYTES."""
+    """Return the last `lines` lines of a container's output, cut to the last LARGEST_SHOWN_BYTES bytes."""
     query = {"stdout": 1, "stderr": 1, "tail": lines}
     data = engine.call("GET", f"/containers/{container}/logs", query=query, most=LARGEST_READ_BYTES)
     whole = b"".join(part for _, part in Frames().feed(data))
@@ -18,6 +18,6 @@ def read_log(engine: Engine, container: str, *, lines: int) -> str:
 
 
 def show(title: str, text: str) -> None:
-    """Write a title and an indented text to the job's log."""
+    """Write a title and an indented text to the job log."""
     say(title)
     say("\n".join(f"  {line}" for line in text.splitlines()) or "  (it printed nothing)")

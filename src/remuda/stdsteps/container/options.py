@@ -1,7 +1,7 @@
-"""Translates container options from the names of config.toml to the engine's API. Pure.
+"""Converts container options, with the names of GitLab runner's config.toml, to fields of Docker's API. Pure.
 
-The input `options` of `container` and `service` has these names; an unknown name is an error. Limits of a policy are
-added; the stricter of two limits counts.
+The input `options` of the steps `container` and `service` has these names; an unknown name is an error. Limits of the
+job's policy are added; of two limits the stricter one counts.
 """
 
 import difflib
@@ -18,7 +18,10 @@ NETWORK = ("network_mtu", "enable_ipv6")
 
 
 def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = None) -> Body:
-    """The `HostConfig` of a container for its options and the limits of a policy."""
+    """Return the `HostConfig` field of a container, from its options and the limits of the job's policy.
+
+    Raises StepError if an option is unknown or invalid.
+    """
     body: Body = {}
     for name, value in options.items():
         if name not in _OPTIONS and name not in NETWORK:
@@ -33,7 +36,7 @@ def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = N
 
 
 def network_config(options: Mapping[str, Any]) -> Body:
-    """The part of a network's create call that options set."""
+    """Return the fields that the options set in the engine's call that creates a network (MTU, IPv6)."""
     body: Body = {}
     if mtu := _number(options.get("network_mtu") or 0, "options.network_mtu"):
         body["Options"] = {"com.docker.network.driver.mtu": str(mtu)}
@@ -43,7 +46,7 @@ def network_config(options: Mapping[str, Any]) -> Body:
 
 
 def mounts(volumes: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """Split volumes into bind mounts (`/host:/inside[:ro]`) and volumes of the container itself (`/inside`)."""
+    """Split volumes into bind mounts (`/host:/inside[:ro]`) and anonymous volumes (`/inside`)."""
     for volume in volumes:
         if not volume.rpartition(":")[0] and not volume.startswith("/"):
             raise StepError(f"volumes: {volume!r} is neither a path in the container nor SOURCE:PATH[:OPTIONS]")
@@ -51,7 +54,7 @@ def mounts(volumes: list[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _apply_limits(body: Body, limits: Mapping[str, Any]) -> Body:
-    """Apply the limits of a policy where they are stricter than the options."""
+    """Set the policy's limits in a `HostConfig` where they are stricter than its own; returns it."""
     for key, limit in (
         ("Memory", limits.get("memory_bytes")),
         ("NanoCpus", int(limits["cpus"] * NANO) if limits.get("cpus") else None),
@@ -126,7 +129,10 @@ def _devices(value: object, where: str) -> list[dict[str, str]]:
 
 
 def _gpus(value: object, where: str) -> list[dict[str, Any]]:
-    """`all`, a number, or `device=ID,ID`."""
+    """Convert the option `gpus` (`all`, a number, or `device=ID,ID`) to the engine's device requests.
+
+    Raises StepError if the value is none of these; `where` is the option's name in the message.
+    """
     text = _text(value, where).strip().strip('"')
     request: dict[str, Any] = {"Capabilities": [["gpu"]]}
     if text.startswith("device="):

@@ -1,7 +1,8 @@
-"""The step `container_pause`: pauses the container of `container_open` until somebody opens a shell in it.
+"""The step `container_pause`: pauses the job's container until somebody opens a shell in it.
 
-Called instead of `container_close`, with the same inputs, when a failed job is kept on hold. Later steps work in the
-directory that the container shares, some of them with the agent's rights, so nothing may run in it meanwhile.
+Runs instead of `container_close`, with the same inputs, when a failed job is kept for debugging. Later steps of the job
+work in the directory that the container shares, some of them with the agent's rights, so no process may run in the
+container meanwhile.
 """
 
 from remuda.stdsteps.common.inputs import Inputs
@@ -12,6 +13,6 @@ from remuda.stdsteps.engine.job_containers import this_owner
 
 
 def run(inputs: Inputs) -> None:
-    """Pause the container. Raises StepError if the engine refuses."""
+    """Pause the job's container. Raises StepError if the engine refuses."""
     name = container_name(this_owner(inputs.text("job", "")))
     job_containers.pause(Engine(engine_address(inputs)), name)

@@ -1,8 +1,8 @@
 """Runs an interactive command in a container: its stdin, stdout and terminal are those of this program.
 
-`remuda-step container_shell ENGINE CONTAINER SHARED FILE`, with the arguments of `container_exec`. FILE also has
-`terminal`: True if the command gets a terminal of the size of ours. This program ends with the exit code of the
-command, or after SIGHUP or SIGTERM; then it kills all processes of the command.
+Usage: `remuda-step container_shell ENGINE CONTAINER SHARED FILE`, with the arguments of `container_exec`. FILE also has
+`terminal`: true if the command gets a terminal of the size of ours. This program exits with the exit code of the
+command. On SIGHUP or SIGTERM it kills all processes of the command and exits.
 """
 
 import fcntl
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Signals:
-    """Signals that have arrived. Has a descriptor for `select`."""
+    """Collects TERM, INT, HUP and WINCH signals. Its file descriptor becomes readable when one arrives."""
 
     def __init__(self) -> None:
         self._reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -69,7 +69,7 @@ class _Signals:
         return self._reader
 
     def take(self) -> bytes:
-        """The numbers of the signals since the last call."""
+        """Return the numbers of the signals that arrived since the last call, one byte each."""
         try:
             return os.read(self._reader, 512)
         except BlockingIOError:
@@ -77,11 +77,11 @@ class _Signals:
 
 
 def _ignore(_number: int, _frame: object) -> None:
-    """Does nothing: the wakeup descriptor gets the number of the signal."""
+    """Do nothing. A handler must be set so that Python writes the signal's number to the wakeup descriptor."""
 
 
 class _Command:
-    """A command that runs in the container."""
+    """A command that runs in the container, with the stream of its input and output."""
 
     def __init__(self, engine: Engine, container: str, number: str, stream: Stream, *, terminal: bool) -> None:
         self._engine = engine
@@ -94,7 +94,10 @@ class _Command:
         self._inputs: list[Any] = [0]
 
     def follow(self, signals: _Signals) -> int:
-        """Copy input and output until the command ends or a signal arrives; returns the exit code."""
+        """Copy input and output until the command exits or a signal arrives, and return the exit code.
+
+        After a signal, or if our terminal is closed, kills the command and returns HUNG_UP.
+        """
         if self._terminal:
             tty.setraw(0, termios.TCSANOW)
             self._resize()
@@ -120,7 +123,7 @@ class _Command:
         return HUNG_UP
 
     def _handle_signals(self, numbers: bytes) -> bool:
-        """False if a signal other than a change of the terminal's size has arrived."""
+        """Resize the command's terminal after SIGWINCH and return True; return False if another signal arrived."""
         if set(numbers) - {signal.SIGWINCH}:
             return False
         if self._terminal:
@@ -128,13 +131,13 @@ class _Command:
         return True
 
     def _resize(self) -> None:
-        """Give the command's terminal the size of ours."""
+        """Set the size of the command's terminal to the size of ours."""
         with suppress(OSError, EngineRefusedError):
             rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
             docker_exec.resize(self._engine, self._number, columns=columns, rows=rows)
 
     def _send_input(self) -> bool:
-        """Pass stdin on; False if our terminal was closed."""
+        """Copy available stdin to the command. Returns False if our terminal was closed."""
         try:
             data = os.read(0, READ_BYTES)
         except OSError:
@@ -147,7 +150,7 @@ class _Command:
         return not self._terminal
 
     def _pass_on(self) -> bool:
-        """Pass the output on; False at its end."""
+        """Copy available output of the command to our stdout and stderr. Returns False at the end of the output."""
         parts = self._stream.read(0.0)
         for kind, data in parts or ():
             rest = data

@@ -1,1 +1,1 @@
-"""GitLab's custom executor: the stages of a job through a driver's programs."""
+"""GitLab's custom executor: runs the stages of a job by programs (a *driver*) that the runner's configuration names."""

@@ -1,7 +1,7 @@
-"""The step `custom_close`: calls `cleanup_exec` of a driver of GitLab's custom executor, also after a failed job.
+"""The step `custom_close`: calls `cleanup_exec` of a custom executor's driver, also after a failed job.
 
-A failure of it is logged and does not change the job's result. Its own module because `remuda.stdsteps.__main__`
-imports every step by the name of its module.
+A failure of `cleanup_exec` is logged and does not change the job's result. Its own module because
+`remuda.stdsteps.__main__` imports every step by the name of its module.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ def run(inputs: Inputs) -> None:
 
 
 def clean_up(driver: Driver, job: CustomJob) -> None:
-    """Call `cleanup_exec` if the driver has one."""
+    """Call the driver's `cleanup_exec`, if it has one. A failure is only a warning."""
     program = find_program(job, "cleanup")
     if not program.is_configured:
         return

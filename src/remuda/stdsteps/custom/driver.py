@@ -1,8 +1,8 @@
-"""Runs a program of a custom executor's driver, and ends it at its time limit or when the job is cancelled.
+"""Runs a program of a custom executor's driver, and terminates it at its timeout or when the job is cancelled.
 
-The program runs in its own process group, in the driver's folder. It is ended as GitLab's runner does it: SIGTERM to
-the group, wait `graceful_kill_timeout`, SIGKILL, wait `force_kill_timeout`. A program that still runs then is logged
-and left. `check` turns an exit code into an error.
+The program runs in its own process group, in the driver's folder. It is terminated as GitLab Runner does it: SIGTERM to
+the group, wait `graceful_kill_timeout`, SIGKILL, wait `force_kill_timeout`. A program that still runs after that is
+logged and left running. `check` turns an exit code into an error.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ LOOK_SECONDS = 1.0
 
 
 class StoppedError(StepError):
-    """The program was ended, or not started, because the job is cancelled."""
+    """The program was terminated, or not started, because the job is cancelled."""
 
     exit_code = 128 + signal.SIGTERM
 
 
 class BuildFailureError(StepError):
-    """The driver reports a failure of the job itself."""
+    """The driver reports that the job's script failed (exit code BUILD_FAILURE_EXIT_CODE)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One of the four programs of a driver."""
+    """One program of a driver (config, prepare, run or cleanup) with its arguments and timeout."""
 
     name: str
     words: tuple[str, ...]
@@ -48,7 +48,10 @@ class Program:
 
 
 def find_program(job: CustomJob, name: str, *more: str) -> Program:
-    """The program for config, prepare, run or cleanup. `more`: arguments after those of the configuration."""
+    """Return the driver's program for config, prepare, run or cleanup.
+
+    `more`: arguments to add after those of the runner's configuration.
+    """
     entry = job.order[name]
     return Program(
         name=f"{name}_exec", words=(entry["exec"], *entry["args"], *more), seconds=entry.get("seconds") or None
@@ -56,7 +59,7 @@ def find_program(job: CustomJob, name: str, *more: str) -> Program:
 
 
 class Driver:
-    """Runs the programs of a driver, one at a time."""
+    """Runs the programs of a custom executor's driver for one job, one at a time."""
 
     def __init__(self, job: CustomJob) -> None:
         self._job = job
@@ -66,11 +69,15 @@ class Driver:
 
     @property
     def is_cancelled(self) -> bool:
-        """True after a signal that ends the job."""
+        """True if this process got a signal to terminate, because the job is cancelled."""
         return bool(self._termination)
 
     def call(self, program: Program, stdout: IO[bytes] | None = None) -> int:
-        """Run a program; its exit code, negative for a signal. StoppedError, PlatformError."""
+        """Run a program and return its exit code; a negative code is the number of the signal that killed it.
+
+        Raises StoppedError if the job is cancelled, PlatformError if the program cannot be started or exceeds its
+        timeout.
+        """
         if self._termination:
             raise StoppedError(f"{program.name} is not started: the job is to end")
         try:
@@ -94,7 +101,7 @@ class Driver:
         return process.returncode
 
     def pause(self, seconds: float) -> None:
-        """Sleep, or return early if the job is cancelled."""
+        """Sleep for `seconds`, or less if the job is cancelled meanwhile."""
         until = time.monotonic() + seconds
         while not self._termination and time.monotonic() < until:
             self._wait(until)
@@ -121,7 +128,11 @@ class Driver:
 
 
 def check(program: Program, code: int, exit_code_file: Path | None = None) -> None:
-    """Raise the error that an exit code means. `exit_code_file` may have the exit code of the job's script."""
+    """Raise the error that a driver program's exit code stands for; 0 raises none.
+
+    Raises BuildFailureError if the job's script failed, else PlatformError. `exit_code_file`: a file to which the
+    driver may have written the exit code of the script.
+    """
     if code == 0:
         return
     if code == BUILD_FAILURE:
@@ -135,7 +146,10 @@ def check(program: Program, code: int, exit_code_file: Path | None = None) -> No
 
 
 def _read_script_code(path: Path | None) -> int:
-    """The exit code in the driver's file; 1 if there is none between 1 and 255."""
+    """Read the exit code of the job's script from the file that the driver wrote.
+
+    Returns 1 if the file is missing or its number is not between 1 and 255.
+    """
     try:
         code = int(path.read_text().split("\n", 1)[0].strip()) if path is not None else BUILD_FAILURE
     except (OSError, ValueError):

@@ -1,11 +1,11 @@
-"""Runs one stage of a job through a driver's `run_exec`: `remuda-step custom_exec FOLDER FILE`.
+"""Runs one stage of a job by a driver's `run_exec`: `remuda-step custom_exec FOLDER FILE`.
 
-FOLDER is the driver's folder. FILE is JSON with the name of the `step`, the path of its `script`, and `env`. A step has
-the name of its stage. The scripts of the runner's own stages are in the manager's order. `run_exec` gets its arguments,
-the path of a script that needs only a shell, and the name of the stage. The exit code is that of the job's script if
-the driver reports it, or a failure of the platform.
+FOLDER is the driver's folder. FILE is JSON with the name of the `step`, which is also the name of the stage, the path
+of its `script`, and `env`. Scripts of the runner's own stages (such as get_sources) are in the job file from the runner
+manager. `run_exec` gets the configured arguments, the path of a self-contained shell script, and the name of the stage.
+The exit code is that of the job's script if the driver reports it; otherwise a failure of the platform is reported.
 
-As in GitLab's runner, these are skipped: after_script if no script of the job has begun, and everything after a
+As in GitLab Runner, some stages are skipped: after_script if no script of the job has started, and everything after a
 `prepare_script` that failed. A second attempt to get sources begins with `clear_worktree`.
 """
 
@@ -26,7 +26,10 @@ _OUTSIDE_PROJECT = (PREPARE, SOURCES, CLEAR, "cleanup_file_variables")
 
 
 def main(arguments: list[str]) -> int:
-    """Run the stage; the exit code of its script."""
+    """Run one stage and return the exit code of its script.
+
+    Raises PlatformError, also reported through REMUDA_FAILURE, if the driver or its environment failed.
+    """
     try:
         if len(arguments) != 2:
             raise StepError("custom_exec needs a folder and a file")
@@ -78,7 +81,7 @@ def _is_skipped(step: str, history: "_History") -> bool:
 
 
 class _History:
-    """The stages that have begun and ended, in a file that the next stage reads."""
+    """The stages of the job that have started and finished, kept in a file for the next call of this program."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,10 +1,10 @@
-"""A job for a driver of GitLab's custom executor: the manager's order, the driver's configuration, and the scripts.
+"""The data of a job for a custom executor's driver: folders, variables, environment and scripts.
 
-The manager's *order* is one JSON file that only the agent's user can read: the programs of the driver, the variables,
-the runner's own scripts. `config_exec` may change folders, so the order has placeholders for them, which are replaced
-here. The state is kept in the driver's folder (TMPDIR of all its programs), which is removed with the job:
-`custom_open` makes it, `custom_exec` and `custom_close` load it. This module also builds the environment of the
-driver's programs, and scripts that need only a shell. `custom.driver` runs the programs.
+The runner manager writes the *order*: a JSON file, readable only by the agent's user, with the driver's programs, the
+job's variables, and the scripts of the runner's own stages. `config_exec` may change folders, so the order contains
+placeholders for them, which are replaced here. The state is kept in the driver's folder (TMPDIR of its programs), which
+is deleted with the job: `custom_open` creates it, `custom_exec` and `custom_close` load it. `custom.driver` runs the
+programs.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _TRACE = ("TRACEPARENT",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverConfig:
-    """The keys of `config_exec`'s output that are used."""
+    """The values of the JSON that `config_exec` prints, as far as they are used."""
 
     driver: str = ""
     hostname: str = ""
@@ -49,7 +49,10 @@ class DriverConfig:
 
 
 def parse_config(text: str) -> DriverConfig:
-    """Parse the output of `config_exec`; it may be empty. Raises PlatformError if the output is invalid."""
+    """Parse the JSON that `config_exec` printed; an empty text gives the defaults.
+
+    Raises PlatformError if the text is invalid.
+    """
     if not text.strip():
         return DriverConfig()
     try:
@@ -79,7 +82,7 @@ def parse_config(text: str) -> DriverConfig:
 
 
 class CustomJob:
-    """One job: folders, variables, environment and scripts for its driver."""
+    """One job of the custom executor: folders, variables, environment and scripts for its driver."""
 
     def __init__(self, order: Path, folder: Path, config: DriverConfig, secrets: Mapping[str, str]) -> None:
         try:
@@ -102,8 +105,10 @@ class CustomJob:
 
     @property
     def project_dir(self) -> str:
-        """The folder of the project: the one that the job chose, or one below `builds_dir`, which has a folder for each
-        slot if jobs share it."""
+        """The project's folder: GIT_CLONE_PATH if the job sets it, else one below `builds_dir`.
+
+        If jobs share `builds_dir`, the path also contains the number of the concurrency slot.
+        """
         if chosen := str(self.order.get("clone_path") or ""):
             return posixpath.join(self.builds_dir, chosen)
         is_shared = self.order["is_shared"] if self.config.is_shared is None else self.config.is_shared
@@ -118,7 +123,7 @@ class CustomJob:
         return SHELLS[name]
 
     def check(self) -> None:
-        """Raise StepError if the shell or a folder cannot be used."""
+        """Raise StepError if the shell is not supported, or `builds_dir` or `cache_dir` is missing or invalid."""
         _ = self.shell
         if not self.builds_dir:
             raise StepError(
@@ -130,7 +135,10 @@ class CustomJob:
                 raise StepError(f"{name}: {path!r} cannot be used; give a whole path without quotes and $")
 
     def fill_in(self, text: str) -> str:
-        """Replace the placeholders in a text; by nothing if a folder is not known."""
+        """Replace the placeholders for folders and host name in a text.
+
+        A folder that is not configured is replaced by an empty text.
+        """
         for mark, value in (
             (PROJECT_DIR, self.project_dir if self.builds_dir else ""),
             (BUILDS_DIR, self.builds_dir),
@@ -141,12 +149,18 @@ class CustomJob:
         return text
 
     def variables(self) -> list[tuple[str, str, bool]]:
-        """Name, value, and True if a script gets the value in a file."""
+        """Return all variables of the job as (name, value, is_file).
+
+        `is_file`: scripts get the value in a file, and the variable contains the path of the file.
+        """
         variables = [(key, self.fill_in(value), is_file) for key, value, is_file in self.order["variables"]]
         return [*variables, *self._secret_variables()]
 
     def _secret_variables(self) -> Iterable[tuple[str, str, bool]]:
-        """Secrets that an earlier step has fetched. Those of type file are files on this machine."""
+        """Yield the secrets that an earlier step fetched, as (name, value, is_file).
+
+        The value of a file secret is read from the file on this machine.
+        """
         for name, is_file in self.order["secrets"].items():
             value = self._secrets.get(name, "")
             if is_file and value:
@@ -154,7 +168,10 @@ class CustomJob:
             yield name, value, is_file
 
     def driver_env(self) -> dict[str, str]:
-        """The environment of the driver's programs. Variables that are too large for Linux are left out."""
+        """Return the environment of the driver's programs.
+
+        Variables that are larger than Linux allows in an environment are left out.
+        """
         env = dict(self.order["host"]) | {
             "TMPDIR": str(self.folder),
             "JOB_RESPONSE_FILE": str(self.folder / "response.json"),
@@ -172,12 +189,13 @@ class CustomJob:
         return self.folder / "build_exit_code"
 
     def script(self, text: str, *, changes_dir: bool, more: Mapping[str, str], is_first: bool = False) -> str:
-        """A script that needs only a shell: it sets the variables, writes their files, and runs the text.
+        """Return a self-contained shell script that sets the job's variables, writes file variables, and runs `text`.
 
-        `is_first`: the script removes links that an earlier job left in place of the project's folders.
+        `changes_dir`: run the text in the project's folder. `more`: additional variables. `is_first`: first remove
+        symbolic links that an earlier job left in place of the project's folders.
 
-        A driver may pipe the script into a shell. So the text runs by `eval`, after it is read as a whole, and with an
-        empty stdin, so that its commands do not read the rest of the script.
+        A driver may pipe the script into a shell. So the text is run by `eval`, after the shell has read all of it, and
+        with an empty stdin, so that its commands do not consume the rest of the script.
         """
         temporary = f"{self.project_dir}.tmp"
         links = [*(self._list_folders() if is_first else ()), temporary]
@@ -202,21 +220,24 @@ class CustomJob:
         return "\n".join([*lines, f"eval {shlex.quote(self.fill_in(text))} </dev/null"]) + "\n"
 
     def _list_folders(self) -> list[str]:
-        """The project's folder and its parents below the builds folder, the outermost first."""
+        """Return the project's folder and its parents below `builds_dir`, the outermost first."""
         builds, folders = posixpath.normpath(self.builds_dir), [posixpath.normpath(self.project_dir)]
         while posixpath.dirname(folders[0]).startswith(f"{builds}/"):
             folders.insert(0, posixpath.dirname(folders[0]))
         return folders
 
     def save(self) -> None:
-        """Write the state for `load`."""
+        """Write the job's state to the driver's folder, from where `load` reads it."""
         config = {name: getattr(self.config, name) for name in DriverConfig.__dataclass_fields__}
         state = {"order": str(self.path), "said": config, "secrets": dict(self._secrets)}
         write_whole(self.folder / "state.json", json.dumps(state).encode())
 
 
 def begin(order: Path, secrets: Mapping[str, str]) -> CustomJob:
-    """Make the folder of a new job, before its driver is called."""
+    """Create the driver's folder for a new job and return the job.
+
+    `order`: the file from the runner manager. `secrets`: values by variable name.
+    """
     folder = driver_folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     job = CustomJob(order, folder, DriverConfig(), secrets)
@@ -225,7 +246,7 @@ def begin(order: Path, secrets: Mapping[str, str]) -> CustomJob:
 
 
 def load(folder: Path) -> CustomJob | None:
-    """The job that was opened with this folder. None: opening it was not finished."""
+    """Load the job whose state is in this driver's folder; None if `custom_open` did not finish."""
     try:
         state = json.loads((folder / "state.json").read_bytes())
     except FileNotFoundError:
@@ -234,7 +255,9 @@ def load(folder: Path) -> CustomJob | None:
 
 
 def driver_folder() -> Path:
-    """The driver's folder of this environment; the same for opening and closing."""
+    """Return the driver's folder. It is derived from the step's environment variables, so open and close steps find the
+    same one.
+    """
     exchange, environment = os.environ.get("REMUDA_EXCHANGE"), os.environ.get("REMUDA_ENVIRONMENT", "")
     if not exchange:
         raise StepError("REMUDA_EXCHANGE names no folder; standard steps are started by the step runner")
@@ -242,17 +265,20 @@ def driver_folder() -> Path:
 
 
 def select_status(env: Mapping[str, str]) -> dict[str, str]:
-    """Variables of this step's environment that a script gets, too."""
+    """Return the variables of this step's environment that scripts get as well: job status and trace context."""
     return {name: env[name] for name in ("CI_JOB_STATUS", *_TRACE) if name in env}
 
 
 def _remove_links_line(paths: Iterable[str]) -> str:
-    """A line of a script that removes links from these paths."""
+    """Return a line of shell code that removes those of these paths that are symbolic links."""
     return "; ".join(f"[ ! -L {path} ] || rm -f {path}" for path in map(shlex.quote, paths))
 
 
 def _assignment(key: str, value: str) -> str:
-    """The line that sets a variable. One that is too large for Linux is not exported."""
+    """Return a line of shell code that sets a variable.
+
+    The variable is exported, unless it is larger than Linux allows in an environment.
+    """
     return f"{'export ' if _fits_environment(key, value) else ''}{key}={shlex.quote(value)}"
 
 

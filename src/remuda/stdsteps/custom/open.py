@@ -1,8 +1,8 @@
-"""The step `custom_open`: opens the environment of a driver of GitLab's custom executor.
+"""The step `custom_open`: prepares the environment of a job by a custom executor's driver.
 
-Calls `config_exec`, then `prepare_exec`. After a failure of the platform both are tried again, up to three times, with
-`cleanup_exec` before each new attempt. `custom_exec` then runs the inner steps, and `custom_close` closes the
-environment, also if this step failed.
+Calls `config_exec`, then `prepare_exec`. After a failure of the platform, calls `cleanup_exec` and tries again, up to
+three attempts in total. Then `custom_exec` runs the inner steps, and `custom_close` cleans up, even if this step
+failed.
 """
 
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Docker's HTTP API: images, containers of a job, exec, registry logins."""
+"""Client of Docker's HTTP API: images, containers of a job, exec, registry credentials."""

@@ -1,8 +1,8 @@
-"""HTTP client of a container engine: Docker, or podman's service, over a unix socket or plain TCP.
+"""HTTP client of a container engine: Docker, or Podman's API service, over a unix socket or plain TCP.
 
-Uses the newest version of the API that both sides know. Raises `EngineGoneError` if the engine cannot be reached, and
-`EngineRefusedError`, with the status, if it refuses. Every call has its own connection and a time limit, so that an
-engine that dies or hangs is an error and never blocks forever.
+Uses the newest API version that both sides support. Raises `EngineGoneError` if the engine cannot be reached, and
+`EngineRefusedError`, with the status, if it answers with an error. Every call has its own connection and a timeout, so
+an engine that dies or hangs causes an error and never blocks a step forever.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class EngineGoneError(PlatformError):
 
 
 class EngineRefusedError(StepError):
-    """The engine answered with an error. A status from 500 on is a failure of the platform."""
+    """The engine answered with an error status. A status of 500 or more counts as a failure of the platform."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ class EngineRefusedError(StepError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The address of an engine: the path of a unix socket, or host and port."""
+    """The address of a container engine: the path of a unix socket, or host and port."""
 
     path: str = ""
     host: str = ""
@@ -54,7 +54,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Parse the value of DOCKER_HOST or of the input `engine`."""
+    """Parse the value of DOCKER_HOST or of the input `engine`. Raises StepError if it is invalid."""
     parts = urlsplit(text)
     if parts.scheme == "unix" and parts.path and not parts.netloc:
         return Address(path=parts.path)
@@ -85,7 +85,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Frames:
-    """Splits the stream of an exec or of logs into parts of stdout and stderr."""
+    """Splits Docker's multiplexed output stream (of an exec, or of logs) into stdout and stderr."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -93,7 +93,10 @@ class Frames:
         self._left = 0
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The parts in these bytes, as (1 or 2, bytes). An incomplete frame is passed on, too."""
+        """Return the output in these bytes as pairs (1 for stdout or 2 for stderr, data).
+
+        The available part of an incomplete frame is returned at once, without waiting for the rest.
+        """
         parts = []
         while data:
             if not self._left:
@@ -111,10 +114,14 @@ class Frames:
 
 
 class Stream:
-    """A connection that carries the output and input of a process."""
+    """A connection to a process in a container that carries its input and output."""
 
     def __init__(self, connection: socket.socket, first: bytes, *, framed: bool = True) -> None:
-        """`first`: bytes that were read already. `framed`: False for a terminal, whose output has no frames."""
+        """Wrap an open connection.
+
+        `first`: output that was already read from it. `framed`: False for a process with a terminal, whose output is
+        not multiplexed.
+        """
         self.has_ended = False
         self._framed = framed
         self._connection = connection
@@ -126,11 +133,14 @@ class Stream:
 
     @property
     def has_more(self) -> bool:
-        """True if bytes were read already; `select` would not report them."""
+        """True if output is buffered in this object, which `select` would not report."""
         return bool(self._first)
 
     def read(self, seconds: float) -> list[tuple[int, bytes]] | None:
-        """Output as (1 or 2, bytes). An empty list: nothing came in time. None: the end."""
+        """Wait up to `seconds` for output. Returns pairs (1 for stdout or 2 for stderr, data).
+
+        The list is empty if there was no output in time; None means the end of the output.
+        """
         data, self._first = self._first, b""
         if not data:
             self._connection.settimeout(seconds)
@@ -146,7 +156,7 @@ class Stream:
         return self._frames.feed(data) if self._framed else [(1, data)]
 
     def write(self, data: bytes) -> None:
-        """Write to the process's stdin. No error if the process has ended."""
+        """Write to the process's stdin. Does nothing if the process has exited."""
         with contextlib.suppress(OSError):
             self._connection.sendall(data)
 
@@ -159,7 +169,7 @@ class Stream:
 
 
 class Engine:
-    """A client of one container engine. Opens a connection for each call."""
+    """A client of one container engine. Opens a new connection for each call."""
 
     def __init__(self, host: str = "") -> None:
         self.host = host or DEFAULT_HOST
@@ -167,12 +177,15 @@ class Engine:
 
     @property
     def is_local(self) -> bool:
-        """True if the engine runs on this machine (a unix socket)."""
+        """True if the engine runs on this machine, which is assumed for a unix socket."""
         return bool(self._address.path)
 
     @cached_property
     def version(self) -> str:
-        """The version of the API that is used."""
+        """The API version to use: the newest that both sides support.
+
+        Raises PlatformError if the engine is too old.
+        """
         connection = self._connection(CALL_SECONDS)
         try:
             headers = self._send(connection, "GET", "/_ping", None, {}).headers
@@ -199,7 +212,10 @@ class Engine:
         seconds: float = CALL_SECONDS,
         most: int | None = None,
     ) -> Any:
-        """Make a call. Returns the answer's JSON, or its bytes if it is not JSON; at most `most` bytes are read."""
+        """Send a request and return the answer: decoded JSON, or bytes if it is not JSON.
+
+        `seconds`: the timeout. `most`: read at most this many bytes of the answer.
+        """
         connection = self._connection(seconds)
         try:
             response = self._send(connection, method, self._target(path, query), body, headers or {})
@@ -212,7 +228,9 @@ class Engine:
     def lines(
         self, path: str, *, query: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The JSON lines of a POST that reports progress."""
+        """Send a POST and yield the JSON objects of its answer, one per line, as the engine sends them (progress of a
+        pull).
+        """
         connection = self._connection(IDLE_SECONDS)
         try:
             response = self._send(connection, "POST", self._target(path, query), None, headers or {})
@@ -233,7 +251,10 @@ class Engine:
     def stream(
         self, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None, framed: bool = True
     ) -> Stream:
-        """Make a call after which the connection carries the output of a process."""
+        """Send a POST that upgrades the connection, and return the stream to the process (exec, attach).
+
+        `framed`: False for a process with a terminal, whose output is not multiplexed.
+        """
         connection = self._connection(CALL_SECONDS)
         text = json.dumps({} if body is None else body)
         head = (
@@ -263,8 +284,10 @@ class Engine:
 
     @contextlib.contextmanager
     def start_call(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Callable[[float], Any]]:
-        """Send a call now. The yielded function waits for its answer, for the given number of seconds, and returns the
-        JSON."""
+        """Send a POST without waiting for the answer, and yield a function that waits for it.
+
+        The function takes a timeout in seconds and returns the decoded JSON.
+        """
         connection = self._connection(CALL_SECONDS)
         target = self._target(path, query)
 
@@ -303,7 +326,7 @@ class Engine:
         return response
 
     def _translate_errors(self, act: Callable[[], Any]) -> Any:
-        """Call `act`; errors of the connection become EngineGoneError with the cause."""
+        """Call `act` and return its result. Connection errors are raised as EngineGoneError with a readable cause."""
         try:
             return act()
         except FileNotFoundError:
@@ -320,7 +343,7 @@ class Engine:
 
 
 def _read_message(body: bytes, status: int) -> str:
-    """The engine's message about an error."""
+    """Return the error message in the body of an error answer; a text with the status if the body is empty."""
     try:
         text = json.loads(body.partition(b"\n")[0] if body.count(b"\n") == 1 else body)["message"]
     except (ValueError, KeyError, TypeError):

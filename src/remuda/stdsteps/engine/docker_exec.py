@@ -1,4 +1,4 @@
-"""Runs commands in a running container by the engine's exec calls."""
+"""Runs commands in a running container by the engine's exec API."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,10 @@ def begin(
     terminal: bool = False,
     takes_input: bool = False,
 ) -> tuple[str, Stream]:
-    """Start a command. Returns its exec id, and the stream of its output and input."""
+    """Start a command in a container. Returns its exec id and the stream of its output and input.
+
+    `terminal`: the command gets a terminal. `takes_input`: stdin is connected to the stream.
+    """
     body: dict[str, Any] = {
         "Cmd": list(command),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],
@@ -43,12 +46,15 @@ def is_running(engine: Engine, exec_id: str) -> bool:
 
 
 def resize(engine: Engine, exec_id: str, *, columns: int, rows: int) -> None:
-    """Set the size of a command's terminal."""
+    """Set the size of the terminal of a running command."""
     engine.call("POST", f"/exec/{exec_id}/resize", query={"h": rows, "w": columns})
 
 
 def exit_code(engine: Engine, exec_id: str) -> int:
-    """The exit code of a command whose output has ended. Raises PlatformError if the engine does not report it."""
+    """Return the exit code of a command whose output has ended.
+
+    Raises PlatformError if the engine does not report the exit code.
+    """
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until:
         state = engine.call("GET", f"/exec/{exec_id}/json")
@@ -61,7 +67,10 @@ def exit_code(engine: Engine, exec_id: str) -> int:
 def run_inside(
     engine: Engine, container: str, command: Sequence[str], *, user: str = "", seconds: float = 60.0
 ) -> tuple[int, bytes]:
-    """Run a short command; returns its exit code and output. Raises PlatformError if it takes too long."""
+    """Run a short command in a container; returns its exit code and output.
+
+    Raises PlatformError if the command takes longer than `seconds`.
+    """
     exec_id, stream = begin(engine, container, command, user=user)
     until = time.monotonic() + seconds
     output = b""

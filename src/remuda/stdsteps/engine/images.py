@@ -1,8 +1,8 @@
-"""Gets an image into the engine: pull policies, credentials, and free disk space.
+"""Makes an image available in the engine: pull policies, registry credentials, and free disk space.
 
 Pull policies are tried in order until one works. Before a pull, the free disk space is checked. If it is too little,
-images that no container uses are removed, those with the oldest pull first; if that does not help, the step fails
-before the disk is full. `container_open` and `service` call this.
+images without a container are removed, the oldest pull first; if that does not free enough, the step fails before the
+disk is full. Used by `container_open` and `service`.
 """
 
 import os
@@ -38,7 +38,7 @@ _TRANSIENT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRequest:
-    """An image, and how it may be obtained."""
+    """The name of an image, and how it may be pulled: policies, credentials, platform, free disk space."""
 
     name: str
     policies: tuple[str, ...]
@@ -50,7 +50,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image that the engine has."""
+    """An image that exists in the engine, and whether and how long it was pulled."""
 
     id: str
     digest: str
@@ -61,7 +61,7 @@ class Image:
     config: Mapping[str, Any]
 
     def facts(self) -> dict[str, Any]:
-        """The values for a step's outputs."""
+        """Return the values about the image that a step writes to its outputs."""
         return {
             "image_id": self.id,
             "digest": self.digest,
@@ -72,7 +72,7 @@ class Image:
 
 
 def read_request(inputs: Inputs) -> ImageRequest:
-    """Read the inputs about the image."""
+    """Parse and check the inputs that describe the image to use."""
     policies = tuple(inputs.texts("pull_policy", [])) or ("always",)
     for policy in policies:
         if policy not in POLICIES:
@@ -94,7 +94,10 @@ def read_request(inputs: Inputs) -> ImageRequest:
 
 
 def obtain(engine: Engine, request: ImageRequest) -> Image:
-    """The image, by the first policy that works."""
+    """Get an image by the first pull policy that works.
+
+    If none works, raises the error of the last one.
+    """
     errors: list[StepError] = []
     for policy in request.policies:
         if errors:
@@ -109,7 +112,7 @@ def obtain(engine: Engine, request: ImageRequest) -> Image:
 
 
 def find(engine: Engine, name: str) -> dict[str, Any] | None:
-    """The engine's description of an image; None if it does not have it."""
+    """Return the engine's JSON description of an image; None if the engine does not have the image."""
     try:
         image: dict[str, Any] = engine.call("GET", f"/images/{name}/json")
     except EngineRefusedError as error:
@@ -145,7 +148,7 @@ def _obtain_by_policy(engine: Engine, request: ImageRequest, policy: str) -> Ima
 
 
 def _has_platform(image: Mapping[str, Any], platform: str) -> bool:
-    """True if an image is for the platform, such as linux/arm64/v8. An empty platform matches all."""
+    """True if an image is for this platform, such as linux/arm64/v8. An empty platform matches every image."""
     requested = platform.split("/")
     actual = [image.get("Os") or "", image.get("Architecture") or "", image.get("Variant") or ""]
     return not platform or all(not part or part == other for part, other in zip(requested, actual, strict=False))
@@ -216,7 +219,7 @@ def _advice(error: str, credential: Credential | None) -> str:
 
 
 def _read_auth_variable() -> str:
-    """The value of DOCKER_AUTH_CONFIG, or the content of the file that it names if it is a file variable.
+    """Return the Docker configuration in DOCKER_AUTH_CONFIG; of a file variable, the content of the file.
 
     An input must not name a file, because this program may have more rights than the author of the input.
     """
@@ -246,7 +249,11 @@ def _read_machine_logins() -> tuple[Credential, ...]:
 
 
 def make_room(engine: Engine, needed: int) -> None:
-    """Remove unused images until enough disk is free. Raises PlatformError if there is still too little."""
+    """Delete unused images, oldest pull first, until `needed` bytes of disk are free.
+
+    Does nothing if the engine's disk is not on this machine. Raises PlatformError if there is too little space in the
+    end.
+    """
     folder = engine.call("GET", "/info").get("DockerRootDir") or ""
     free = _free_bytes(engine, folder)
     if free is None or free >= needed:
@@ -270,14 +277,14 @@ def make_room(engine: Engine, needed: int) -> None:
 
 
 def _free_bytes(engine: Engine, folder: str) -> int | None:
-    """Free bytes where the engine stores images; None if that is not on this machine."""
+    """Return the free bytes of the disk with the engine's images; None if it is not on this machine."""
     if not engine.is_local or not os.path.isdir(folder):
         return None
     return shutil.disk_usage(folder).free
 
 
 def _list_unused(engine: Engine) -> list[dict[str, Any]]:
-    """Images without a container, those with the oldest pull first."""
+    """Return the images that no container uses: untagged ones first, then by the time of their last pull."""
     used = {container["ImageID"] for container in engine.call("GET", "/containers/json", query={"all": 1})}
     images = [image for image in engine.call("GET", "/images/json") if image["Id"] not in used]
     for image in images:

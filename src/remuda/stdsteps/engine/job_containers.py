@@ -1,12 +1,13 @@
-"""The containers and the network of a job: their names and labels, and how they are removed.
+"""Names, labels and removal of the containers and the network of a job.
 
-The name of a container follows from the job and the container's part in it, so it can be removed even if the step that
-made it was killed. Labels have the machine, the job's folder and a latest end. A container whose folder is gone, or
-whose time is over, is a leftover; the next step that uses the engine from this machine removes it (`sweep`).
+The name of a container is derived from the job and the container's role, so it can be removed even if the step that
+created it was killed. Labels contain the machine, the job's folder and the latest time at which the job ends. A
+container whose folder is gone, or whose time is over, is a leftover; the next step that uses the engine from this
+machine removes it (`sweep`).
 
-If the engine is gone, its containers may still run. Those of this machine are found by a variable that each of them
-has, or by the mount of the job's working directory, which they cannot hide. Killing their first process ends all others
-(`kill_without_engine`).
+If the engine is down, its containers may still run. Those on this machine are found in /proc, by a variable that each
+of them has, or by the mount of the job's working directory, which they cannot hide. Killing their first process ends
+all of their processes (`kill_without_engine`).
 """
 
 import contextlib
@@ -36,7 +37,7 @@ JOB_ROLE, SERVICE_ROLE = "job", "service"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A job on a machine, as names and labels identify it."""
+    """A job on a machine, as the names and labels of its containers identify it."""
 
     key: str
     job: str
@@ -59,7 +60,10 @@ class Owner:
 
 
 def this_owner(job: str) -> Owner:
-    """The owner for the job of this process. Without a job id, the exchange folder identifies it."""
+    """Return the owner for the job that this process belongs to.
+
+    `job`: the job's id; if it is empty, the job's exchange folder identifies the job.
+    """
     folder = os.environ.get("REMUDA_EXCHANGE", "")
     machine = _digest(_machine_id(), socket.gethostname())
     key = _digest(machine, job or folder or str(Path.cwd()))
@@ -67,18 +71,25 @@ def this_owner(job: str) -> Owner:
 
 
 def short_digest(text: str) -> str:
-    """A short digest of a text, for names of containers."""
+    """Return a short digest of a text, for use in the names of containers."""
     return _digest(text)[:8]
 
 
 def is_leftover(labels: Mapping[str, str], *, now: float, exists: Callable[[str], bool]) -> bool:
-    """True if the job of these labels, which must be of this machine, is over."""
+    """True if the job to which a container with these labels belongs is over.
+
+    That is so if the job's folder does not exist any more, or the job's latest end is before `now`. The labels must be
+    of this machine.
+    """
     folder, until = labels.get("remuda.folder", ""), labels.get("remuda.until", "")
     return (bool(folder) and not exists(folder)) or (until.isdecimal() and now > int(until))
 
 
 def sweep(engine: Engine, owner: Owner) -> None:
-    """Remove containers and networks of ended jobs of this machine. Failures are logged; the next sweep tries again."""
+    """Remove the containers and networks that ended jobs left on this machine.
+
+    Failures are logged; the next call tries again.
+    """
     mine = {"label": [f"remuda.machine={owner.machine}"]}
     containers = engine.call("GET", "/containers/json", query={"all": 1, "filters": mine})
     networks = engine.call("GET", "/networks", query={"filters": mine})
@@ -99,8 +110,10 @@ def sweep(engine: Engine, owner: Owner) -> None:
 
 
 def free_folder(host: str, folder: str) -> None:
-    """Remove all containers of this machine that have mounted this working directory. None may run while a step of the
-    platform works there."""
+    """Remove all containers that earlier jobs on this machine left with this working directory mounted.
+
+    No such container may run while a step with more rights works in the directory. `host`: the engine's address.
+    """
     engine = Engine(host)
     labels = [f"remuda.machine={this_owner('').machine}", f"{WORK_DIR}={folder}"]
     for container in engine.call("GET", "/containers/json", query={"all": 1, "filters": {"label": labels}}):
@@ -110,7 +123,10 @@ def free_folder(host: str, folder: str) -> None:
 
 
 def remove(engine: Engine, name: str) -> bool:
-    """Kill and remove a container with its volumes, and wait until it is gone. False: there was none."""
+    """Kill and remove a container with its volumes, and wait until it is gone. Returns False if it does not exist.
+
+    Raises PlatformError if the engine does not finish the removal in time.
+    """
     try:
         engine.call("DELETE", f"/containers/{name}", query={"force": 1, "v": 1})
         return True
@@ -129,7 +145,7 @@ def remove(engine: Engine, name: str) -> bool:
 
 
 def inspect(engine: Engine, name: str) -> dict[str, Any] | None:
-    """The engine's description of a container; None if there is none."""
+    """Return the engine's JSON description of a container; None if the container does not exist."""
     try:
         container: dict[str, Any] = engine.call("GET", f"/containers/{name}/json")
     except EngineRefusedError as error:
@@ -140,21 +156,24 @@ def inspect(engine: Engine, name: str) -> dict[str, Any] | None:
 
 
 def pause(engine: Engine, name: str) -> None:
-    """Pause all processes of a container."""
+    """Pause all processes of a container, if it runs and is not paused yet."""
     container = inspect(engine, name)
     if container is not None and container["State"]["Running"] and not container["State"].get("Paused"):
         engine.call("POST", f"/containers/{name}/pause")
 
 
 def resume(engine: Engine, name: str) -> None:
-    """Continue the processes of a paused container."""
+    """Continue the processes of a container, if it is paused."""
     container = inspect(engine, name)
     if container is not None and container["State"].get("Paused"):
         engine.call("POST", f"/containers/{name}/unpause")
 
 
 def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping[str, Any] | None = None) -> str:
-    """The name of the job's network, which is created if it does not exist."""
+    """Return the name of the job's network; creates the network if it does not exist.
+
+    `until`: the latest time at which the job ends, for the labels. `options`: MTU and IPv6.
+    """
     name = owner.name()
     with contextlib.suppress(EngineRefusedError):
         engine.call("GET", f"/networks/{name}")
@@ -170,7 +189,7 @@ def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping
 
 
 def remove_network(engine: Engine, name: str) -> None:
-    """Remove a network if it exists and no container uses it."""
+    """Remove a network. Does nothing if it does not exist; if a container uses it, it is kept with a warning."""
     try:
         engine.call("DELETE", f"/networks/{name}")
     except EngineRefusedError as error:
@@ -181,7 +200,10 @@ def remove_network(engine: Engine, name: str) -> None:
 
 
 def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine) -> None:
-    """Kill containers whose engine is gone. Raises PlatformError if they may still run."""
+    """Kill the containers with these names because their engine is down (`error`).
+
+    Raises PlatformError if they may still run: the engine is on another machine, or this process is not root.
+    """
     say(f"WARNING: {error}")
     killed = kill_without_engine(names) if engine.is_local else 0
     if engine.is_local and os.geteuid() == 0:
@@ -197,8 +219,10 @@ def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine)
 
 
 def kill_without_engine(names: list[str]) -> int:
-    """Kill the first process of each container of this machine that has one of these names, or this process's working
-    directory. Returns their number."""
+    """Kill the containers on this machine that have one of these names or mount the current working directory.
+
+    Finds their first processes in /proc, so it works while the engine is down. Returns the number of killed containers.
+    """
     marks = [f"{MARK}={name}".encode() for name in names]
     work_dir = find_mount(os.getcwd(), _mounts("self"))
     killed = 0
@@ -212,7 +236,10 @@ def kill_without_engine(names: list[str]) -> int:
 
 
 def _thaw(pid: int) -> None:
-    """Continue a paused container. With control groups of version 1, a killed process ends only then."""
+    """Unfreeze the container of this process.
+
+    With cgroups v1, a killed process in a paused container exits only after that.
+    """
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, kinds, group = line.split(":", 2)
@@ -221,7 +248,7 @@ def _thaw(pid: int) -> None:
 
 
 def find_names_without_engine(prefix: str) -> list[str]:
-    """Names of running containers of this machine with this prefix, read from /proc."""
+    """Return the names with this prefix of the containers that run on this machine, read from /proc."""
     start = f"{MARK}={prefix}".encode()
     return [
         entry.partition(b"=")[2].decode() for _, env in _first_processes() for entry in env if entry.startswith(start)
@@ -229,7 +256,7 @@ def find_names_without_engine(prefix: str) -> list[str]:
 
 
 def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
-    """The first process of every process namespace but our own, with its environment."""
+    """Yield the id and the environment of process 1 of every PID namespace except our own."""
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -242,9 +269,11 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
 
 
 def find_mount(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """The device of a folder, and the folder's path on that device, as mountinfo lists a bind mount of it. Pure.
+    """Return the device of a folder and the folder's path on that device, as mountinfo lists a bind mount of the
+    folder.
 
-    None if the folder is a mount point, because then every copy of these mounts lists it.
+    `mounts`: device and path by mount point. Returns None if the folder is a mount point itself, because then every
+    copy of these mounts lists it, and it identifies no container. Pure.
     """
     point = max((path for path in mounts if Path(folder).is_relative_to(path)), key=len, default="/")
     if point == folder:
@@ -262,7 +291,7 @@ def _mounts(pid: str) -> dict[str, tuple[str, str]]:
 
 
 def _may_exist(path: str) -> bool:
-    """False only if the folder certainly does not exist. Folders of another user's agent cannot be checked."""
+    """True if the path exists or this user is not allowed to check (the folder of another user's agent)."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,7 @@
-"""Chooses the registry credentials for an image. Pure.
+"""Chooses the registry credentials for pulling an image. Pure.
 
-In order of priority: the job's variable DOCKER_AUTH_CONFIG, credentials that the server sent with the job, logins of
-this machine's user. Within a source, the credential for the longest prefix of the image's name counts.
+In order of priority: the job's variable DOCKER_AUTH_CONFIG, credentials that the server sent with the job, Docker
+logins of the agent's user. Within a source, the credential with the longest matching prefix of the image's name counts.
 """
 
 import base64
@@ -18,7 +18,7 @@ _HUB_NAMES = ("index.docker.io", "registry-1.docker.io", "docker.io")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A login. `place` is the host of a registry, optionally with a path prefix."""
+    """A registry login. `place` is the host of the registry, optionally with a path prefix."""
 
     place: str
     username: str
@@ -27,7 +27,7 @@ class Credential:
     """An identity token in place of a password."""
 
     def header(self) -> str:
-        """The value of the engine's header X-Registry-Auth."""
+        """Return the value of the HTTP header X-Registry-Auth for the engine."""
         host = self.place.partition("/")[0]
         login = {"serveraddress": "https://index.docker.io/v1/" if host == HUB else host}
         login |= {"identitytoken": self.token} if self.token else {"username": self.username, "password": self.password}
@@ -35,7 +35,7 @@ class Credential:
 
 
 def split_image(name: str) -> tuple[str, str]:
-    """An image's name without tag and digest, and its digest or tag, which may be empty."""
+    """Split an image reference into the name and its digest or, without one, its tag; '' if it has neither."""
     bare, at, digest = name.partition("@")
     if at:
         tagless, colon, tag = bare.rpartition(":")
@@ -45,7 +45,7 @@ def split_image(name: str) -> tuple[str, str]:
 
 
 def full_name(image: str) -> str:
-    """The registry and the path of an image, without its tag."""
+    """Return registry host and path of an image, without tag and digest: `alpine` is in `library/` of Docker Hub."""
     bare, _ = split_image(image)
     first, slash, _ = bare.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
@@ -54,7 +54,10 @@ def full_name(image: str) -> str:
 
 
 def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
-    """The credential for an image. `sources` are in order of priority."""
+    """Return the credential for an image; None if no credential matches.
+
+    `sources`: lists of credentials, the one with the highest priority first.
+    """
     name = full_name(image)
     for source in sources:
         matches = [login for login in source if name == login.place or name.startswith(f"{login.place}/")]
@@ -64,7 +67,10 @@ def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
 
 
 def read_config(text: str) -> list[Credential]:
-    """Parse a Docker configuration, `{"auths": {HOST: {"auth": BASE64}}}`. Raises ValueError if it is invalid."""
+    """Parse a Docker configuration, `{"auths": {HOST: {"auth": BASE64}}}`, into credentials.
+
+    Raises ValueError if it is invalid.
+    """
     document = json.loads(text)
     auths = document.get("auths", {}) if isinstance(document, dict) else None
     if not isinstance(auths, dict):
@@ -83,7 +89,10 @@ def read_config(text: str) -> list[Credential]:
 
 
 def from_payload(entries: Iterable[Mapping[str, Any]]) -> list[Credential]:
-    """Credentials that a server sends with a job: `{"type": "registry", "url", "username", "password"}`."""
+    """Convert the credentials that the server sent with a job; entries that are not for a registry are left out.
+
+    An entry is `{"type": "registry", "url", "username", "password"}`.
+    """
     return [
         Credential(
             place=_normalize_place(str(entry.get("url") or "")),
@@ -108,7 +117,7 @@ def _read_login(entry: Mapping[str, Any], place: str) -> tuple[str, str]:
 
 
 def _normalize_place(text: str) -> str:
-    """The normal form of a registry address: without scheme and API path, with one name for Docker Hub."""
+    """Normalize a registry address: without scheme and API path, and with one name for Docker Hub."""
     bare = text.partition("://")[2] or text
     host, _, path = bare.strip("/").partition("/")
     path = "" if path in ("v1", "v2") else path

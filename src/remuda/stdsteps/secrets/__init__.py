@@ -1,1 +1,1 @@
-"""The step `secrets`: values from a Vault, from files or from variables."""
+"""The step `secrets`: exports secrets from Vault, from files or from variables to later steps."""

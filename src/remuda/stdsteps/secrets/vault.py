@@ -1,7 +1,7 @@
-"""Reads secrets from a server with Vault's HTTP API (Vault, OpenBao): log in with a token of the job, read, log out.
+"""Reads secrets through Vault's HTTP API (Vault, OpenBao): logs in with a job's ID token, reads, logs out.
 
-A step logs in once for each server and login data, and reads each path once. Redirects are not followed, because the
-data is for this server only. `secrets.step` is the caller.
+Logs in once for each server and login data, and reads each path once. Redirects are not followed, because the data is
+for this server only. Used by `secrets.step`.
 """
 
 import json
@@ -21,7 +21,7 @@ LARGEST_ANSWER_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A Vault server, and the login that the job uses there."""
+    """A Vault server, and the data with which the job logs in there."""
 
     url: str
     namespace: str
@@ -33,7 +33,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaultSecret:
-    """One field of one secret."""
+    """The place of a secret: server, secrets engine, path, and field."""
 
     server: Server
     engine: str
@@ -43,7 +43,10 @@ class VaultSecret:
 
 
 def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
-    """Read the description of a secret. `login`: the secret part of the login data."""
+    """Parse and check the description of a secret.
+
+    `login`: the secret part of the login data, such as the ID token. Raises StepError if the description is invalid.
+    """
     server, engine = Inputs(inputs.mapping("server")), Inputs(inputs.mapping("engine"))
     auth = Inputs(server.mapping("auth"))
     url, namespace = server.text("url").rstrip("/"), server.text("namespace", "")
@@ -69,7 +72,7 @@ def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
 
 
 class Vault:
-    """A client of Vault servers, with the logins of one step."""
+    """A client of Vault servers that keeps its logins and what it has read until the step ends."""
 
     def __init__(self, *, answer_seconds: float) -> None:
         self._answer_seconds = answer_seconds
@@ -77,7 +80,10 @@ class Vault:
         self._read: dict[tuple[Server, str], dict[str, Any]] = {}
 
     def read_value(self, secret: VaultSecret) -> str:
-        """The value of a secret; JSON if it is not a text."""
+        """Return the value of a secret; a value that is not a string is returned as JSON.
+
+        Raises StepError if the secret does not have the field.
+        """
         middle = "/data" if secret.engine == "kv-v2" else ""
         place = f"{secret.mount}{middle}/{secret.path}"
         data = self._read_fields(secret.server, place)
@@ -90,7 +96,7 @@ class Vault:
         return value if isinstance(value, str) else json.dumps(value)
 
     def log_out(self) -> None:
-        """Revoke all tokens. If that fails, they expire at the server."""
+        """Revoke all tokens of this client. A token that cannot be revoked expires at the server."""
         for server, token in self._tokens.items():
             with suppress(HttpError, StepError):
                 self._send("POST", server, "auth/token/revoke-self", token=token, data={})

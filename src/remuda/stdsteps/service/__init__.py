@@ -1,1 +1,1 @@
-"""The step `service`: a container beside a job."""
+"""The step `service`: starts a service container, such as a database, for a job."""

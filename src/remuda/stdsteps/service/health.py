@@ -1,8 +1,8 @@
-"""Waits until a service is ready: its image's health check succeeds, or one of its ports is open.
+"""Waits until a service container is ready: its health check succeeds, or one of its ports is open.
 
-Open ports are read from the kernel's table of the container's network: from this machine's /proc if the engine is here,
-else with `cat` in the container. That needs no route from here and no special program in the image. A service without
-ports and health check counts as ready. Problems are returned and not raised, because a job may work without the
+Open ports are read from /proc/net/tcp of the container: through /proc of this machine if the engine is local, else with
+`cat` in the container. So neither a route to the container nor a special program in the image is needed. A service
+without ports and health check counts as ready. Problems are returned and not raised, because a job may work without the
 service.
 """
 
@@ -24,7 +24,7 @@ _TABLES = ("tcp", "tcp6")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The result of waiting for a service."""
+    """The result of waiting for a service: the problem, if any, and what was checked."""
 
     problem: str
     """Empty: no problem was found."""
@@ -33,7 +33,10 @@ class Health:
 
 
 def wait_for(engine: Engine, container: str, ports: list[int], *, seconds: float) -> Health:
-    """Poll until the service is ready, has ended, or the time is over."""
+    """Poll until the service is ready, has exited, or `seconds` are over.
+
+    `ports`: the service is ready when one of them is open; not used if its image has a health check.
+    """
     details = job_containers.inspect(engine, container)
     has_check = bool(details and details["State"].get("Health"))
     checked = "its health check" if has_check else _describe_ports(ports)
@@ -83,7 +86,7 @@ def _check_ports(engine: Engine, details: dict[str, Any], ports: list[int]) -> s
 
 
 def _read_table(engine: Engine, details: dict[str, Any]) -> str | None:
-    """The kernel's table of connections in the container; None if it cannot be read."""
+    """Return the contents of /proc/net/tcp and tcp6 in the container; None if they cannot be read."""
     if engine.is_local and (table := _read_local_table(details)) is not None:
         return table
     try:

@@ -1,7 +1,7 @@
-"""Host names and ports of services. Pure.
+"""Computes host names and ports of service containers. Pure.
 
-The names are GitLab's: the image's name without tag, with `__` and with `-` for its slashes, and the
-configured aliases.
+The host names are GitLab's: the configured aliases, and the image's name without its tag, once with `__` and once with
+`-` in place of slashes.
 """
 
 import re
@@ -17,7 +17,10 @@ _REGISTRY_PORT = re.compile(r"^([^/:]+):[0-9]+(?=/)")
 
 
 def aliases(image: str, configured: Sequence[str]) -> list[str]:
-    """All names of a service, the configured ones first. A text may hold several, separated by blanks or commas."""
+    """Return all host names of a service, the configured ones first.
+
+    A configured text may contain several names, separated by spaces or commas.
+    """
     own = [word for text in configured for word in re.split(r"[\s,]+", text)]
     bare = _REGISTRY_PORT.sub(r"\1", split_image(image)[0])
     names = [*own, bare.replace("/", "__"), bare.replace("/", "-")]
@@ -25,12 +28,15 @@ def aliases(image: str, configured: Sequence[str]) -> list[str]:
 
 
 def short_name(names: Sequence[str]) -> str:
-    """The first name in a form that a container's name may have."""
+    """Return the first of the host names in a form that is allowed in a container's name."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", names[0])[:40] if names else "service"
 
 
 def ports(config: Mapping[str, Any], variables: Mapping[str, Any]) -> list[int]:
-    """TCP ports of a service: it has started when one is open. Empty if none is known."""
+    """Return the TCP ports of a service, one of which is open when it is ready; an empty list if none is known.
+
+    The job's variable HEALTHCHECK_TCP_PORT wins over the ports that the image exposes (`config`).
+    """
     chosen = str(variables.get(PORT_VARIABLE) or "")
     if chosen.isdecimal() and 0 < int(chosen) < 65536:
         return [int(chosen)]
@@ -39,7 +45,7 @@ def ports(config: Mapping[str, Any], variables: Mapping[str, Any]) -> list[int]:
 
 
 def parse_listening(table: str) -> set[int]:
-    """Listening ports, except on loopback, in the kernel's tables /proc/net/tcp and tcp6."""
+    """Return the listening ports, except on loopback, in the text of /proc/net/tcp and tcp6."""
     open_ports = set()
     for line in table.splitlines():
         words = line.split()
@@ -52,8 +58,10 @@ def parse_listening(table: str) -> set[int]:
 
 
 def _is_loopback(address: str) -> bool:
-    """True if an address of /proc/net/tcp is a loopback address. IPv4 is one 32-bit word in host byte order, IPv6 is
-    four."""
+    """True if an address in the format of /proc/net/tcp is a loopback address.
+
+    IPv4 is one 32-bit word in host byte order, IPv6 is four of them.
+    """
     if len(address) == 8:
         return address.endswith("7F")
     return address == "00000000000000000000000001000000" or (

@@ -1,8 +1,8 @@
-"""The step `service`: starts a container in the job's network, with host names for the job.
+"""The step `service`: starts a service container in the job's network, with host names for the job.
 
-The step waits until the service is ready. As in GitLab, a service that does not become ready is a warning with its log,
-and the job goes on. If the image cannot be pulled or the container cannot be started, the step fails. `service_stop`
-shows the log of the service and removes it.
+Waits until the service is ready. As in GitLab, if it does not become ready, the step prints a warning with its log, and
+the job goes on. If the image cannot be pulled or the container cannot be started, the step fails. `service_stop` shows
+the log of the service and removes it.
 """
 
 import time

@@ -1,1 +1,1 @@
-"""The step `service_stop`."""
+"""The step `service_stop`: removes the service containers of a job."""

@@ -1,1 +1,1 @@
-"""The step `sign`."""
+"""The step `sign`: signs the digests of files, for the step `verify`."""

@@ -1,1 +1,1 @@
-"""Signatures of artifacts: Ed25519 through `openssl`, and the statements that are signed."""
+"""Signatures of artifacts: Ed25519 through `openssl`, and the attestations (in-toto statements) that are signed."""

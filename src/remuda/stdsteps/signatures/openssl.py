@@ -1,4 +1,4 @@
-"""Ed25519 signatures by the program `openssl`, because Python's standard library has none.
+"""Ed25519 signatures by the program `openssl`, because Python's standard library does not support them.
 
 The private key is a file that only the user of the step can read; its content never enters this process. `openssl` is
 searched in the system's folders and gets a fixed environment, so that a job cannot replace it. To verify by hand:
@@ -24,7 +24,7 @@ LARGEST_KEY_BYTES = 16 * 1024
 
 
 def check_key(key: Path) -> None:
-    """Raise PlatformError if the private key is missing, or other users can read it."""
+    """Raise PlatformError if the private key file does not exist, or other users have permissions on it."""
     try:
         status = key.stat()
     except OSError as error:
@@ -37,12 +37,12 @@ def check_key(key: Path) -> None:
 
 
 def public_key(key: Path) -> bytes:
-    """The public half of a private key, in DER."""
+    """Return the public key, in DER, that belongs to a private key file."""
     return _check_public(_openssl("pkey", "-in", str(key), "-pubout", "-outform", "DER"), str(key))
 
 
 def read_public_key(text: str) -> bytes:
-    """Convert a public key from PEM to DER."""
+    """Convert a public key from PEM to DER. Raises StepError if the text is not a public key."""
     if len(text) > LARGEST_KEY_BYTES or "PUBLIC KEY" not in text:
         raise StepError("the public key is none; it begins with -----BEGIN PUBLIC KEY-----")
     with make_temporary("remuda-key-", place=PLACE) as folder:
@@ -52,12 +52,15 @@ def read_public_key(text: str) -> bytes:
 
 
 def key_id(public: bytes) -> str:
-    """The id of a key: the digest of its public half."""
+    """Return the id of a key: the SHA-256 of its public key in DER."""
     return f"sha256:{hashlib.sha256(public).hexdigest()}"
 
 
 def sign(key: Path, data: bytes) -> bytes:
-    """The signature of these bytes. They are passed in a private folder, where no other user can change them."""
+    """Return the signature of `data` with a private key file.
+
+    openssl reads the data from a private folder, where no other user can change it.
+    """
     with make_temporary("remuda-sign-", place=PLACE) as folder:
         source, target = Path(folder) / "data", Path(folder) / "signature"
         source.write_bytes(data)
@@ -66,7 +69,7 @@ def sign(key: Path, data: bytes) -> bytes:
 
 
 def is_signed(public: bytes, data: bytes, signature: bytes) -> bool:
-    """True if the signature is valid for these bytes and this key."""
+    """True if `signature` is a valid signature of `data` by the key `public` (in DER)."""
     with make_temporary("remuda-verify-", place=PLACE) as folder:
         key, source, signature_file = (Path(folder) / name for name in ("key", "data", "signature"))
         key.write_bytes(public)

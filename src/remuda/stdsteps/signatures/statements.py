@@ -1,10 +1,10 @@
-"""Statements about artifacts: in-toto statements in JSON with the digests of files and the job that made them.
+"""Attestations of artifacts: in-toto statements in JSON with the digests of files and the job that made them.
 
-The step `sign` writes statements; `verify` and `remuda artifacts verify` compare files with them. `openssl` makes and
-checks signatures.
+The step `sign` writes them; the step `verify` and `remuda artifacts verify` compare files with them. `openssl` creates
+and checks their signatures.
 
 Files are not trusted: a job may have replaced a file, or a folder in its path, by a link or a pipe. No link is
-followed. Only regular files and links themselves have a digest.
+followed. Only regular files, and symbolic links themselves, have a digest.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A statement that was parsed and is valid."""
+    """A parsed and valid attestation: digests by file name, and data about the job."""
 
     digests: Mapping[str, str]
     """SHA-256 by name; of a link, that of its target."""
@@ -45,14 +45,17 @@ class Statement:
 
 
 def format_statement(digests: Mapping[str, str], predicate: Mapping[str, Any]) -> bytes:
-    """Format a statement; these bytes are signed."""
+    """Return an attestation as JSON bytes, which can then be signed.
+
+    `predicate`: data about the job that made the files.
+    """
     subject = [{"name": name, "digest": {"sha256": digests[name]}} for name in sorted(digests)]
     document = {"_type": TYPE, "subject": subject, "predicateType": PREDICATE, "predicate": dict(predicate)}
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def read_statement(data: bytes) -> Statement:
-    """Parse a statement. Raises StepError if it is invalid."""
+    """Parse an attestation. Raises StepError if it is invalid."""
     try:
         document = json.loads(data)
         if document["_type"] != TYPE or document["predicateType"] != PREDICATE:
@@ -64,7 +67,10 @@ def read_statement(data: bytes) -> Statement:
 
 
 def find_problems(statement: Statement, names: Iterable[str], digest: Callable[[str], str | None]) -> list[str]:
-    """Messages about files that differ from the statement. `digest` returns None for a missing file."""
+    """Compare files with an attestation and return a message for each that is missing, changed or not listed.
+
+    `names`: the files to compare. `digest`: returns the digest of a file, None if the file does not exist.
+    """
     messages: list[str] = []
     for name in names:
         signed, actual = statement.digests.get(name), digest(name)
@@ -78,7 +84,10 @@ def find_problems(statement: Statement, names: Iterable[str], digest: Callable[[
 
 
 def digest_below(root: Path, name: str) -> str | None:
-    """The digest of a file or link below the root; None if there is none."""
+    """Return the SHA-256 of a file below `root`; of a symbolic link, that of its target path.
+
+    Returns None if the file does not exist or is of another kind. Raises StepError if it cannot be read.
+    """
     *folders, last = name.split("/")
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -106,7 +115,10 @@ def digest_below(root: Path, name: str) -> str | None:
 
 
 def digest_in(archive: "ZipFile", name: str) -> str | None:
-    """The digest of an archive's entry; None if there is none. The content of a link is its target."""
+    """Return the SHA-256 of an entry of a zip archive; None if there is no such entry.
+
+    The content of a symbolic link's entry is its target path. Raises StepError if the entry cannot be read.
+    """
     from zipfile import BadZipFile  # not at the top: managers import the names above when they start
 
     try:

@@ -1,1 +1,1 @@
-"""The step `verify`."""
+"""The step `verify`: checks files against the attestation that `sign` wrote."""

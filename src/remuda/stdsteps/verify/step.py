@@ -1,4 +1,4 @@
-"""The step `verify`: fails if files of the working directory differ from those that were signed."""
+"""The step `verify`: fails if files of the working directory differ from those that the step `sign` signed."""
 
 from pathlib import Path
 
@@ -39,7 +39,10 @@ def run(inputs: Inputs) -> None:
 
 
 def read_signed_statement(path: Path, public: bytes) -> Statement:
-    """Read a statement and verify its signature. Raises StepError if it was not signed by this key."""
+    """Read an attestation and verify its signature.
+
+    Raises StepError if it is missing, was changed, or was not signed by the key `public`.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_BYTES)
@@ -53,7 +56,10 @@ def read_signed_statement(path: Path, public: bytes) -> Statement:
 
 
 def _list_names(root: Path, statement: Statement, paths: list[str], name: str) -> list[str]:
-    """The files to verify: those that match the paths, or all of the statement."""
+    """Return the files to verify: those that match `paths` or, if `paths` is empty, all files of the attestation.
+
+    `name`: the file of the attestation, which is left out. Raises StepError if no file matches.
+    """
     if not paths:
         return sorted(statement.digests)
     names = select(root, paths, untracked=False) - {name, name + SUFFIX}
