@@ -233,12 +233,14 @@ class FakeMachine:
         """Why the machine is permanently lost; empty while it exists."""
         self._socket = socket
         self._server: _CuttableServer | None = None
+        self._starting = asyncio.Lock()
 
     async def connect(self) -> AgentClient:
-        if self._server is None:
-            self._server = _CuttableServer(self.agent)
-            # A start that is cancelled halfway would leave its socket open.
-            await finish_despite_cancel(self._server.start(path=str(self._socket)), name="start of a fake agent")
+        async with self._starting:
+            if self._server is None:
+                self._server = _CuttableServer(self.agent)
+                # A start that is cancelled halfway would leave its socket open.
+                await finish_despite_cancel(self._server.start(path=str(self._socket)), name="start of a fake agent")
         client = AgentClient(unix_channel(self._socket))
         try:
             await client.hello()
