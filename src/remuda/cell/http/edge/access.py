@@ -39,7 +39,7 @@ class Kind(Enum):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """What an endpoint demands of its caller."""
+    """Who may call an endpoint: the kind of caller, the least level, and the accepted token scopes."""
 
     kind: Kind
     level: int = 0
@@ -53,7 +53,7 @@ class Access(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, scopes=self.scopes | set(scopes))
 
     def __str__(self) -> str:
-        """The text that the HTTP reference shows."""
+        """Describe the access in words for the HTTP reference, for example `developer in the project or job`."""
         if self.kind is Kind.RUNNER_NUMBER:
             return "user who may manage it" if self.level else "user who may see it"
         if self.kind is Kind.GROUP and not self.level:
@@ -74,17 +74,23 @@ MANAGES_RUNNER = Access(Kind.RUNNER_NUMBER, Level.MAINTAINER, frozenset({"manage
 
 
 def in_project(level: Level, *, or_job: str = "") -> Access:
-    """Admit a person with at least this level in the project `{id}`."""
+    """Admit a person with at least this level in the project `{id}`.
+
+    `or_job`: also admit a job of that project whose job token has this scope.
+    """
     return Access(Kind.PROJECT, level, or_job=or_job)
 
 
 def in_group(level: Level | int) -> Access:
-    """Admit a person with at least this level in the group `{id}`; 0: everybody who may see it."""
+    """Admit a person with at least this level in the group `{id}`. Level 0 admits everybody who may see the group."""
     return Access(Kind.GROUP, level)
 
 
 def of_job(level: Level, *, or_job: str = "") -> Access:
-    """Admit a person with at least this level in the project of the job `{job_id}`."""
+    """Admit a person with at least this level in the project of the job `{job_id}`.
+
+    `or_job`: also admit jobs whose job token has this scope; the handler checks which job calls.
+    """
     return Access(Kind.JOB_NUMBER, level, or_job=or_job)
 
 

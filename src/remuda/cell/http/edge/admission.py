@@ -48,20 +48,20 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sight(self) -> Sight | None:
-        """Filter for lists: what the person may see; None: everything."""
+        """The filter to apply to lists, so that they show only what the person may see; None if that is everything."""
         return rights.sight(self.user, self.members)
 
     def level_in(self, project: Project) -> int | None:
-        """The person's level; None: the person may not know of the project."""
+        """The person's access level in a project; None if they may not know that the project exists."""
         return rights.project_level(self.user, self.members, project)
 
     def level_in_group(self, namespace: Namespace) -> int | None:
-        """The person's level; None: the person may not know of the namespace."""
+        """The person's access level in a group or other namespace; None if they may not know that it exists."""
         return rights.group_level(self.user, self.members, namespace)
 
 
 def caller_of(request: Request) -> Caller:
-    """The person whom `admit` let in."""
+    """The person who makes this request, as `admit` has identified them."""
     caller: Caller = request.state.caller
     return caller
 
@@ -78,7 +78,7 @@ async def user_of_call(edge: Edge, request: Request) -> int:
 
 
 async def person(edge: Edge, token: str | None) -> Caller:
-    """The person with this token. 401 for a bad token, 403 for a blocked user."""
+    """The user with this token, and their memberships. Raises ApiError: 401 for a bad token, 403 for a blocked user."""
     user_token = await auth.user_of(edge, token)
     user = await edge.store.people.load_user(user_token.user_id)
     if user is None:
@@ -94,7 +94,7 @@ async def person(edge: Edge, token: str | None) -> Caller:
 
 
 async def admit(edge: Edge, access: Access, request: Request) -> None:
-    """Return if the call may proceed; raise ApiError otherwise."""
+    """Check that the caller may make this call, and store the person in the request. Raises ApiError if not."""
     if access.kind in (Kind.OPEN, Kind.RUNNER, Kind.JOB, Kind.TRIGGER, Kind.GIT):
         return
     if access.or_job and await _is_job(edge, access, request):
@@ -109,7 +109,10 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
 
 
 async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
-    """True if a job calls; 404 if the project is not its own. For JOB_NUMBER the handler checks the job."""
+    """True if the request has a job token. Raises an error if the token is not valid or the project is not the job's.
+
+    For `Kind.JOB_NUMBER` the token is not checked here but by the handler.
+    """
     token = request.headers.get("job-token") or request.query_params.get("job_token")
     if access.kind is Kind.JOB_NUMBER:
         return bool(auth.job_token_in(request))
@@ -123,7 +126,11 @@ async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
 
 
 async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -> int | None:
-    """The caller's level for the thing in the path; None if only administrators are admitted and the caller is none."""
+    """The caller's access level for the project, group or runner that the path names.
+
+    None if the endpoint is for administrators and the caller is none. Raises ApiError 404 if the caller may not
+    know of it.
+    """
     match access.kind:
         case Kind.ADMINISTRATOR:
             return rights.ADMINISTRATOR if caller.user.is_admin else None
@@ -147,14 +154,17 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
 
 
 def require_visible(level: int | None, what: str) -> int:
-    """Return the level; 404 if it is None: the person may not know of the thing."""
+    """Return the level unchanged. Raises ApiError 404 if it is None: the person may not know that the thing exists.
+
+    `what` names the kind of thing in the message, such as "Project".
+    """
     if level is None:
         raise not_found(what)
     return level
 
 
 async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
-    """What a person may do with a runner: 0 see it, Level.MAINTAINER manage it; 404 if neither.
+    """The caller's level for a runner: 0 to see it, at least Level.MAINTAINER to manage it. 404 if they may do neither.
 
     An instance runner is visible to everybody of its organization and managed by administrators. A group runner is
     managed by the group's owners, a project runner by the maintainers of any of its projects.
@@ -178,9 +188,10 @@ async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
 
 
 async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collection[str]) -> None:
-    """403 if one of the refs is a branch that the caller may not push to: the protected one, or the first of a project.
+    """Raise ApiError 403 if the caller may not push to one of the refs.
 
-    The first branch, whatever its name, becomes the default branch and so the protected one.
+    Only maintainers may push to the protected branch, and push the first branch of a project: that one, whatever
+    its name, becomes the default branch, which is protected.
     """
     branches = [ref for ref in refs if ref.startswith("refs/heads/")]
     if not branches or (caller.level_in(project) or 0) >= Level.MAINTAINER:
@@ -193,15 +204,15 @@ async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collect
 
 
 async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str) -> None:
-    """403 if the ref is the protected one and the caller is no maintainer."""
+    """Raise ApiError 403 if the ref is the project's protected branch and the caller is not a maintainer."""
     if (caller.level_in(project) or 0) < Level.MAINTAINER and ref == await edge.projects.find_protected_ref(project):
         raise _is_protected(ref.removeprefix("refs/heads/"))
 
 
 def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> None:
-    """403 if a job or pipeline was created for a protected ref and the caller is no maintainer.
+    """Raise ApiError 403 if the job or pipeline was created for a protected ref and the caller is not a maintainer.
 
-    It counts that the ref was protected then: a retry still gets the protected variables.
+    It does not matter whether the ref is still protected: a retry gets the protected variables in any case.
     """
     if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
         raise _is_protected(what.ref)
@@ -212,7 +223,10 @@ def _is_protected(ref: str) -> ApiError:
 
 
 def check_level(level: int | None, least: int, what: str) -> None:
-    """404 if the person may not know of the thing, 403 if the level is below `least`."""
+    """Raise ApiError 404 if the level is None (the person may not know of the thing), 403 if it is below `least`.
+
+    `what` names the kind of thing in the message, such as "Project".
+    """
     if require_visible(level, what) < least:
         raise forbidden()
 

@@ -69,7 +69,7 @@ async def _show_document(edge: Edge, request: Request) -> Response:
 
 
 def _direct(method: str, path: str, answer: Callable[..., Awaitable[None]], access: Access, **fields: Any) -> Endpoint:
-    """The declaration of a call that `CellApp._serve` dispatches, past the router."""
+    """Declare an endpoint that `CellApp._serve` calls itself, without Starlette's router. `answer` is its handler."""
     handler: Any = answer
     return Endpoint(method, path, handler, access, **fields)
 
@@ -210,10 +210,11 @@ class CellApp:
             self._record(scope["method"], exchange, began)
 
     def append_trace_now(self, cycle: RequestResponseCycle) -> bool:
-        """Fast lane for the most frequent call: append to a trace without a task (`connections.FastAnswer`).
+        """Append to a trace without starting a task for the request, if token, job and manager are cached.
 
-        It works if token, job and manager are cached. False for every other call, which then takes the ordinary way;
-        an append that was already made is repeated there without effect.
+        Returns False if it has not answered the request. The ordinary handler then answers; if the bytes were
+        already appended, it finds them equal and accepts them. This is the fast lane for the most frequent call
+        (`connections.FastAnswer`).
         """
         scope: Any = cycle.scope
         send: Any = cycle.send
@@ -299,7 +300,7 @@ class CellApp:
 
 
 class _Exchange:
-    """The answer to one request: its status, and headers that every answer gets."""
+    """Sends the answer to one request: adds the headers that every answer gets, and remembers the status."""
 
     def __init__(self, header: tuple[bytes, bytes], send: Send, request_id: str) -> None:
         self._send = send
@@ -314,7 +315,10 @@ class _Exchange:
         self.headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
     def send_whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Send a complete answer in one step; False if the connection cannot."""
+        """Send a complete answer in one step.
+
+        Returns False, with nothing sent, if the connection does not allow that.
+        """
         is_sent = send_whole(self._send, status, (*headers, *self.headers), body)
         self.status = status if is_sent else self.status
         return is_sent

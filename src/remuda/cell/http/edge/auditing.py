@@ -129,12 +129,12 @@ _log = logger("cell")
 
 
 def add_audit_details(request: Request, **details: Detail) -> None:
-    """Record details of a call that its response does not contain."""
+    """Add details to the audit entry of this request that its response does not contain."""
     request.state.audit_details = details
 
 
 class Auditor:
-    """Runs the handlers of calls that are recorded."""
+    """Runs the handlers of audited endpoints, and writes their calls to the audit log."""
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
@@ -142,11 +142,14 @@ class Auditor:
         self._all_denials = Buckets(_ALL_DENIALS)
 
     def is_recorded(self, endpoint: Endpoint) -> bool:
-        """True if calls of the endpoint are recorded, done or refused."""
+        """True if calls of the endpoint, done or refused, are written to the audit log."""
         return (endpoint.method, endpoint.path) in ACTIONS or endpoint.access.kind is Kind.ADMINISTRATOR
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
-        """Run the handler and return its response once the action is in the log."""
+        """Run the handler, write the call to the audit log, and return the handler's response.
+
+        Refused calls are written, too.
+        """
         body = _BodyRecorder(request)
         request = Request(request.scope, body.receive)
         try:
@@ -166,7 +169,10 @@ class Auditor:
         return answer
 
     async def _subject(self, endpoint: Endpoint, request: Request) -> tuple[int, str]:
-        """Id and path of the entity that a call is about, read before the handler may remove it."""
+        """Id and path of the project, group, runner or user that a call is about; 0 and empty for other calls.
+
+        Read before the handler runs, because that may remove it.
+        """
         if endpoint.path.startswith(_P):
             project = await project_in_path(self._edge, request)
             return project.id, project.path
@@ -201,7 +207,10 @@ class Auditor:
         )
 
     async def _deny(self, endpoint: Endpoint, request: Request, status: int) -> None:
-        """Record a refused attempt. The response is the same if that fails."""
+        """Write a refused call to the audit log, unless there were too many from this address or in all.
+
+        A failure is logged and not raised, so that the caller gets the refusal in any case.
+        """
         now = self._edge.clock.monotonic()
         address = request.client.host if request.client else ""
         for buckets, key in ((self._denials, address), (self._all_denials, "")):
@@ -216,7 +225,13 @@ class Auditor:
         try:
             await self._edge.store.settings.add_audit_event(event)
         except StoreError as error:
-            _log.warning("cannot write a refused call to the audit log", route=endpoint.path, error=str(error))
+            _log.warning(
+                "cannot write a refused call to the audit log; the entry is lost",
+                method=endpoint.method,
+                route=endpoint.path,
+                address=address,
+                error=str(error),
+            )
 
 
 def _with_answer(

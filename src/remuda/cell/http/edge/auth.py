@@ -21,7 +21,7 @@ _MAX_TOKEN = 8192
 
 
 def user_token_in(headers: Mapping[str, str]) -> str | None:
-    """The user token in PRIVATE-TOKEN or Authorization: Bearer; None if there is none."""
+    """The user token in the header PRIVATE-TOKEN or `Authorization: Bearer`; None if the request has neither."""
     token = headers.get("private-token")
     if token is None:
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
@@ -30,7 +30,7 @@ def user_token_in(headers: Mapping[str, str]) -> str | None:
 
 
 def basic_in(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    """Name and password of HTTP Basic; None if the request has none."""
+    """User name and password of HTTP Basic authentication; None if the request has none."""
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -42,7 +42,7 @@ def basic_in(headers: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 async def user_of(edge: Edge, token: str | None) -> UserToken:
-    """The valid user token with this text; 401 if there is none."""
+    """The stored user token with this text. Raises ApiError 401 if it is unknown, revoked or expired."""
     if not token or len(token) > _MAX_TOKEN:
         raise unauthorized()
     user_token = await edge.store.people.find_user_token(token_hash(token))
@@ -56,7 +56,10 @@ async def user_of(edge: Edge, token: str | None) -> UserToken:
 
 
 async def runner_of(edge: Edge, token: str) -> Runner:
-    """The runner with this token; 403 only if the store says that there is none."""
+    """The runner with this token. Raises ApiError: 400 for an empty token, 403 for an unknown or expired one.
+
+    If the store does not answer, StoreError is raised instead, because 403 makes a runner stop asking for jobs.
+    """
     if not token:
         raise bad_parameter("token is missing")
     runner = await edge.store.runners.find_runner(token_hash(token)) if len(token) <= _MAX_TOKEN else None
@@ -66,13 +69,13 @@ async def runner_of(edge: Edge, token: str) -> Runner:
 
 
 def job_token_in(request: Request) -> str:
-    """The job token in the parameter `token` or in JOB-TOKEN; the parameter wins."""
+    """The job token in the query parameter `token`, else in the header JOB-TOKEN; empty if the request has neither."""
     parameter = request.query_params.get("token") if request.scope["query_string"] else None
     return parameter or request.headers.get("job-token") or ""
 
 
 async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: str = "job") -> Job:
-    """The job with this token; 403 if the token is not valid for it, or lacks the scope.
+    """The job with this token. Answers 403 if the token is not valid, lacks the scope, or is not of the job `job_id`.
 
     The call counts as a sign of life of the job.
     """

@@ -37,18 +37,19 @@ _KEY_PART = re.compile(r"\[([^\]]*)\]")
 
 
 def limit_silence(receive: Receive, seconds: float, clock: Clock) -> Receive:
-    """Wrap `receive`: 408 if the caller is silent for `seconds` in the middle of its body, or sends too slowly.
+    """Wrap `receive` so that a body that arrives too slowly raises ApiError 408.
 
-    Most bodies are complete before they are read. Those are not wrapped, which uvicorn's side of the call tells.
+    That is, if the client sends nothing for `seconds`, or less than a least rate. Returns `receive` itself if
+    uvicorn has the whole body already, as for most requests.
     """
     cycle = getattr(receive, "__self__", None)
     return _BodyTimer(receive, seconds, clock).receive if getattr(cycle, "more_body", True) else receive
 
 
 class _BodyTimer:
-    """Measures how fast a body comes in. Only the time spent waiting for the caller counts.
+    """Raises ApiError 408 if a body arrives too slowly. Only the time spent waiting for the client counts.
 
-    Once the body is complete, `receive` waits for nothing but the disconnect, without a limit.
+    Once the body is complete, `receive` only waits for the client to disconnect, without a time limit.
     """
 
     def __init__(self, receive: Receive, seconds: float, clock: Clock) -> None:
@@ -85,7 +86,7 @@ def _has_hung_up(receive: Receive) -> bool:
 
 
 class HangUp:
-    """The client's disconnect, as a condition to check or to wait for. Use it only after the body was read."""
+    """Tells whether the client has disconnected, and waits until it does. Use it only after the body was read."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -107,7 +108,7 @@ class Body:
         self.hang_up = HangUp(receive)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it arrives. Raises ClientGoneError if the client disconnects before its end."""
+        """Yield the body in pieces as it arrives. Raises ClientGoneError if the client disconnects before its end."""
         while not self._ended:
             if piece := await self._piece():
                 yield piece
@@ -139,7 +140,8 @@ def first_headers(scope: Scope) -> dict[bytes, bytes]:
 def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:
     """Like `decode`, but first tries `decoder`, which takes a quarter of the time for the JSON that runners send.
 
-    Forms of old runners, and errors that need a description, take the ordinary way.
+    `decode` handles what `decoder` cannot: forms, which old runners send, and invalid bodies, for which it
+    describes the error.
     """
     if not scope["query_string"]:
         with suppress(msgspec.DecodeError):
@@ -148,7 +150,7 @@ def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.
 
 
 async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
-    """The parameters of a request as a value; 400 in GitLab's words if they are not valid."""
+    """Read the parameters of a request as a value of type `kind`. Raises ApiError 400 if they are not valid."""
     raw = await Body(request.receive).read(limit_bytes)
     content_type = request.headers.get("content-type", "")
     query = request.scope["query_string"]
@@ -158,7 +160,10 @@ async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
 
 
 def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
-    """The parameters in a body and a query as a value; the body wins."""
+    """Decode the parameters in a body and a query as a value of type `kind`.
+
+    If both have a parameter, the body wins.
+    """
     values: dict[str, Any] = unfold(_pairs(query)) if query else {}
     if content_type.startswith("application/x-www-form-urlencoded"):
         values |= unfold(_pairs(raw))
@@ -170,7 +175,10 @@ def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
 
 
 def convert(values: dict[str, Any], kind: type[T]) -> T:
-    """Parameters as a value; 400 in GitLab's words if they are not valid."""
+    """Convert decoded parameters to a value of type `kind`.
+
+    Raises ApiError 400, worded as in GitLab, if they are not valid.
+    """
     try:
         parameters = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -181,7 +189,10 @@ def convert(values: dict[str, Any], kind: type[T]) -> T:
 
 
 def choice_in_query(request: Request, name: str, valid: Collection[str], default: str = "") -> str:
-    """A query parameter; the default if it is missing or empty, 400 if it is none of the valid values."""
+    """Read a query parameter.
+
+    Returns the default if it is missing or empty; raises ApiError 400 if it is not in `valid`.
+    """
     value = request.query_params.get(name) or default
     if value and value not in valid:
         raise bad_parameter(f"{name} does not have a valid value")
@@ -189,7 +200,10 @@ def choice_in_query(request: Request, name: str, valid: Collection[str], default
 
 
 def number_in_query(request: Request, name: str) -> int | None:
-    """A query parameter that is an id or a position; None if it is missing or empty, 400 if it is no number."""
+    """Read a query parameter that is a number.
+
+    Returns None if it is missing or empty; raises ApiError 400 if it is no number.
+    """
     text = request.query_params.get(name, "")
     if text and not is_number(text):
         raise bad_parameter(f"{name} is invalid")
@@ -197,17 +211,20 @@ def number_in_query(request: Request, name: str) -> int | None:
 
 
 def is_number(text: str) -> bool:
-    """True for a whole number that every store can hold."""
+    """True if the text is a whole number with few enough digits for the integer columns of every database."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def with_given(old: S, /, **fields: Any) -> S:
-    """A copy with these fields changed, except for those that are None because the caller did not give them."""
+    """A copy of `old` with these fields changed.
+
+    A field that is None was not in the request and keeps its old value.
+    """
     return msgspec.structs.replace(old, **{name: field for name, field in fields.items() if field is not None})
 
 
 def _check_numbers(parameters: msgspec.Struct) -> None:
-    """400 for a number that no store can hold."""
+    """Raise ApiError 400 if a number has more digits than an integer column of a database can store."""
     for name in parameters.__struct_fields__:
         value = getattr(parameters, name)
         if isinstance(value, int) and not -_MAX_NUMBER <= value <= _MAX_NUMBER:
@@ -249,9 +266,10 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
 
 
 def unfold(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Turn `a`, `a[]`, `a[b]`, `a[][b]` into dicts and lists. A repeated field of `a[][b]` begins the next entry.
+    """Turn form fields with names such as `a`, `a[]`, `a[b]` and `a[][b]` into nested dicts and lists.
 
-    `a[0][b]`, which some clients write, is a list too: each number is one entry.
+    A repeated field of `a[][b]` begins the next entry of the list. `a[0][b]`, which some clients write, is a list,
+    too: each number is one entry.
     """
     values: dict[str, Any] = {}
     numbered: dict[tuple[str, str], dict[str, str]] = {}

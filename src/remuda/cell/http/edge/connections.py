@@ -6,10 +6,10 @@ is closed. A complete request, such as a held poll, is never cut. Limits for the
 answer are here, those for a body in `bodies`. uvicorn creates one `Connection` for each that it accepts; everything
 else about HTTP is uvicorn's.
 
-There are four fast lanes. Of the processor time of a trace append (24 turns, SQLite, two shared cores) `JoinedWrites`
+There are four fast lanes. Of the processor time of a trace append (24 rounds, SQLite, two shared cores) `JoinedWrites`
 saves 15 %, `send_whole` 6 %, and `FastAnswer` 13 % over eight connections, 21 % over one. One idle timer a connection,
 instead of uvicorn's one for each answer, saves 3 %; together with `bodies.decode_fast` and the prepared headers of
-`errors.JsonBytes` it saves 10 % of all calls of a job (12 turns, quartiles 10 % to 18 %).
+`errors.JsonBytes` it saves 10 % of all calls of a job (12 rounds, quartiles 10 % to 18 %).
 
 Invariant: clients that send nothing cannot keep out those that do.
 """
@@ -62,7 +62,10 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def backlog(self) -> int:
-        """How many connections asyncio accepts in a row, which it repeats before the first of them is served."""
+        """The backlog of the listening socket.
+
+        asyncio accepts up to this many connections before it serves the first of them.
+        """
         return max(min(BACKLOG, self.most // 8), 1)
 
 
@@ -72,13 +75,13 @@ def connections_within(descriptors: int) -> Connections:
 
 
 class _TooLongError(ValueError):
-    """The head of a request is too long: stops the parser, and uvicorn answers."""
+    """Raised inside the HTTP parser to stop it, because the head of a request is too long; uvicorn answers."""
 
 
 class JoinedWrites:
-    """A transport that joins the small writes of one turn of the event loop into one.
+    """A transport that joins all small writes of one iteration of the event loop into one.
 
-    uvicorn writes head and body separately. Each write is a system call and a packet.
+    uvicorn writes head and body of an answer separately, and each write is a system call and a packet.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -109,9 +112,10 @@ class JoinedWrites:
 
 
 def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-    """Write a complete answer in one step instead of uvicorn's two messages. Returns False if it did nothing.
+    """Write a complete answer in one step instead of uvicorn's two messages.
 
-    `headers` must have a Content-Length.
+    Returns False, with nothing written, if this connection or answer needs uvicorn's ordinary way. `headers` must
+    have a Content-Length.
     """
     cycle = getattr(send, "__self__", None)
     if not isinstance(cycle, RequestResponseCycle) or cycle.scope["method"] == "HEAD" or cycle.flow.write_paused:
@@ -137,7 +141,10 @@ def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], 
 
 
 class Connection(HttpToolsProtocol):
-    """One connection. `shared` is the same object for all connections of a server."""
+    """One HTTP connection, with time limits for its client.
+
+    `shared` is the same object for all connections of a server.
+    """
 
     def __init__(self, *args: Any, shared: Connections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -169,7 +176,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The send buffer is full: from now on the client must read."""
+        """Start to check how fast the client reads, because the send buffer is full."""
         super().pause_writing()
         self._await_reader()
 
@@ -186,7 +193,11 @@ class Connection(HttpToolsProtocol):
         self._reader_timer = self.loop.call_later(seconds, self._check_reader, unsent, checks)
 
     def _check_reader(self, unsent: int, checks: int) -> None:
-        """Cut the connection if this is the last check and the client has read too little of `unsent` bytes."""
+        """Abort the connection if the client reads too slowly; otherwise start the timer of the next check.
+
+        `unsent` is the number of bytes in the send buffer at the first check, `checks` the number of checks
+        that are left.
+        """
         self._reader_timer = None
         read = unsent - self.transport.get_write_buffer_size()
         if read >= self._shared.reader_seconds * SLOWEST_BYTES_PER_SECOND:
@@ -237,7 +248,7 @@ class Connection(HttpToolsProtocol):
             self.headers.append((name, value))
 
     def send_400_response(self, msg: str) -> None:
-        """Like uvicorn's, but answers 431 to a head that is too long."""
+        """Answer 400 as uvicorn does, or 431 if the head of the request is too long."""
         if self._head_bytes <= HEAD_BYTES:
             super().send_400_response(msg)
             return
@@ -263,13 +274,13 @@ class Connection(HttpToolsProtocol):
         self._start_deferred()
 
     def _start_deferred(self) -> None:
-        """Start the task of a request that `fast_answer` did not answer."""
+        """Start the application's task for a PATCH request that `fast_answer` did not answer."""
         app, self._deferred_app = self._deferred_app, None
         if app is not None:
             super()._start_asgi_task(self.cycle, app)
 
     def on_response_complete(self) -> None:
-        """Like uvicorn's, which creates a timer for every answer and cancels it with the next request."""
+        """Prepare for the next request as uvicorn does, but with one idle timer for all answers."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
@@ -285,7 +296,7 @@ class Connection(HttpToolsProtocol):
         self._idle_since = math.inf
 
     def _close_if_idle(self) -> None:
-        """Close the connection if nothing came for `timeout_keep_alive`; otherwise start the timer again."""
+        """Close the connection if no request came for `timeout_keep_alive`; otherwise start the timer again."""
         self._idle_timer = None
         remaining = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if remaining <= 0:
@@ -294,7 +305,10 @@ class Connection(HttpToolsProtocol):
             self._idle_timer = self.loop.call_later(remaining, self._close_if_idle)
 
     def _sort_in(self) -> None:
-        """Move to the end of `waiting`, or out of it while the client waits for an answer."""
+        """Update this connection's place in `waiting`, from which the first one is closed if there are too many.
+
+        It moves to the end, or is removed while its client waits for an answer.
+        """
         self._shared.waiting.pop(self, None)
         if not self._is_answering() and self in self.connections:
             self._shared.waiting[self] = None
@@ -316,7 +330,7 @@ class Connection(HttpToolsProtocol):
             self._cut()
 
     def _cut(self) -> None:
-        """Close without flushing: a client that sends nothing may not read either."""
+        """Abort the connection without sending buffered bytes: a client that sends nothing may not read either."""
         self._shared.waiting.pop(self, None)
         self.connections.discard(self)
         self.transport.abort()

@@ -58,7 +58,7 @@ class Shape(msgspec.Struct, kw_only=True):
 
     @classmethod
     def of(cls, value: object, /, **fields: Any) -> Self:
-        """A response with these fields, and the other required ones from the attributes of `value` with their names.
+        """Create a response from `fields`; the other required ones are copied from attributes of `value`.
 
         Fields with a default are not copied, so that a response contains nothing by mistake.
         """

@@ -31,7 +31,7 @@ class ClientGoneError(Exception):
 
 
 class ApiError(Exception):
-    """An error response; the application sends it."""
+    """An error response. Handlers raise it and the application sends it."""
 
     def __init__(self, status: int, body: object, **headers: str) -> None:
         super().__init__(status, body)
@@ -89,18 +89,21 @@ def bad_request(reason: str) -> ApiError:
 
 
 def bad_parameter(text: str) -> ApiError:
-    """A parameter is missing or has no valid value."""
+    """Error 400 for a parameter that is missing or not valid, in GitLab's form `{"error": text}`."""
     return ApiError(400, {"error": text})
 
 
 def bad_field(field: str, reason: str) -> ApiError:
-    """A field has a value that cannot be stored."""
+    """Error 400 for a field whose value cannot be stored, in GitLab's form `{"message": {field: [reason]}}`."""
     return ApiError(400, {"message": {field: [reason]}})
 
 
 @contextmanager
 def refused_field(field: str, *, taken: str = "") -> Iterator[None]:
-    """400 about this field for an InvalidError or a ConflictError, which `taken` replaces."""
+    """Turn an InvalidError or a ConflictError of the `with` block into an ApiError 400 about this field.
+
+    `taken` replaces the message of a ConflictError.
+    """
     try:
         yield
     except InvalidError as error:
@@ -114,7 +117,10 @@ def too_large(reason: str) -> ApiError:
 
 
 def too_slow(reason: str) -> ApiError:
-    """408. The connection is closed, because the rest of the request is not read."""
+    """Error 408 for a request that arrives too slowly.
+
+    Closes the connection, because the rest of the request is not read.
+    """
     return ApiError(408, {"message": f"408 Request Timeout - {reason}"}, Connection="close")
 
 
@@ -124,14 +130,14 @@ def unavailable(reason: str) -> ApiError:
 
 
 def unwrap(error: Exception) -> Exception:
-    """The only error in an exception group; the group itself if it has several."""
+    """Unwrap exception groups that contain a single error. Returns other errors, and groups of several, unchanged."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def refusal(error: Exception) -> ApiError | None:
-    """The response to an error; None if the error is a bug of the cell."""
+    """The error response for an exception; None if the exception is a bug of the cell."""
     match error:
         case ApiError():
             return error

@@ -73,7 +73,7 @@ async def group_in_path(edge: Edge, request: Request) -> Namespace:
 
 
 def number_or_text(request: Request, name: str = "id") -> tuple[int | None, str]:
-    """A path parameter as an id, if it is one, and as text."""
+    """A path parameter as a number (None if it is not one) and as text."""
     text = text_in_path(request, name)
     return int(text) if is_number(text) else None, text
 

@@ -55,7 +55,7 @@ class Refusal(TypedDict, total=False):
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole document, as JSON values."""
+    """The OpenAPI document of these endpoints, as JSON values."""
     types = [kind for endpoint in endpoints for kind in _types(endpoint)]
     of_types, components = msgspec.json.schema_components([Refusal, *types], schema_hook=_any, ref_template=_REFS)
     for shape in _all_shapes(Shape):
@@ -92,7 +92,10 @@ def _all_shapes(shape: type[Shape]) -> Iterable[type[Shape]]:
 
 
 def _require_fields(shape: type[Shape], schema: dict[str, Any]) -> None:
-    """Every field is in a response unless it is UNSET. msgspec takes a field with a default for optional."""
+    """Mark every field of a response's schema as required, unless its default is UNSET.
+
+    msgspec takes every field with a default for optional, but responses leave out only fields that are UNSET.
+    """
     fields = [field for field in msgspec.structs.fields(shape) if field.encode_name in schema.get("properties", {})]
     for field in fields:
         schema["properties"][field.encode_name].pop("default", None)
@@ -225,7 +228,7 @@ def _answer(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _refusals(endpoint: Endpoint) -> set[int]:
-    """The error statuses that an endpoint with such a declaration may answer."""
+    """The error statuses that an endpoint may answer, derived from its declaration."""
     codes = {code for code in endpoint.also if code >= HTTPStatus.BAD_REQUEST}
     asks = endpoint.access.kind is not Kind.OPEN
     names = "{" in endpoint.path or endpoint.takes is not None

@@ -51,7 +51,7 @@ class Buckets:
         return len(self._buckets)
 
     def spend(self, key: Hashable, now: float) -> Verdict | None:
-        """Count a call; None if there is no limit."""
+        """Count a call for this key. Returns whether it is within the limit; None if no limit is set."""
         if not self._rate.calls:
             return None
         bucket, verdict = spend(self._buckets.get(key), self._rate, now)
@@ -63,7 +63,7 @@ class Buckets:
 
 
 class RateLimits:
-    """Counts the calls that one process gets."""
+    """Counts the calls that one process gets, and refuses those above the limits."""
 
     def __init__(self, settings: CellSettings, clock: Clock) -> None:
         self._clock = clock
@@ -74,7 +74,7 @@ class RateLimits:
         self._addresses = {"user": Buckets(anonymous), "jobs": Buckets(many)}
 
     def admit(self, scope: Scope) -> "Admitted":
-        """Count a call; 429 if it exceeds the limit."""
+        """Count a call for its token or its client's address. Raises ApiError 429 if it exceeds the limit."""
         path: str = scope["path"]
         if path.startswith(_FREE):
             return Admitted()
@@ -101,14 +101,17 @@ class RateLimits:
         return Admitted(_headers(verdict, name, self._clock.now()) if kind == "user" else None, token, tokens)
 
     def note_answer(self, admitted: "Admitted", status: int) -> None:
-        """Begin a bucket for a token that was accepted."""
+        """Give a token its own bucket once a call with it was accepted.
+
+        Until then its calls count for the client's address.
+        """
         token, tokens = admitted.token, admitted.tokens
         if token is not None and tokens is not None and status not in _NOT_ACCEPTED and token not in tokens:
             tokens.spend(token, self._clock.monotonic())
 
 
 class Admitted:
-    """A call within the limit: headers for its response, and the token to remember."""
+    """A call within the limit: headers for its response, and the token that gets a bucket if the call is accepted."""
 
     __slots__ = ("headers", "token", "tokens")
 
@@ -121,7 +124,7 @@ class Admitted:
 
 
 def _headers(verdict: Verdict, name: str, now: float) -> dict[str, str]:
-    """The headers by which GitLab tells a caller its limit."""
+    """The headers that tell a caller its rate limit, with GitLab's names."""
     return {
         "RateLimit-Limit": str(verdict.limit),
         "RateLimit-Name": name.replace(" ", "_"),
@@ -132,7 +135,7 @@ def _headers(verdict: Verdict, name: str, now: float) -> dict[str, str]:
 
 
 def _token_in(scope: Scope) -> int | None:
-    """A hash of the token in the request, of whatever kind; None without a token.
+    """A hash of the token in the request, whatever its kind (user, runner, job); None if the request has no token.
 
     Python's hash is seeded per process, so nobody outside can choose two tokens with the same hash.
     """

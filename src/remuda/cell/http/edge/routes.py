@@ -40,7 +40,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
 
 
 class Details(TypedDict, total=False):
-    """The fields of `Endpoint` that a signature does not tell."""
+    """Arguments of the decorators: fields of `Endpoint` that cannot be derived from the handler's signature."""
 
     takes: Any
     query: dict[str, Any]
@@ -86,7 +86,7 @@ class Routes(list[Endpoint]):
 
 
 def _given(returned: Any) -> Any:
-    """The declared type of a response, by the return type of its handler."""
+    """The response type to declare for a handler with this return type; None if that is a plain `Response`."""
     if get_origin(returned) is Paged:
         return list[get_args(returned)[0]]  # type: ignore[misc]
     return None if returned is Response else returned

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 
 class Streamed(Response):
-    """A response whose body comes from an iterator (None: no body). The headers have its length."""
+    """A response whose body comes from an iterator (None: no body). The caller puts its length into the headers."""
 
     def __init__(
         self, pieces: AsyncGenerator[bytes, None] | None, status_code: int, headers: Mapping[str, str], media_type: str

@@ -84,7 +84,10 @@ class ChangedFileShape(Shape, kw_only=True):
 
 
 async def commit_at(edge: Edge, project: Project, ref: str | None) -> str:
-    """The commit of a ref; without one, and for HEAD, of the default branch. 404 if there is none."""
+    """The id of the commit that a ref names. An empty ref and HEAD name the default branch.
+
+    404 if there is no commit.
+    """
     head = edge.projects.repos.head(project.repo_path) or project.default_branch
     sha = await edge.projects.repos.resolve(project.repo_path, head if ref in (None, "", "HEAD") else str(ref))
     if sha is None:
@@ -153,7 +156,7 @@ async def show_raw(edge: Edge, request: Request, project: Project) -> Response:
 
 @asynccontextmanager
 async def _read_file(edge: Edge, project: Project, sha: str, path: str) -> AsyncIterator[bytes]:
-    """The content of a file; 404 if there is none. Memory for a large one is reserved inside the `async with`."""
+    """Yield the content of a file; 404 if there is none. Memory for a large one is reserved inside the `async with`."""
     repos, repo = edge.projects.repos, project.repo_path
 
     def read(limit_bytes: int) -> Awaitable[bytes | None]:

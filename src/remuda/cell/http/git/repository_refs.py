@@ -56,7 +56,11 @@ def _bad_request(reason: str) -> ApiError:
 
 
 async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -> str:
-    """The commit for a new branch or tag; 400 if there is none, or if the name is not valid."""
+    """Check the name of a new branch or tag, and return the id of the commit that `ref` names.
+
+    Raises ApiError 400 if the name is not valid or there is no such commit. `what` is "Branch" or "Tag", for
+    messages.
+    """
     if not is_branch_name(name):
         raise _bad_request(f"{what} name is invalid")
     sha = await edge.projects.repos.resolve(project.repo_path, ref.removeprefix("refs/heads/"))

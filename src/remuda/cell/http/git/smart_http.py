@@ -54,7 +54,7 @@ class _RefusedError(Exception):
 
 
 async def serve_git(edge: Edge, path: str, service: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """Git's smart HTTP protocol: fetch from a repository, or push to it."""
+    """Fetch from a repository or push to it, with git's smart HTTP protocol."""
     try:
         await _serve(edge, unquote(path), service, scope, receive, send)
     except _RefusedError as refused:
@@ -96,12 +96,20 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
     async with edge.projects.track_push(project) if is_push else nullcontext():
         stderr = await edge.projects.repos.serve(project.repo_path, git_request, client)
         if stderr:
-            _log.info("git wrote to stderr", project=project.path, service=service, stderr=stderr[-500:])
+            _log.info(
+                "git wrote to stderr while it served a fetch or push",
+                project=project.path,
+                service=service,
+                stderr=stderr[-500:],
+            )
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Headers) -> tuple[Project, PushRules | None]:
-    """The project, if the caller may do this with it, and the rules of a push for git's hook."""
+    """The project that the caller wants to fetch from or push to, and for a push the rules that git's hook enforces.
+
+    `wanted_service` tells which of both. Raises _RefusedError if the caller may not.
+    """
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
         try:
@@ -133,7 +141,10 @@ async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Header
 
 
 async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
-    """The project with this path, if a job may read its code; 403 if only the allow list of the project refuses it."""
+    """The project with this path, or None if the job may not read its code.
+
+    Raises _RefusedError 403 if the job is refused only by the project's job token allow list.
+    """
     project = await edge.store.projects.find_project(path)
     if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
         return None
@@ -152,7 +163,7 @@ async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
 
 
 async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) -> PushRules:
-    """Variables for the hook: who pushes, and which refs are refused or must not be force-pushed."""
+    """The rules that git's hook enforces for a push: which refs are refused, and which must not be force-pushed."""
     protected = await edge.projects.find_protected_ref(project)
     is_refused = level < Level.MAINTAINER
     return PushRules(
@@ -165,9 +176,9 @@ async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) ->
 
 
 async def _create_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
-    """Create the project of a push. Two pushes at once create one project.
+    """Create the missing project of a push; None if the caller may not. Two pushes at once create one project.
 
-    Developers may create projects but not push the first branch, so their push would leave an empty project.
+    Developers are refused: they may create projects but not push the first branch, so the project would stay empty.
     """
     try:
         namespace = await check_namespace(edge, caller, path.rpartition("/")[0])
