@@ -1,1 +1,3 @@
-"""Pipelines: how they start (push, API, schedule, trigger), are compiled, and what they leave (reports, releases)."""
+"""Creates pipelines (on push, API request, schedule or trigger), compiles their files, and reads their results
+(coverage, test reports, releases).
+"""

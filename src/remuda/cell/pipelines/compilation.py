@@ -1,4 +1,5 @@
-"""Compiles the pipeline file of one request: reads the file, gathers the facts from the repository, runs the compiler.
+"""Compiles the pipeline file of one request: reads the file, collects the facts that its rules need from the
+repository, and runs the compiler.
 
 Finds the source and target of a merge request, and the commit against which `rules:changes` compares. Everything here
 blocks, so `remuda.cell.pipelines.creation`, the only caller, runs it in a thread.
@@ -37,7 +38,7 @@ _MAX_OPEN = 4
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of the store and of the commit that a compilation needs."""
+    """The data from the store and the commit that the compilation of one request needs."""
 
     variables: tuple[ProjectVariable, ...]
     of_commit: Mapping[str, str]
@@ -56,9 +57,11 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
 def compile_request(
     request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside
 ) -> tuple[Pipeline, Compiled] | None:
-    """The pipeline as it would be stored, and its compiled file; None when the commit has no such file.
+    """Compile the pipeline file of a request. Returns the pipeline as it would be stored, and the compiled file; None
+    if the commit has no such file.
 
-    Raises PipelineError with the file's mistakes, InvalidError if it cannot be read or lacks what was chosen.
+    Raises PipelineError with the mistakes in the file; InvalidError if the file cannot be read, or does not have the
+    jobs or stages that the request selects.
     """
     text = _text(request, reader)
     if text is None:
@@ -82,7 +85,9 @@ def compile_request(
 
 
 def lint_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside) -> Linted | None:
-    """Compile the file only; None when the commit has no such file, InvalidError when it cannot be read."""
+    """Compile the pipeline file of a request without creating a pipeline. Returns None if the commit has no such file.
+    Raises InvalidError if it cannot be read.
+    """
     text = _text(request, reader)
     if text is None:
         return None
@@ -96,7 +101,7 @@ def lint_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, 
 
 
 def describe_pipeline(request: PipelineRequest, facts: RequestFacts, reader: Reader) -> Pipeline:
-    """The pipeline with its predefined variables, but without its jobs."""
+    """Return the pipeline with its predefined variables, but without jobs; the pipeline file is not read."""
     repo, variables = request.project.repo_path, {**facts.of_commit, **facts.of_user}
     variables["CI_DEFAULT_BRANCH"] = facts.default_branch
     pipeline = new_pipeline(request, default_branch=facts.default_branch, predefined={}, now=facts.now)
@@ -165,7 +170,9 @@ def _facts(request: PipelineRequest, facts: RequestFacts, pipeline: Pipeline, re
 
 
 def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
-    """The commit since which files changed; None where GitLab counts every file as changed."""
+    """Return the commit with which `rules:changes` compares, or None if every file counts as changed, as in GitLab for
+    a new branch or a tag.
+    """
     if request.changes_since is not None:
         return request.changes_since
     if pipeline.merge_request_iid is not None:

@@ -1,8 +1,9 @@
-"""Threads that compile pipeline files, because a large file takes seconds and the event loop must not wait.
+"""A pool of threads that compile pipeline files, because a large file takes seconds and the event loop must not wait.
 
-Few work at the same time: they share one interpreter lock, so more are not faster, and delay the event loop. A thread
-that waits for the event loop (the store, a web server) lets another one work. `remuda.cell.pipelines.creation` has one
-pool for pipelines and one for lint calls, so that these cannot delay pipelines.
+Only a few threads run at the same time: they share Python's interpreter lock, so more are not faster, and delay the
+event loop. While a thread waits for the event loop (for the store or a web server), another one may run.
+`remuda.cell.pipelines.creation` has one pool for pipelines and one for lint calls, so that lint calls cannot delay
+pipelines.
 """
 
 import asyncio
@@ -21,14 +22,18 @@ _T = TypeVar("_T")
 
 
 class Compilers:
-    """A pool of which `at_once` threads work at the same time."""
+    """A thread pool in which at most `at_once` threads compute at the same time; threads that wait for the event loop
+    do not count.
+    """
 
     def __init__(self, at_once: int, *, name: str) -> None:
         self._threads = ThreadPoolExecutor(MAX_OPEN, thread_name_prefix=name)
         self._turns = threading.Semaphore(at_once)
 
     async def run(self, work: Callable[[Ask], _T]) -> _T:
-        """Run work in a thread. It gets a function that runs a coroutine on the event loop and returns its result."""
+        """Call `work` in a thread and return its result. Its argument is a function that runs a coroutine on the event
+        loop, waits for it and returns its result.
+        """
         loop = asyncio.get_running_loop()
 
         def ask(question: Coroutine[Any, Any, Any]) -> Any:

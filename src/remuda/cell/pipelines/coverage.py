@@ -1,9 +1,9 @@
 """Reads the test coverage of a job from its log.
 
-As in GitLab, the last line that matches the job's expression counts, in it the last match, of that the last group (or
-all of it), and of that the first number. Colours and runners' time stamps are removed from lines. Only the end of a log
-is searched, with a limited number of steps; if that fails the job has no coverage. The HTTP endpoints call it when a
-job has ended, and again when a runner reports the end twice.
+As in GitLab, the last line that matches the job's `coverage` expression counts. In that line the last match is taken,
+of the match the last group (or all of it), and of that the first number. Colours and runners' time stamps are removed
+from lines. Only the end of a log is searched, with a limited number of steps; if that fails the job has no coverage.
+The HTTP endpoints call it when a job has ended, and again when a runner reports the end twice.
 """
 
 import asyncio
@@ -34,7 +34,9 @@ _log = logger("cell")
 
 
 async def measure_coverage(store: Store, traces: Traces, job: Job, spec: JobSpec | None = None) -> Job:
-    """The job with its coverage, if it is over and its log has one; `spec` saves a look-up."""
+    """Read the coverage from the log of a finished job and store it. Returns the changed job, or the job unchanged if
+    there is no coverage or it cannot be read. `spec` is the job's spec, if the caller has it already.
+    """
     if job.state not in FINAL or job.coverage is not None or job.started_at is None or job.ends_alone:
         return job
     try:
@@ -47,7 +49,11 @@ async def measure_coverage(store: Store, traces: Traces, job: Job, spec: JobSpec
             return job
         return await store.jobs.change_job(job.id, lambda row: replace(row, coverage=coverage)) or job
     except (CellError, PatternError, TooCostlyError) as error:
-        _log.warning("cannot read the coverage of a job", job=job.id, error=str(error) or type(error).__name__)
+        _log.warning(
+            "cannot read coverage from a job log; the job has none",
+            job=job.id,
+            error=str(error) or type(error).__name__,
+        )
         return job
 
 
@@ -58,7 +64,9 @@ async def _tail(traces: Traces, job: Job) -> bytes:
 
 
 def coverage_in(log: bytes, expression: str) -> float | None:
-    """The coverage in a log; TooCostlyError or PatternError when the expression is too expensive or invalid."""
+    """Return the coverage that `expression` (`/.../`) finds in a log, or None. Raises PatternError if the expression is
+    invalid, TooCostlyError if it takes too many steps.
+    """
     literal = split_literal(expression)
     if literal is None:
         return None
@@ -81,7 +89,9 @@ def coverage_in(log: bytes, expression: str) -> float | None:
 
 
 def lines_of(log: str) -> Sequence[str]:
-    """The lines that the job wrote, without time stamps and colours."""
+    """Split a log into the lines that the job wrote, without the runner's time stamps and colour codes. Parts of a line
+    that the runner split are joined.
+    """
     lines: list[str] = []
     for line in log.split("\n"):
         stamp = _STAMP.match(line)

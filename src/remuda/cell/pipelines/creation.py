@@ -1,10 +1,10 @@
-"""Starts pipelines: from a request to a stored pipeline whose first jobs wait for runners.
+"""Creates pipelines: turns a request into a stored pipeline whose first jobs wait for runners.
 
 `compilation` compiles the file in a thread, `remuda.cell.core.pipelines.creation` decides what is stored, and
 `remuda.cell.core.pipelines.redundant` which older pipelines a new one replaces. The HTTP endpoints, the schedules and
 the trigger jobs call `start`; `remuda.cell.projects.projects` calls `push`.
 
-Invariant: a pipeline is stored in one transaction, after its file was compiled. A request that is
+Invariant: a pipeline is stored in one transaction, after its file was compiled. A request of a trigger job that is
 repeated because its answer was lost gets the pipeline of the first one.
 """
 
@@ -63,19 +63,19 @@ _T = TypeVar("_T")
 
 
 class Starter(Protocol):
-    """Creates pipelines; implemented by `Pipelines`."""
+    """The interface for creating pipelines; implemented by `Pipelines`."""
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """Create and store a pipeline. Raises InvalidError if the file has mistakes or is missing, or if no jobs are
-        left.
+        """Create and store a pipeline. Raises InvalidError if the file is missing or invalid, or if the rules leave no
+        jobs.
 
-        A request with an `upstream` that was answered before gets the same pipeline again.
+        If a trigger job (`upstream`) has already started its pipeline, that pipeline is returned.
         """
         ...
 
 
 class _NewPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled pipeline that is not stored yet."""
+    """A compiled pipeline and its jobs before they are stored."""
 
     pipeline: Pipeline
     compiled: Compiled
@@ -83,7 +83,7 @@ class _NewPipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pipelines:
-    """Starts the pipelines of one cell."""
+    """Creates the pipelines of one cell, and lints pipeline files."""
 
     def __init__(
         self, *, store: Store, repos: Repositories, changes: JobChanges, clock: Clock, settings: CellSettings
@@ -99,10 +99,10 @@ class Pipelines:
         self._lints = Compilers(LINTS, name="lint")
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """The stored pipeline. Raises MistakesError with all mistakes of the file, InvalidError if there is nothing to
-        run.
+        """Create and store a pipeline. Raises MistakesError with all mistakes of the file; InvalidError if the user may
+        not start it, the file is missing, or the rules leave no jobs.
 
-        A request with `upstream` that was answered before gets the same pipeline again.
+        If a trigger job (`upstream`) has already started its pipeline, that pipeline is returned.
         """
         if request.upstream is not None:
             started = await self._store.pipelines.find_downstream(request.upstream.job.id)
@@ -118,10 +118,11 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def _check_starter(self, request: PipelineRequest) -> None:
-        """Raise InvalidError if the user may not start the pipeline: developers may, on protected refs only
-        maintainers.
+        """Raise InvalidError if the user may not start the pipeline. Developers may start pipelines; on protected refs
+        only maintainers may.
 
-        A child pipeline needs no check: its parent had one. A request that only claims to be a child is checked.
+        A child pipeline is not checked again, because its parent was. A request whose source is `parent_pipeline` but
+        which no trigger job made is checked.
         """
         if request.source == PARENT and request.upstream is not None:
             return
@@ -133,12 +134,13 @@ class Pipelines:
             raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
 
     async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
-        """Start the pipeline of a push; one that has failed if the file has mistakes, None if there is none to start.
+        """Create the pipeline of a push. If the file has mistakes, the pipeline is stored as failed. Returns None if
+        there is no file, or if the rules leave no pipeline.
 
-        The rights were checked before the push. They are checked again, because a push can take long: meanwhile its
-        branch may have become protected, or its pusher may have left the project.
+        The user's rights, checked before the push, are checked again, because a push can take long: meanwhile its
+        branch may have become protected, or the user may have left the project.
 
-        With `is_skipped` the pipeline is stored as skipped, unless there is no file.
+        `is_skipped`: store the pipeline as skipped, without jobs, because the user asked for that (`[skip ci]`).
         """
         try:
             await self._check_starter(request)
@@ -150,7 +152,13 @@ class Pipelines:
             if is_skipped:
                 return await self._add(request, replace(described, status="skipped"), ())
             if not isinstance(error, CellError):
-                _log.error("cannot compile a pipeline file", project=request.project.path, exc_info=error)
+                _log.error(
+                    "unexpected error in the compilation of a pipeline file; stored a failed pipeline",
+                    project=request.project.path,
+                    ref=request.ref,
+                    commit=request.sha,
+                    exc_info=error,
+                )
                 reason = "the cell failed to compile it; its log says how"
             return await self._add(request, replace(described, status="failed", yaml_errors=reason), ())
         if new is not None and is_skipped:
@@ -162,9 +170,10 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def lint(self, request: PipelineRequest) -> Linted:
-        """Compile as `start` does, without a pipeline. Raises InvalidError if there is no file.
+        """Compile the pipeline file as `start` does, without creating a pipeline. Raises InvalidError if there is no
+        file.
 
-        The result shows values of variables, so users below maintainers do not get protected variables.
+        The result shows values of variables, so protected variables are left out for users below the maintainer level.
         """
         facts = await self._gather_facts(request)
         level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
@@ -176,7 +185,9 @@ class Pipelines:
         return linted
 
     async def _compile(self, request: PipelineRequest) -> _NewPipeline | None:
-        """Compile the file; None without one, MistakesError or InvalidError when it cannot be compiled."""
+        """Compile the pipeline file in a thread. Returns None if there is no file. Raises MistakesError or InvalidError
+        if it cannot be compiled.
+        """
         facts = await self._gather_facts(request)
 
         def work(*arguments: Any) -> _NewPipeline | None:
@@ -193,7 +204,7 @@ class Pipelines:
             raise MistakesError(error.errors) from None
 
     async def _describe(self, request: PipelineRequest) -> Pipeline:
-        """The pipeline without its jobs."""
+        """Return the pipeline of a request without jobs, to be stored as failed or skipped."""
         facts = await self._gather_facts(request)
         return await self._in_thread(lambda *given: describe_pipeline(*given[:3]), request, facts, self._compilers)
 
@@ -225,7 +236,7 @@ class Pipelines:
         )
 
     async def _ancestors(self, pipeline: Pipeline) -> list[Pipeline]:
-        """The parents of a child pipeline, the nearest first."""
+        """Return the parent of a child pipeline, its parent, and so on; empty for other pipelines."""
         ancestors: list[Pipeline] = []
         while pipeline.is_child and pipeline.upstream_pipeline_id is not None and len(ancestors) < 10:
             parent = await self._store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
@@ -287,7 +298,9 @@ class Pipelines:
         return family.pipeline
 
     async def _cancel_redundant(self, newest: Pipeline) -> None:
-        """Cancel older pipelines of the ref that the new one replaces. If that fails, they run to their end."""
+        """Cancel the older pipelines of the same ref that the new one replaces (`workflow:auto_cancel`). A failure is
+        only logged, and the older pipelines continue.
+        """
         try:
             for old in await self._store.pipelines.list_open_pipelines(newest.project_id, newest.ref):
                 if redundant.is_replaced(old, newest):
@@ -295,12 +308,18 @@ class Pipelines:
                     if applied.jobs:
                         _log.info("canceled pipeline: a newer one replaces it", pipeline=old.id, by=newest.id)
         except CellError as error:
-            _log.warning("cannot cancel redundant pipelines", pipeline=newest.id, error=str(error))
+            _log.warning(
+                "cannot cancel the older pipelines that a new one replaces; they continue",
+                pipeline=newest.id,
+                error=str(error),
+            )
 
     async def keep_commit(self, project: Project, pipeline: Pipeline) -> None:
-        """Create a ref for the pipeline's commit, by which runners fetch it whatever happens to its branch.
+        """Create the ref `refs/pipelines/<id>` for the pipeline's commit, so that runners can fetch the commit even if
+        its branch is deleted or force-pushed.
 
-        Also called before a job is handed out, in case the process that stored the pipeline died before this.
+        Also called before a runner gets a job, in case the process that stored the pipeline died before it created the
+        ref.
         """
         if pipeline.id in self._kept:
             return
@@ -309,7 +328,11 @@ class Pipelines:
             try:
                 await self._repos.put_ref(project.repo_path, ref, pipeline.sha)
             except GitError as error:
-                _log.warning("cannot create the ref of a pipeline's commit", pipeline=pipeline.id, error=str(error))
+                _log.warning(
+                    "cannot create the git ref of a pipeline's commit; trying again when a runner takes a job of it",
+                    pipeline=pipeline.id,
+                    error=str(error),
+                )
                 return
         if len(self._kept) >= REMEMBERED_PIPELINES:
             self._kept.clear()
@@ -317,7 +340,9 @@ class Pipelines:
 
 
 def _skip_message(compiled: Compiled) -> str:
-    """Why there is no pipeline: GitLab's sentence, which clients know, and the reason."""
+    """Return the message that says why no pipeline was created: GitLab's sentence, which clients know, followed by the
+    reason.
+    """
     if compiled.left_out:
         words = "Pipeline will not run for the selected trigger. The rules configuration prevented any jobs from being "
         return f"{words}added to the pipeline: {compiled.skipped}."

@@ -1,4 +1,5 @@
-"""What a pipeline file can use while it is compiled: included files, components, the files of the commit, and changes.
+"""Provides what a pipeline file can refer to while it is compiled: included files, components, the list of files of the
+commit, and the list of changed files.
 
 Files come from projects of this cell through `remuda.cell.git.port.Reader`, and from other machines through
 `remuda.cell.pipelines.remote_files`. Also finds the commit that a component's version means, and compares commits for
@@ -29,7 +30,7 @@ LATEST = "~latest"
 
 
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compilation thread needs from the rest of the cell."""
+    """Functions and settings of the cell that a compilation thread uses: find another project, fetch a web address."""
 
     find_project: Callable[[str], Project | None]
     fetch: Callable[[str], bytes | SourceProblem]
@@ -40,7 +41,9 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellSources(Sources):
-    """The files that a pipeline of one commit may include."""
+    """Loads the files that the pipeline file of one commit includes, from its repository, other
+    projects and the web.
+    """
 
     def __init__(self, reader: Reader, repo: str, sha: str, outside: Outside) -> None:
         self._reader = reader
@@ -69,7 +72,7 @@ class CellSources(Sources):
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         commit = self._commit(project, ref)
-        # The pattern itself as a path: reader it gives the error for the project.
+        # The pattern itself as a path: reading it gives the error for the project.
         return (
             [pattern]
             if isinstance(commit, SourceProblem)
@@ -117,7 +120,9 @@ class CellSources(Sources):
         return self._projects[path]
 
     def _commit(self, project: str, ref: str | None) -> tuple[str, str] | SourceProblem:
-        """The repository and the commit of a ref of another project."""
+        """Return the repository and the commit hash of a ref of another project; of its default branch if `ref` is
+        None. A SourceProblem says why there is none.
+        """
         row = self._find(project)
         if row is None:
             return _no_project(project)
@@ -147,7 +152,7 @@ class CellSources(Sources):
 
 
 class TreeFiles(Mapping[str, str]):
-    """The files of a commit with the names of their blobs, listed when a rule first needs them."""
+    """A mapping of a commit's file paths to blob hashes. git lists the files only when a rule first needs them."""
 
     def __init__(self, reader: Reader, repo: str, sha: str) -> None:
         self._files = cache(lambda: reader.files(repo, sha))
@@ -163,7 +168,11 @@ class TreeFiles(Mapping[str, str]):
 
 
 def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> ChangedFiles:
-    """The files that changed since `before`, or since the merge base with a ref; None when `before` is unknown."""
+    """Return a function that lists the changed files for `rules:changes`, and caches the results.
+
+    Called with a ref (`compare_to`), it lists the files that changed since the merge base with that ref. Called with
+    None, it lists the files that changed since the commit `before`, or returns None if that is unknown.
+    """
 
     @cache
     def compare(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
@@ -183,7 +192,9 @@ def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> Ch
 
 
 def highest_version(tags: Sequence[str], part: str) -> str | None:
-    """The tag with the highest complete version that begins with this part of a version."""
+    """Return the tag with the highest full version (1.2.3) that begins with `part` (`1.2`, or empty for any); None if
+    there is none.
+    """
     prefix = [int(number) for number in part.split(".")] if part else []
     versions = {}
     for tag in tags:

@@ -1,7 +1,8 @@
-"""Compiles a pipeline file without starting anything: its mistakes or its jobs, its included files, the merged text.
+"""Compiles a pipeline file without creating a pipeline, and returns its mistakes or its jobs, its included files and
+the merged text.
 
-Pure but for what the sources read. `remuda.cell.pipelines.compilation` calls it with facts and sources,
-`remuda.cell.http.gitlab.lint` shows the result.
+Reads files only through `sources`. `remuda.cell.pipelines.compilation` calls it, `remuda.cell.http.gitlab.lint` shows
+the result.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from remuda.pipeline import (
 
 
 class Included(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that the pipeline file includes, directly or through others."""
+    """A file that the pipeline file includes, directly or through other included files."""
 
     kind: str
     """local, file, remote, component or template: GitLab's words."""
@@ -34,7 +35,7 @@ class Included(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Linted(msgspec.Struct, frozen=True, kw_only=True):
-    """Either the compiled file and its merged text, or its mistakes."""
+    """The result of a lint call: the compiled file and its merged text, or its mistakes; and the included files."""
 
     compiled: Pipeline | None = None
     mistakes: tuple[Mistake, ...] = ()
@@ -43,7 +44,7 @@ class Linted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Linted:
-    """Compile a file and collect the files that it includes."""
+    """Compile a pipeline file and collect the files that it includes. Mistakes are part of the result, not raised."""
     recording = _RecordingSources(sources)
     try:
         compiled = compile_pipeline(text, file=file, facts=facts, sources=recording, inputs=inputs)
@@ -54,7 +55,7 @@ def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mappin
 
 
 class _RecordingSources(Sources):
-    """Passes every read on to other sources, and records the files that were found."""
+    """Loads included files from other `Sources`, and records in `included` which files were found."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

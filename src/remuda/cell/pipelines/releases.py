@@ -1,8 +1,9 @@
-"""Releases: a project at a tag with a name and a description, created by people or by a job with `release`.
+"""Creates releases: a tag of a project with a name and a description, created by users or by a job with the keyword
+`release`.
 
 A missing tag is created. For a job with `release` GitLab runs a tool inside the job; a cell creates the release itself
-when the runner reports the success, with the job's variables. If that fails, the job fails. The HTTP endpoints call
-both.
+when the runner reports the job's success, with the job's variables. If that fails, the job fails. The HTTP endpoints
+call `create` and `create_for_job`.
 
 Invariant: a job creates its release once, however often its success is reported.
 """
@@ -45,7 +46,7 @@ _ADDRESS = re.compile(r"(https?|ftp)://\S+", re.IGNORECASE)
 
 
 class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """A release that is to be created."""
+    """The values of a release that is to be created."""
 
     tag: str
     name: str = ""
@@ -62,7 +63,9 @@ class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_time(text: str) -> float:
-    """An ISO 8601 time, UTC if it names no zone. Raises InvalidError for other texts."""
+    """Parse an ISO 8601 time to seconds since the epoch; UTC if the text names no zone. Raises InvalidError for other
+    texts.
+    """
     try:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
@@ -71,7 +74,7 @@ def parse_time(text: str) -> float:
 
 
 class Releases:
-    """The releases of one cell."""
+    """Finds and creates the releases of one cell's projects."""
 
     def __init__(self, *, store: Store, blobs: Blobs, projects: Projects, clock: Clock, public_url: str) -> None:
         self._store = store
@@ -86,8 +89,9 @@ class Releases:
         )
 
     async def create(self, project: Project, new: NewRelease) -> Release:
-        """Store a release and create its tag if missing. Raises ConflictError if the tag has a release,
-        InvalidError."""
+        """Store a release, and create its tag if there is none. Raises ConflictError if the tag already has a release,
+        InvalidError if a value is invalid. A job that repeats its own release gets the existing one.
+        """
         if not is_branch_name(new.tag):
             raise InvalidError(f"tag_name: {new.tag!r} is no name for a tag")
         links = check_links(new.links)
@@ -112,7 +116,9 @@ class Releases:
         return release
 
     async def _tag(self, project: Project, new: NewRelease) -> str:
-        """The tag's commit. A missing tag is created, and starts its pipeline."""
+        """Return the commit hash of the release's tag. A missing tag is created at `new.ref`, and starts a pipeline.
+        Raises InvalidError if `new.ref` is missing or unknown.
+        """
         repos, repo = self._projects.repos, project.repo_path
         sha = await repos.commit_of(repo, f"refs/tags/{new.tag}")
         if sha is not None:
@@ -141,9 +147,10 @@ class Releases:
     # a job's own release
 
     async def create_for_job(self, job: Job, spec: JobSpec | None) -> str | None:
-        """Create the release of a job that has succeeded; the reason when that fails, None when all is well.
+        """Create the release of a job that has succeeded, if its spec has one. Returns None, or the reason why the
+        release could not be created.
 
-        StoreError is raised: the runner reports the success again.
+        Raises StoreError if the store is unavailable; the runner then reports the success again.
         """
         if spec is None or spec.release is None:
             return None
@@ -173,8 +180,9 @@ class Releases:
         return replace(context, inherited=dependencies.variables), dependencies
 
     async def _refuse_endless(self, context: JobContext, tag: str) -> None:
-        """Raise InvalidError if a pipeline of a tag that a release created would create another tag, and so on for
-        ever."""
+        """Raise InvalidError if the pipeline runs for a tag that another job's release created, and this job would
+        create a further tag: that would start pipelines in an endless loop.
+        """
         if not context.pipeline.tag or tag == context.pipeline.ref:
             return
         cause = await self.find(context.project, context.pipeline.ref)
@@ -185,8 +193,9 @@ class Releases:
             )
 
     async def _text(self, context: JobContext, dependencies: Dependencies, description: str) -> str:
-        """The description, or the content of the file that it names: from the job's own artifacts, from those of jobs
-        it depends on, or from the repository."""
+        """Return the text of the release's description. If `description` is the path of a file, return its content:
+        from the job's own artifacts, from those of jobs it depends on, or from the repository.
+        """
         path = description.strip().removeprefix("./")
         if not path or len(path) > _MAX_FILE_NAME or "\n" in path or path.startswith("/"):
             return description
@@ -206,14 +215,18 @@ class Releases:
 
 
 def _check_own(existing: Release, new: NewRelease) -> Release:
-    """An existing release. Raises ConflictError unless the same job has created it."""
+    """Return the existing release if the job that creates `new` has created it earlier. Raises
+    ConflictError otherwise.
+    """
     if new.job_id is None or existing.job_id != new.job_id:
         raise ConflictError(f"Release already exists: {existing.tag}")
     return existing
 
 
 def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
-    """The `release` keyword with its variables expanded."""
+    """Return the release that a job's `release` keyword describes, with variables expanded. Raises InvalidError if the
+    tag name is empty or a time is invalid.
+    """
     expand = expansion([*cell_variables(context), *user_variables(context)]).expand
     texts = {key: expand(value) for key, value in keyword.items() if isinstance(value, str)}
     links = keyword.get("assets", {}).get("links", ())
@@ -234,7 +247,9 @@ def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
 
 
 def check_links(links: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
-    """The links unchanged. Raises InvalidError if they break GitLab's rules."""
+    """Return copies of the release's asset links. Raises InvalidError if they break GitLab's rules: a name and address
+    each, no duplicates, a known type.
+    """
     for link in links:
         if not link.get("name") or not _ADDRESS.fullmatch(link.get("url", "")):
             raise InvalidError("assets: a link has a name and an address that begins with http://, https:// or ftp://")

@@ -1,7 +1,7 @@
 """Fetches files from web addresses for `include:remote`, with limits for time, size and redirects.
 
-The operator's allow list has beginnings of addresses, compared by `remuda.pipeline.include.allowed_addresses`. The
-address is parsed once, so that the one that is compared is the one that is fetched. Called by
+The operator's allow list has address prefixes, which `remuda.pipeline.include.allowed_addresses` compares. An address
+is parsed once, so that the address that is checked is the one that is fetched. Called by
 `remuda.cell.pipelines.creation` for `included_files`.
 
 Invariant: only addresses on the list are fetched, redirects included.
@@ -30,7 +30,9 @@ _UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 def parse_address(text: str) -> "URL | None":
-    """A plain HTTP address without credentials; None for any other text."""
+    """Parse an http or https address. Returns None if it is invalid, or contains credentials, spaces or control
+    characters.
+    """
     # Imported here, as the rest of the HTTP library: few cells ever fetch anything.
     from yarl import URL
 
@@ -47,7 +49,7 @@ def parse_address(text: str) -> "URL | None":
 
 
 class RemoteFiles:
-    """Fetches files from addresses on the allow list."""
+    """Fetches files from web addresses that the allow list covers."""
 
     def __init__(self, allowed: Sequence[str], *, limit_bytes: int) -> None:
         self._allowed = [prefix for each in allowed if (prefix := read_prefix(each))]
@@ -55,7 +57,9 @@ class RemoteFiles:
         self._silent_until: dict[URL, float] = {}
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
-        """The content of an address, or why it cannot be fetched."""
+        """Return the content at the web address `text`, or a SourceProblem that says why it cannot be fetched. An
+        address that timed out is not tried again for a while.
+        """
         import aiohttp
 
         url = parse_address(text)

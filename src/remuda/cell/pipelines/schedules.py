@@ -1,10 +1,10 @@
 """Starts the pipelines of schedules that are due, each once.
 
 `remuda.cell.core.pipelines.schedules` computes when a schedule is due next. `remuda.cell.service` runs `watch`; the
-HTTP endpoints call `look_again` when schedules changed, and `run` when a person starts one.
+HTTP endpoints call `look_again` when schedules changed, and `run` when a user starts a schedule by hand.
 
-Invariant: a pipeline is stored together with its schedule's next time, so a death on any line neither loses a due run
-nor starts it twice. One run replaces all that were missed while the cell did not run.
+Invariant: a pipeline is stored in the same transaction as its schedule's next due time, so a crash neither loses a due
+run nor starts it twice. If several runs were missed while the cell did not run, one run replaces them.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _log = logger("cell")
 
 
 class Schedules:
-    """Runs the schedules of one cell."""
+    """Starts the pipelines of one cell's pipeline schedules."""
 
     def __init__(self, *, store: Store, repos: Commits, starter: Starter, clock: Clock) -> None:
         self._store = store
@@ -41,11 +41,11 @@ class Schedules:
         self._changed = asyncio.Event()
 
     def look_again(self) -> None:
-        """Call when a schedule was created or changed: it may be due sooner."""
+        """Make `watch` look for due schedules now. Call this when a schedule was created or changed."""
         self._changed.set()
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Start due schedules until `stop` is set."""
+        """Start the pipelines of due schedules until `stop` is set."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wake_at(stop), name="schedules: stop")
             while not stop.is_set():
@@ -53,7 +53,7 @@ class Schedules:
                 try:
                     pause = await self._start_due(stop)
                 except StoreError as error:
-                    _log.warning("cannot read due schedules; trying again", error=str(error))
+                    _log.warning("cannot read or start due schedules; trying again", error=str(error))
                     pause = float(error.retry_after_seconds)
                 await wait_for_any_event(self._clock, self._changed, within_seconds=pause, name="schedules")
 
@@ -62,7 +62,7 @@ class Schedules:
         self._changed.set()
 
     async def _start_due(self, stop: asyncio.Event) -> float:
-        """Start due schedules; how many seconds to wait before the next look."""
+        """Start the pipelines of due schedules. Returns how many seconds to wait before the next call."""
         now = self._clock.wall()
         soon = await self._store.schedules.list_due_schedules(now + LOOK_SECONDS)
         due = [schedule for schedule in soon if (schedule.next_run_at or now) <= now]
@@ -74,7 +74,9 @@ class Schedules:
         return LOOK_SECONDS if first is None else max(first - self._clock.wall(), 0.0)
 
     async def _start_all(self, due: Sequence[Schedule], now: float, stop: asyncio.Event) -> None:
-        """Start schedules side by side, so that a slow one delays no other. Raises StoreError if one of them got it."""
+        """Start the pipelines of the schedules concurrently, so that a slow one does not delay the others. Raises
+        StoreError if the store became unavailable; the remaining schedules then stay due.
+        """
         turns, failures = asyncio.Semaphore(AT_ONCE), list[StoreError]()
 
         async def start(schedule: Schedule) -> None:
@@ -111,16 +113,22 @@ class Schedules:
             _log.warning("schedule started no pipeline", schedule=due.id, project=due.project_id, reason=reason)
         except Exception as error:  # noqa: BLE001 - one schedule must not stop the others
             reason = f"the cell could not start it ({type(error).__name__}); its log says why"
-            _log.error("schedule failed unexpectedly", schedule=due.id, project=due.project_id, exc_info=error)
+            _log.error(
+                "schedule started no pipeline because of an unexpected error",
+                schedule=due.id,
+                project=due.project_id,
+                exc_info=error,
+            )
         await self._store.schedules.change_schedule(
             due.id, lambda row: without_pipeline(row, due, next_at=next_at, reason=reason)
         )
 
     async def run(self, schedule: Schedule, *, due_at: float | None = None) -> Pipeline:
-        """Start the schedule's pipeline and store the given schedule with it. Raises InvalidError if there is none to
-        start.
+        """Start the schedule's pipeline, and store `schedule` in the same transaction. Raises InvalidError if the
+        pipeline cannot be created.
 
-        `due_at` is the time for which it is due: ConflictError when another process has run it for that time.
+        `due_at` is the due time of this run; None if a user starts it. Raises ConflictError if another process has
+        already run the schedule for that time.
         """
         project = await self._store.projects.load_project(schedule.project_id)
         if project is None:

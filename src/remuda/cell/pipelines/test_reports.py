@@ -1,9 +1,9 @@
-"""The test report of a pipeline, combined from its jobs' JUnit reports.
+"""Combines the JUnit reports of a pipeline's jobs into its test report.
 
-As in GitLab, the newest attempt of each job counts; a suite is a job, and the parts of a parallel job are one suite; a
-report that cannot be read is an error of its suite only. Reports are read piece by piece in the cell's parser threads;
-of a very large one not all cases are listed, but all are counted. `remuda.cell.http.gitlab.test_reports` calls it and
-caches the answers.
+As in GitLab, the newest attempt of each job counts; each job is a suite, and the parts of a parallel job are one suite;
+a report that cannot be read is an error of its suite only. Reports are read piece by piece in the cell's parser
+threads; of a very large one not all cases are listed, but all are counted. `remuda.cell.http.gitlab.test_reports` calls
+it and caches the answers.
 """
 
 import re
@@ -31,14 +31,14 @@ JUNIT = "junit"
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A JUnit report and the job that uploaded it."""
+    """A JUnit report artifact and the job that uploaded it."""
 
     job: Job
     artifact: Artifact
 
 
 class Suite(msgspec.Struct):
-    """The tests of one job, or of all parts of a parallel one."""
+    """The test results of one job, or of all parts of a parallel job."""
 
     name: str
     job_ids: list[int] = msgspec.field(default_factory=list)
@@ -54,13 +54,17 @@ class Suite(msgspec.Struct):
 
 
 class _Room(msgspec.Struct):
-    """How many cases, and how many bytes of text, may still be listed."""
+    """The remaining allowance of a test report: how many test cases, and how many bytes of text,
+    may still be listed.
+    """
 
     cases: int = LISTED_CASES
     bytes: int = LISTED_BYTES
 
     def cut(self, case: TestCase) -> TestCase | None:
-        """The case, without its output if that does not fit; None if the case does not fit."""
+        """Take a test case out of the allowance. Returns the case, without its output if only that is too large, or
+        None if the case itself does not fit.
+        """
         self.cases -= 1
         self.bytes -= sum(_width(text) for text in (case.name, case.classname, case.file or ""))
         if self.cases < 0 or self.bytes < 0:
@@ -73,12 +77,14 @@ class _Room(msgspec.Struct):
 
 
 def _width(text: str) -> int:
-    """About how many bytes a text takes: one character beyond ASCII can make all of them wide."""
+    """Estimate the memory of a text in bytes: Python stores all characters of a non-ASCII text with up to four bytes
+    each.
+    """
     return len(text) if text.isascii() else 4 * len(text)
 
 
 async def find_reports(store: Store, pipeline_id: PipelineId) -> list[Report]:
-    """The reports of a pipeline, in the order of its jobs."""
+    """Return the JUnit reports of a pipeline, in the order of its jobs."""
     family = await store.pipelines.load_family(pipeline_id)
     reports = []
     for job in family.jobs if family else ():
@@ -97,7 +103,10 @@ async def read_suites(
     total_bytes: int,
     with_cases: bool,
 ) -> list[Suite]:
-    """The suites of a pipeline, in the order of its jobs. The caller has reserved `COST_BYTES`."""
+    """Read the reports of a pipeline. Returns its suites in the order of the jobs. Stops after `total_bytes` of
+    reports; `with_cases`: list the test cases, not only their number. The caller must have reserved `COST_BYTES` of
+    memory.
+    """
     suites: dict[str, Suite] = {}
     room = _Room() if with_cases else None
     bytes_left = total_bytes
@@ -115,7 +124,9 @@ async def read_suites(
 async def _read(
     blobs: Blobs, parsers: Parsers, report: Artifact, suite: Suite, room: _Room | None, limits: JunitLimits
 ) -> int:
-    """Read one report into its suite; its size, unpacked."""
+    """Read one report and add its test cases to the suite. Returns its decompressed size in bytes. `room` limits the
+    listed cases; None lists none.
+    """
 
     def take(case: TestCase) -> None:
         suite.count(case)

@@ -1,9 +1,11 @@
-"""Runs trigger jobs: each starts a downstream pipeline, a child or one of another project, and follows its status.
+"""Runs trigger jobs: each starts a downstream pipeline, which is a child pipeline or one of another project, and takes
+over its status.
 
-Dispatch puts a trigger job into the queue whenever it or its pipeline changes, and each sweep puts in those that are
-not over. `advance` then brings a job as far as it can: `remuda.cell.core.pipelines.downstream` says what to start,
-`trigger_jobs` there how the job stands. An interrupted call is repeated: a trigger job has started before its pipeline
-is stored, and no two pipelines are stored for one trigger job. `remuda.cell.service` runs `watch`.
+Dispatch puts a trigger job into the queue whenever the job or its downstream pipeline changes, and each periodic sweep
+adds those that are unfinished. `advance` then does the next step of a job: `remuda.cell.core.pipelines.downstream` says
+what to start, `trigger_jobs` there which state the job gets. A step that was interrupted is repeated: a trigger job is
+stored as running before its pipeline is stored, and no two pipelines are stored for one trigger job.
+`remuda.cell.service` runs `watch`.
 """
 
 import asyncio
@@ -44,7 +46,9 @@ _log = logger("cell")
 
 
 class _RefusedError(Exception):
-    """The downstream pipeline cannot be started, and trying again does not help."""
+    """The downstream pipeline cannot be started, and trying again does not help. `reason` is the failure reason of the
+    trigger job.
+    """
 
     def __init__(self, reason: FailureReason, message: str) -> None:
         super().__init__(message)
@@ -52,7 +56,7 @@ class _RefusedError(Exception):
 
 
 class TriggerJobs:
-    """Runs the trigger jobs of one cell."""
+    """Starts the downstream pipelines of one cell's trigger jobs and keeps the jobs' status up to date."""
 
     def __init__(
         self,
@@ -76,7 +80,7 @@ class TriggerJobs:
         self._public_url = public_url
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Advance trigger jobs from the queue until `stop` is set."""
+        """Process trigger jobs from the queue with several workers until `stop` is set."""
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(self._work(), name=f"cell trigger jobs {n}") for n in range(WORKERS)]
             await stop.wait()
@@ -89,14 +93,18 @@ class TriggerJobs:
             try:
                 await self.advance(job_id)
             except StoreError as error:
-                _log.warning("cannot advance a trigger job now; trying again", job=job_id, error=str(error))
+                _log.warning("cannot process a trigger job; trying again later", job=job_id, error=str(error))
             except Exception as error:  # noqa: BLE001 - one trigger job must not stop the others
-                _log.error("trigger job failed to advance", job=job_id, exc_info=error)
+                _log.error(
+                    "unexpected error while processing a trigger job; trying again later", job=job_id, exc_info=error
+                )
             finally:
                 self._queue.finish(job_id)
 
     async def advance(self, job_id: JobId) -> None:
-        """Start the downstream pipeline of a trigger job, or take over its status. Repeatable."""
+        """Do the next step of a trigger job: start its downstream pipeline, cancel it, or take over its status. Can be
+        repeated at any time.
+        """
         job, spec = await self._store.jobs.load_job(job_id), await self._store.jobs.load_spec(job_id)
         if job is None or spec is None or spec.trigger is None:
             return
@@ -119,7 +127,9 @@ class TriggerJobs:
         return await self._store.jobs.load_job(job.id) or job
 
     async def _start(self, job: Job, trigger: Trigger) -> Pipeline | None:
-        """Start the downstream pipeline; None when that is impossible, and then the job has failed."""
+        """Start the downstream pipeline and return it. If that is impossible, mark the trigger job as failed and return
+        None.
+        """
         try:
             request = await self._request(job, trigger)
             started = await self._starter.start(request)
@@ -132,12 +142,17 @@ class TriggerJobs:
         except CellError as error:
             reason, message = FailureReason.DOWNSTREAM_CREATION_FAILED, str(error)
         except Exception as error:  # noqa: BLE001 - a job that can never start its pipeline must not try for ever
-            _log.error("cannot start a downstream pipeline", job=job.id, exc_info=error)
+            _log.error("unexpected error in the start of a downstream pipeline", job=job.id, exc_info=error)
             reason, message = FailureReason.DATA_INTEGRITY_FAILURE, "the cell failed to start it; its log says how"
         else:
-            _log.info("downstream pipeline started", job=job.id, pipeline=started.id, project=request.project.path)
+            _log.info(
+                "trigger job started a downstream pipeline",
+                job=job.id,
+                pipeline=started.id,
+                project=request.project.path,
+            )
             return started
-        _log.info("downstream pipeline refused", job=job.id, reason=reason.value)
+        _log.info("cannot start a downstream pipeline; the trigger job fails", job=job.id, reason=reason.value)
         await self._change(
             job, lambda family, now: trigger_jobs.fail(family, job.id, reason, message[:MAX_MESSAGE], now)
         )
@@ -191,7 +206,9 @@ class TriggerJobs:
         return downstream.for_project(asker, project, *ref)
 
     async def _texts(self, family: Family, files: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """The contents of those files that are artifacts of jobs in the same pipeline."""
+        """Return the contents of the `include` entries that are artifacts of jobs of the pipeline, by path. Raises
+        InvalidError if one is missing.
+        """
         return {
             file["artifact"]: await self._text(family, file["artifact"], file["job"])
             for file in files

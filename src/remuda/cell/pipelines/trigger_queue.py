@@ -1,8 +1,8 @@
-"""The queue of trigger jobs that something happened to: each is in it once, and with one worker at a time.
+"""The queue of trigger jobs to process: it holds each job at most once, and gives a job to one worker at a time.
 
 Dispatch puts trigger jobs in, the workers of `remuda.cell.pipelines.trigger_jobs` take them out. A job that is put in
-while a worker has it is taken again afterwards, so that no change is lost. A module of its own because dispatch must
-not import the workers.
+while a worker processes it is given out again afterwards, so that no change is lost. A module of its own because
+dispatch must not import the workers.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from remuda.model.job import JobId
 
 
 class TriggerQueue:
-    """The trigger jobs of a cell that wait for a worker."""
+    """The trigger jobs of a cell that wait for a worker, in order of arrival."""
 
     def __init__(self) -> None:
         self._waiting: dict[JobId, None] = {}
@@ -26,7 +26,9 @@ class TriggerQueue:
         self._changed.set()
 
     async def take(self) -> JobId:
-        """Wait for a job and take the one that waits longest. The caller calls `finish`."""
+        """Wait until a job is in the queue, and remove and return the one that waits longest. The caller must call
+        `finish` when it has processed the job.
+        """
         while (job_id := next((each for each in self._waiting if each not in self._in_hand), None)) is None:
             self._changed.clear()
             await self._changed.wait()
