@@ -27,7 +27,9 @@ class Boots(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(boots: Boots, under_way: Iterable[float] = (), *, quantile: float = QUANTILE) -> float:
-    """Seconds until most new instances are ready. `under_way`: ages of instances that are not ready yet."""
+    """Return the boot time in seconds that most new instances do not exceed. `under_way`: ages in seconds of instances
+    that are still starting; those older than the measured boot times raise the estimate.
+    """
     weighed = [(seconds, DECAY**age) for age, seconds in enumerate(reversed(boots.seconds))]
     learned = _quantile(weighed, quantile) if weighed else DEFAULT_BOOT_SECONDS
     late = [(age, 1.0) for age in under_way if age > learned]
@@ -35,7 +37,9 @@ def estimate(boots: Boots, under_way: Iterable[float] = (), *, quantile: float =
 
 
 def _quantile(weighed: list[tuple[float, float]], quantile: float) -> float:
-    """The smallest value that has at least this part of the weight at or below it."""
+    """Return the weighted quantile of (value, weight) pairs: the smallest value such that the values up to it have at
+    least the part `quantile` of the total weight.
+    """
     remaining = quantile * sum(weight for _, weight in weighed)
     for seconds, weight in sorted(weighed):
         remaining -= weight

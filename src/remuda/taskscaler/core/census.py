@@ -1,8 +1,8 @@
-"""First step of a plan: count every instance and request of a fleet, and collect those that go in any case.
+"""First step of a plan: count all instances and requests of a fleet, and list those to remove whatever the demand is.
 
-An instance offers slots, is starting, or only takes up a place. One that is used up, unhealthy, failed, stuck or
-drained goes however many are wanted. Requests that were never delivered are given up. This is the only part of a plan
-that reads all instances, so it reads each once.
+An instance offers slots, is starting, or only counts against the limits. One that is used up, unhealthy, failed, stuck
+or drained is removed however many are wanted. Requests that were never delivered are given up. This is the only part of
+a plan that reads all instances, so it reads each once.
 
 Invariant: no busy instance is in `removals`.
 """
@@ -40,7 +40,7 @@ class Tally:
 
 
 class Census:
-    """Counts of a fleet, and the removals, drains and losses found while counting."""
+    """Counts of a fleet, and the instances to remove, to drain or to forget that were found while counting."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.tallies = {group.name: Tally(group, rank) for rank, group in enumerate(fleet.groups)}

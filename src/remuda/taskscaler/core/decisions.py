@@ -13,7 +13,7 @@ Number = int | float | str
 
 
 class Reason(StrEnum):
-    """Why a plan does something, or does not."""
+    """Reasons for creating, removing, keeping or forgetting an instance, or for not creating one."""
 
     # create
     WAITING_JOBS = "waiting_jobs"  # accepted jobs wait for a slot
@@ -52,7 +52,7 @@ class Reason(StrEnum):
 
 
 class Because(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason with its numbers."""
+    """A reason with the numbers that its text shows, such as a limit or a time."""
 
     reason: Reason
     numbers: dict[str, Number] = {}
@@ -74,7 +74,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance that gets no more jobs."""
+    """Decision that an instance gets no more jobs; it is removed when its running jobs have ended."""
 
     id: str
     group: str
@@ -82,7 +82,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
-    """A lost instance, or requests that came to nothing. They are not counted any more."""
+    """Decision to stop counting a lost instance, or requested instances that never appeared."""
 
     group: str
     because: Because
@@ -94,7 +94,7 @@ class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
-    """What prevents creations in a group, or removals."""
+    """Why instances of a group that a plan would create or remove are not created or removed now."""
 
     group: str
     because: Because
@@ -103,7 +103,7 @@ class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers behind a plan, in slots unless stated otherwise."""
+    """The counts from which a plan is computed, in slots unless stated otherwise."""
 
     acquired: int = 0
     waiting: int = 0
@@ -136,7 +136,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do now, with the numbers behind it."""
+    """Instances to create, remove, drain and forget now, with the reasons and the counts behind them."""
 
     terms: Terms
     policy: str
@@ -157,7 +157,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if there is nothing to do, or nothing that can be done now."""
+        """True if the plan creates, removes, drains and forgets nothing; limits may prevent wanted creations."""
         return not (self.create or self.remove or self.drain or self.forget)
 
     @property

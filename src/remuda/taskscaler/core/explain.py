@@ -45,7 +45,7 @@ _WORDS = {
 
 
 def describe(because: Because) -> str:
-    """A reason as a sentence."""
+    """Return a reason and its numbers as an English sentence."""
     numbers = {
         name: format_duration(round(value)) if name.endswith("seconds") and not isinstance(value, str) else value
         for name, value in because.numbers.items()
@@ -54,7 +54,7 @@ def describe(because: Because) -> str:
 
 
 def explain(plan: Plan, *, now: float) -> str:
-    """The whole plan as text, one line for each decision."""
+    """Return the whole plan as text, with one line for each decision. `now` is used for times relative to it."""
     lines = [f"Policy: {plan.policy}", *_sums(plan.terms)]
     for creation in plan.create:
         parts = ", ".join(describe(because) for because in creation.because)

@@ -1,9 +1,10 @@
-"""How many instances to request from which group when slots are missing, and what prevents more.
+"""Part of a plan: how many instances to request from which group when slots are missing, and what prevents more.
 
 The most urgent need is met first: jobs that wait here, jobs that wait at the server, jobs to come, idle slots. Groups
-are used in the order of their fallback chain. What a group cannot give because of its maximum, the provider's quota or
-its failures goes to the next group. What it cannot give *yet*, because of the throttle or the limit on starting
-instances, waits for it. A group whose creations failed too often must create one instance before it gets more.
+are used in the order of their fallback chain. Instances that a group cannot give because of its maximum, the provider's
+quota or its failures are requested from the next group. Those that only its rate limit or its limit on starting
+instances delays are requested from the same group later. A group whose creations failed too often must create one
+instance before more are requested.
 
 Invariants: no limit is exceeded, and more missing slots never lead to fewer instances.
 """
@@ -20,26 +21,28 @@ from remuda.taskscaler.core.values import Bucket, Fleet
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """How many instances the limits allow; None: any number. `because` names the tightest limit."""
+    """How many more instances the limits of a group allow; None: any number. `because` names the tightest limit."""
 
     instances: int | None = None
     because: Because | None = None
     changes_at: float | None = None
 
     def narrow(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
-        """Apply a further limit; of equal limits the first is named."""
+        """Return the room with a further limit applied. `changes_at`: when that limit ends; `numbers`: for its text. Of
+        equal limits the first is named.
+        """
         instances = max(instances, 0)
         if self.instances is not None and self.instances <= instances:
             return self
         return Room(instances=instances, because=Because(reason=reason, numbers=numbers), changes_at=changes_at)
 
     def fit(self, wanted: int) -> int:
-        """The wanted number, cut to the limit."""
+        """Return `wanted`, or the limit if that is lower."""
         return wanted if self.instances is None else min(wanted, self.instances)
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """The creations of a plan."""
+    """The instances that a plan requests from the groups, and what prevents further requests."""
 
     create: tuple[Creation, ...]
     hindered: tuple[Hindrance, ...]
@@ -50,7 +53,9 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float) -> Growth:
-    """Request instances for the missing slots, given by reason with the most urgent first."""
+    """Decide how many instances to request from each group. `missing`: number of missing slots by reason, the most
+    urgent reason first.
+    """
     parts = dict(missing)
     need = sum(parts.values())
     create: list[Creation] = []
@@ -93,7 +98,9 @@ def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float
 
 
 def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
-    """What the group can give at all."""
+    """Return how many instances the group can give at all, by its limits, quota and failures.
+    `places`: instances and requests of all groups so far.
+    """
     group, limits = tally.group, tally.group.limits
     room = Room()
     if not group.is_current:
@@ -116,7 +123,7 @@ def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
 
 
 def _pace(tally: Tally, bucket: Bucket | None) -> Room:
-    """What may be requested from the group now."""
+    """Return how many instances may be requested from the group now, by its rate limit and `max_creating`."""
     limits = tally.group.limits
     room = Room()
     if limits.max_creating:
@@ -132,7 +139,9 @@ def _pace(tally: Tally, bucket: Bucket | None) -> Room:
 
 
 def _spend(parts: dict[Reason, int], slots: int) -> tuple[Because, ...]:
-    """Assign slots to the needs in `parts`, which shrink by them. Returns what the slots are for."""
+    """Assign slots to the missing slots in `parts`, in order, and subtract them there. Returns each reason with its
+    number of slots.
+    """
     purposes = []
     for reason, lacking in parts.items():
         if taken := min(lacking, slots):

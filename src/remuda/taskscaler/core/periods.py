@@ -26,7 +26,7 @@ _PART = re.compile(r"(?P<first>\*|\?|\w{1,9})(?:-(?P<last>\w{1,9}))?(?:/(?P<step
 
 
 class PeriodError(ValueError):
-    """A period or a time zone that cannot be read; the text says what to write."""
+    """A period or a time zone is invalid; the text says what to write instead."""
 
 
 class _Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,13 +62,13 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_always(self) -> bool:
-        """True if it matches at every time."""
+        """True if the period matches at every time."""
         sizes = (self.seconds, 60), (self.minutes, 60), (self.hours, 24), (self.days, 31), (self.months, 12)
         return all(len(values) == size for values, size in (*sizes, (self.weekdays, 7), (self.years, _YEARS)))
 
     @property
     def is_never(self) -> bool:
-        """True if it matches no day of the calendar, such as the 31st of February."""
+        """True if the period matches no day of the calendar, such as the 31st of February."""
         days = (
             (first + day - 1, day)
             for year in self.years
@@ -103,7 +103,9 @@ _YEARS = _YEAR.high - _YEAR.low + 1
 
 @lru_cache(maxsize=1024)
 def period(line: str, *, machine: bool = False) -> Period:
-    """Parse a line. `machine`: it is from a Docker Machine section and may have six or seven fields."""
+    """Parse a cron line. Raises PeriodError. `machine`: the line is from a Docker Machine section and may have six or
+    seven fields.
+    """
     fields = line.split()
     shape = _SHAPES.get(len(fields))
     if shape is None or (len(fields) != 5 and not machine):
@@ -129,7 +131,7 @@ def period(line: str, *, machine: bool = False) -> Period:
 
 @lru_cache(maxsize=256)
 def zone(name: str, local: tzinfo = UTC) -> tzinfo:
-    """The time zone of that name; `local` for an empty name."""
+    """Return the time zone of that name, or `local` for an empty name. Raises PeriodError if the name is unknown."""
     if name in ("", "Local"):
         return local
     try:

@@ -1,8 +1,8 @@
-"""Which policy applies at a time: the last one with a matching period, or else the default.
+"""Selects the scaling policy that applies at a time: the last one with a matching period, or else the default.
 
 A policy without `idle_time` has the default one, not 0: immediate removal must be configured. Outside of all periods no
-idle instances are wanted, and existing ones go after the default time. `resolve` makes the input of `plan`; `mistakes`
-finds settings that cannot work together.
+idle instances are wanted, and existing ones are removed after the default time. `resolve` makes the input of `plan`;
+`mistakes` finds settings that cannot work together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ NO_POLICY = "no policy matches"
 
 
 class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy as configured; `mistakes` checks it."""
+    """One policy section as configured, with the periods in which it applies. `mistakes` checks it."""
 
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""
@@ -33,7 +33,7 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that apply at a time."""
+    """The settings for idle instances that apply at a given time."""
 
     idle_count: int = 0
     idle_seconds: float = DEFAULT_IDLE_SECONDS
@@ -50,7 +50,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> Policy:
-    """The policy for a time. `local`: time zone of rules that name none. Raises PeriodError."""
+    """Return the policy that applies at `now`. `local`: time zone of rules that name none. Raises PeriodError."""
     until = _changes_at(rules, now)
     for rule in reversed(rules):
         moment = datetime.fromtimestamp(now, zone(rule.timezone, local))
@@ -69,9 +69,10 @@ def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> 
 
 
 def policy_for_draining(policy: Policy, *, is_ending: bool = False) -> Policy:
-    """The policy of a fleet that requests no more jobs: no idle slots, and idle instances go after their time.
+    """Return the policy for a fleet that requests no more jobs: no idle slots; idle instances are removed after their
+    time.
 
-    `is_ending`: no job will ever be requested again, so starting instances that no job waits for go at once.
+    `is_ending`: no job will ever be requested again, so starting instances that no job waits for are removed at once.
     """
     because = f"{policy.because}; no more jobs are asked for, so none idle are wanted"
     return msgspec.structs.replace(policy, idle_count=0, scale_factor=0.0, is_ending=is_ending, because=because)
@@ -88,7 +89,9 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[Mistake]:
-    """Settings that cannot work. `has_demand`: the server reports how many jobs wait; GitLab does not."""
+    """Return the settings that cannot work together. `has_demand`: the server reports how many jobs wait, as GitLab
+    does not.
+    """
     return [
         Mistake(policy=number, key=key, text=text)
         for number, rule in enumerate(rules)

@@ -28,7 +28,7 @@ TAKEN = 3
 
 
 class Seen(StrEnum):
-    """What was seen of an instance."""
+    """Kinds of events at the provider that this manager did not cause."""
 
     CAME = "came"  # appeared, and nobody here requested it
     LOST = "lost"  # vanished, and nobody here removed it
@@ -36,7 +36,7 @@ class Seen(StrEnum):
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """One event at the provider."""
+    """One event at the provider: an instance appeared or vanished without a request, or a request was given up."""
 
     what: Seen
     at: float
@@ -48,7 +48,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meddling(StrEnum):
-    """What a provider does by itself."""
+    """Kinds of changes that a provider makes to a group without a request."""
 
     NONE = "none"
     REPLACED = "replaced"
@@ -68,7 +68,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cause(self) -> str:
-        """Why instances vanish, as text for the jobs that were lost; empty if unknown."""
+        """Why instances vanish, as text for the error of the jobs that ran on them; empty if unknown."""
         if self.kind is Meddling.NONE:
             return ""
         # Instances that are only taken away may have failed as well.
@@ -77,7 +77,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> str:
-        """The cause, and what to change at the provider."""
+        """Text for the operator: why instances vanish, and what to change at the provider. Empty if unknown."""
         return f"instances vanish: {self.cause}; {_FIXES[self.kind]}" if self.kind is not Meddling.NONE else ""
 
 
@@ -100,12 +100,12 @@ _FIXES = {
 
 
 def drop_old(sightings: Iterable[Sighting], now: float) -> tuple[Sighting, ...]:
-    """The sightings that are still relevant, at most the last `REMEMBERED`."""
+    """Return the sightings of the last hour, at most the last `REMEMBERED`."""
     return tuple(one for one in sightings if now - one.at < REMEMBERED_SECONDS)[-REMEMBERED:]
 
 
 def judge(sightings: Sequence[Sighting]) -> Verdict:
-    """Verdict on a group from its sightings in order of time."""
+    """Return what the provider of a group probably does by itself. The sightings must be in order of time."""
     came, lost = _find_unexplained(sightings)
     times = {Meddling.REPLACED: 0, Meddling.OVERPROVISIONED: 0}
     alone = 0
@@ -127,7 +127,9 @@ def judge(sightings: Sequence[Sighting]) -> Verdict:
 
 
 def _find_unexplained(sightings: Sequence[Sighting]) -> tuple[list[Sighting], list[Sighting]]:
-    """Arrivals and losses without another explanation."""
+    """Return arrivals and losses, without instances that came back and late instances of requests that were
+    given up.
+    """
     came: list[Sighting] = []
     lost: list[Sighting] = []
     given_up: list[Sighting] = []

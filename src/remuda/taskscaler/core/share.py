@@ -1,8 +1,8 @@
-"""Turns a cell's demand into the input of a plan: the share of one manager.
+"""Computes the share of one runner manager in a cell's demand for slots, as input of a plan.
 
 The cell splits the demand among all managers that serve a key (`remuda.cell.core.waiting.demand`), so that together
 they create what is needed. This module estimates when jobs that wait for other jobs will be ready. GitLab reports no
-demand: then only jobs that wait here count. Jobs that wait for a person or a clock do not count.
+demand: then only jobs that this manager has accepted count. Manual and delayed jobs do not count.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,11 @@ def own_demand(
     job_seconds: float = TYPICAL_JOB_SECONDS,
     chance: float = CHANCE,
 ) -> Demand:
-    """A manager's share of the demand. `waiting`: jobs that it has accepted and that wait here, by key.
+    """Return a manager's share of the demand. `waiting`: number of jobs by key that it has accepted and that have no
+    slot.
 
-    A running job is assumed to last `job_seconds` and to be half over.
+    A running job is assumed to last `job_seconds` and to be half over. `chance`: probability that the jobs before a
+    job succeed.
     """
     keys = []
     unmatched = dict(waiting)
@@ -54,6 +56,6 @@ def own_demand(
 
 
 def key_name(key: wire.KeyDemand) -> str:
-    """A capability key as text for people and logs."""
+    """Return a capability key (what a job needs of a runner) as text for people and logs."""
     words = [",".join(key.tags) or "untagged", *(["protected"] if key.protected else [])]
     return " ".join([*words, *(f"{kind}:{number}" for kind, number in key.pools)])

@@ -1,10 +1,10 @@
-"""Which instances go because they are not needed, or because a limit is exceeded.
+"""Part of a plan: which instances to remove because they are not needed, or because a limit is exceeded.
 
-First go requests that were not sent yet, then instances that have been idle for the policy's time. Among those, the
-order is: caches that no current job wants, last group of the fallback chain, longest idle, oldest, most used. Above a
-limit idle instances go at once, then starting ones, and busy ones are drained. An instance goes only if the slots that
-are *ready* without it are enough, so that it is not created again. In preemptive mode it also stays while open requests
-for jobs hold its slots, for a limited time.
+Requests that were not sent yet are withdrawn first, then instances are removed that have been idle for the policy's
+time. Their order is: caches that no current job wants, last group of the fallback chain, longest idle, oldest, most
+used. Above a limit idle instances are removed at once, then starting ones, and busy ones are drained. An instance is
+removed only if the slots that are *ready* without it are enough, so that it is not created again. In preemptive mode it
+also stays while open requests for jobs reserve its slots, for a limited time.
 
 Invariants: no busy instance is removed; a removal makes no slot missing that was not missing before.
 """
@@ -25,7 +25,7 @@ Order = Callable[[Instance], tuple[object, ...]]
 
 
 class Unneeded(msgspec.Struct, frozen=True, kw_only=True):
-    """Instances that stay although they are not needed."""
+    """Idle instances that are not needed and are not removed yet, with the reasons."""
 
     hindered: tuple[Hindrance, ...] = ()
     reserved_slots: int = 0
@@ -33,7 +33,9 @@ class Unneeded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
-    """Remove or drain what is above `max_instances`, for example after the limit was lowered."""
+    """Remove or drain the instances above `max_instances`, for example after the limit was lowered. `order`:
+    sort key.
+    """
     for tally in census.tallies.values():
         if tally.group.limits.max_instances:
             _keep(fleet, census, [tally], tally.group.limits.max_instances, order)
@@ -42,7 +44,7 @@ def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
 
 
 def withdraw_unneeded(census: Census, terms: Terms) -> None:
-    """Withdraw requests that were not sent, as far as there are enough slots without them."""
+    """Withdraw requests for instances that were not sent yet, as far as the slots are enough without them."""
     spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
     # A request to another group may bring more slots than were missing. That alone must not make a request
     # superfluous, or each plan would undo the one before.
@@ -54,7 +56,7 @@ def withdraw_unneeded(census: Census, terms: Terms) -> None:
 
 
 def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
-    """Remove starting instances, as far as there are enough slots without them. The longest starting ones stay."""
+    """Remove starting instances, as far as the slots are enough without them. Those that started first stay."""
     spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
     going = {one.id for one in census.removals}
     for instance in sorted(fleet.instances, key=lambda one: (-one.since, one.id)):
@@ -73,7 +75,9 @@ def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
 
 
 def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now: float, order: Order) -> Unneeded:
-    """Remove instances that are not wanted and have been idle for long enough."""
+    """Remove instances that are not needed and have been idle for the policy's time. Returns those that stay,
+    and why.
+    """
     surplus, free = terms.surplus, terms.free
     if surplus <= 0:
         return Unneeded()
@@ -118,7 +122,9 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
 
 
 def removal_order(census: Census, wanted_keys: Collection[str]) -> Order:
-    """Sort key for instances: those that should go first come first."""
+    """Return a sort key for instances: those to remove first come first. `wanted_keys`: capability keys of current
+    jobs, whose caches are kept longest.
+    """
     wanted = frozenset(wanted_keys)
     ranks = {name: -tally.rank for name, tally in census.tallies.items()}
 
@@ -178,7 +184,9 @@ def _keep(fleet: Fleet, census: Census, tallies: list[Tally], most: int, order: 
 
 
 def _withdraw(census: Census, tally: Tally, count: int) -> int:
-    """Withdraw up to `count` requests of a group, the latest first. Returns how many."""
+    """Withdraw up to `count` requested instances of a group that were not sent, the latest first. Returns their
+    number.
+    """
     withdrawn = 0
     for request in sorted(census.unsent, key=lambda one: one.asked_at, reverse=True):
         some = min(request.count, count - withdrawn)

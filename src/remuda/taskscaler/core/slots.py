@@ -1,9 +1,10 @@
-"""Which slot a job gets, and who may reserve one. In memory and without a clock; the loop stores the results.
+"""Assigns slots (room for one job on an instance) to jobs, and limits how many may be reserved. In memory and without a
+clock; `loop` stores the results.
 
-A *holder* names a request for a job, and later that job. It reserves before the request. A reservation without a job is
-given back and does not count as a use of an instance. With a job the holder acquires: `grants` hands out slots in the
-order of the holders as soon as there are any. A job goes to an instance with its warm caches, else to the fullest one,
-and of empty ones to the one used last, so that the others stay idle and can be removed.
+A *holder* is the id of a request for a job, and later of that job. The manager reserves a slot before it requests a
+job, and gives the reservation back if no job comes. When a job came, its holder calls `acquire`, and `grants` assigns
+slots in the order of the holders as soon as slots are free. A job goes to an instance with its warm caches, else to the
+fullest one, and of empty ones to the one used last, so that the others stay idle and can be removed.
 
 Invariants: only ready and healthy instances get jobs, and none more than its capacity or its uses; a holder has at most
 one slot; nothing can be reserved before the first plan.
@@ -20,14 +21,14 @@ from remuda.taskscaler.core.values import Instance, InstanceState, Limits, free_
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """Room for one job on an instance; slots of an instance are numbered."""
+    """Room for one job on an instance. The slots of an instance are numbered from 0."""
 
     instance: str
     number: int
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that was handed out to a waiting job."""
+    """A slot that was assigned to a waiting job, and the holder of that job."""
 
     holder: str
     slot: Slot
@@ -50,7 +51,7 @@ _SPARE = 64
 
 
 class Slots:
-    """All slots of a fleet. `limits` are by group."""
+    """All slots of a fleet. `limits`: by group name. `warm_first`: prefer instances that have the caches of a job."""
 
     def __init__(self, limits: Mapping[str, Limits], *, warm_first: bool = True) -> None:
         self._limits = limits
@@ -78,7 +79,7 @@ class Slots:
 
     @property
     def waiters(self) -> tuple[Waiter, ...]:
-        """Jobs that wait for a slot, in their order."""
+        """Jobs that wait for a slot, in the order in which they get one."""
         return tuple(self._waiting.values())
 
     @property
@@ -90,25 +91,29 @@ class Slots:
         return self._instances.get(instance_id)
 
     def slot(self, holder: str) -> Slot | None:
-        """The slot of a holder."""
+        """Return the slot of a holder, or None if it has no slot."""
         return self._held.get(holder)
 
     def holders(self, instance_id: str) -> dict[int, str]:
-        """Holders by slot number of an instance."""
+        """Return the holders that have slots of an instance, by slot number."""
         return dict(self._taken.get(instance_id, {}))
 
     def allow(self, reservable: int | None) -> None:
-        """Set the limit of reservations from the last plan; before the first plan it is 0."""
+        """Set how many slots may be reserved, as the last plan says; None: any number. Before the first plan it
+        is 0.
+        """
         self._reservable = reservable
 
     def change_limits(self, limits: Mapping[str, Limits]) -> None:
-        """Apply other limits, to existing instances as well. Holders keep their slots."""
+        """Replace the limits by group name, for existing instances as well. Holders keep their slots."""
         self._limits = limits
         for instance in self._instances.values():
             self._put(instance)
 
     def update(self, instance: Instance) -> None:
-        """Add or change an instance. Used slots, uses and warm caches of a known one stay."""
+        """Add an instance, or change its state. An instance that was added before keeps its used slots, use count and
+        caches.
+        """
         previous = self._instances.get(instance.id)
         if previous is not None:
             became_ready = instance.state is InstanceState.READY is not previous.state
@@ -126,7 +131,7 @@ class Slots:
         self._put(instance)
 
     def lose(self, instance_id: str) -> tuple[str, ...]:
-        """Remove an instance. Returns the holders of its slots, who have no slot any more."""
+        """Remove an instance that is gone. Returns the holders that have lost their slots by that."""
         lost = self._instances.pop(instance_id, None)
         if lost is None:
             return ()
@@ -138,7 +143,7 @@ class Slots:
         return holders
 
     def reserve(self, holder: str) -> bool:
-        """True if the holder may request a job. Repeating it has no effect."""
+        """Reserve a slot for a job that will be requested. False if no slot is left to reserve. May be repeated."""
         if holder in self._reserved or holder in self._held:
             return True
         if self._reservable is not None and len(self._reserved) >= self._reservable:
@@ -147,24 +152,26 @@ class Slots:
         return True
 
     def give_back(self, holder: str) -> None:
-        """Drop a reservation: no job came, or the job does not wait any more."""
+        """Drop the reservation of a holder, because no job came or the job stopped waiting."""
         self._reserved.discard(holder)
         self._waiting.pop(holder, None)
 
     def acquire(self, holder: str, *, now: float, caches: Iterable[str] = ()) -> None:
-        """A job waits for a slot from now on; see `grants`. It keeps its turn when this is repeated."""
+        """Put a job into the queue for slots; `grants` assigns them. `caches`: keys of its caches. A repeated call
+        keeps its place in the queue.
+        """
         if holder not in self._held:
             self._reserved.add(holder)
             self._waiting.setdefault(holder, Waiter(holder=holder, since=now, caches=frozenset(caches)))
 
     def put_back(self, waiter: Waiter) -> None:
-        """A job whose slot was lost before it got it waits again, in its old turn."""
+        """Put a job whose instance was lost before the job started back into the queue, at its old place."""
         self._reserved.add(waiter.holder)
         self._waiting[waiter.holder] = waiter
         self._waiting = OrderedDict(sorted(self._waiting.items(), key=lambda one: one[1].since))
 
     def grants(self) -> tuple[Grant, ...]:
-        """Hand out free slots to waiting jobs. To be called after every change."""
+        """Assign free slots to waiting jobs and return the assignments. To be called after every change."""
         grants = []
         for waiter in list(self._waiting.values()):
             instance_id = self._choose(waiter.caches)
@@ -177,9 +184,9 @@ class Slots:
         return tuple(grants)
 
     def release(self, holder: str, *, now: float, is_used: bool = True, warmed: Iterable[str] = ()) -> Slot | None:
-        """End the use of a slot, and return it if there was one.
+        """End the use of a holder's slot. Returns the slot, or None if the holder had none.
 
-        `is_used`: false if the job did not begin. `warmed`: keys of the caches that it left on the instance.
+        `is_used`: false if the job did not start. `warmed`: keys of the caches that the job left on the instance.
         """
         slot = self._held.pop(holder, None)
         if slot is None:
@@ -200,9 +207,9 @@ class Slots:
         return slot
 
     def adopt(self, holder: str, slot: Slot) -> bool:
-        """Restore the slot of a job of an earlier process; its use is counted already. False on a conflict.
-
-        The number may exceed the present capacity: the job exists.
+        """Restore the slot of a job that an earlier process of the manager started, without counting a use.
+        Returns False if the instance is unknown, or slot or holder are taken. The slot number may exceed the present
+        capacity.
         """
         taken = self._taken.get(slot.instance)
         if taken is None or taken.get(slot.number, holder) != holder or self._held.get(holder, slot) != slot:
@@ -212,7 +219,9 @@ class Slots:
         return True
 
     def overdue(self, *, now: float, timeout_seconds: float, coming: int) -> tuple[Waiter, ...]:
-        """Jobs that have waited for too long, without those for which slots are coming."""
+        """Return jobs that have waited for `timeout_seconds`, except the first `coming` jobs of the queue, for which
+        slots of starting instances are coming.
+        """
         line = list(self._waiting.values())[max(coming, 0) :]
         return tuple(waiter for waiter in line if now - waiter.since >= timeout_seconds)
 

@@ -16,18 +16,20 @@ _NEARLY = 1e-9
 
 
 def rate(limits: Limits) -> float:
-    """Tokens a second; infinite without a limit."""
+    """Return the instances that may be requested per second; infinite without a limit."""
     return math.inf if limits.throttle_limit < 0 else limits.throttle_limit or DEFAULT_RATE
 
 
 def size(limits: Limits) -> float:
-    """Tokens in a full bucket: at least one, or nothing would ever be created."""
+    """Return the number of tokens in a full bucket: at least one, or nothing would ever be created."""
     whole = limits.throttle_burst or limits.max_instances or rate(limits)
     return max(whole, 1.0)
 
 
 def refill(group: Group, now: float) -> Bucket | None:
-    """The bucket with the tokens of the time since it was stored; None without a limit."""
+    """Return the group's token bucket as it is at `now`, with the tokens added since it was stored; None without a
+    limit.
+    """
     if math.isinf(rate(group.limits)):
         return None
     if group.bucket is None:
@@ -38,15 +40,17 @@ def refill(group: Group, now: float) -> Bucket | None:
 
 
 def whole_tokens(bucket: Bucket) -> int:
-    """Instances that may be requested now."""
+    """Return how many instances may be requested now: one for each whole token."""
     return max(int(bucket.tokens + _NEARLY), 0)
 
 
 def next_token_at(bucket: Bucket, limits: Limits) -> float:
-    """Time of the next token."""
+    """Return the time at which the bucket has its next whole token."""
     return bucket.at + max(whole_tokens(bucket) + 1 - bucket.tokens, 0.0) / rate(limits)
 
 
 def backs_off_until(group: Group) -> float | None:
-    """No request before this time; None if the last creation succeeded."""
+    """Return the time before which nothing may be requested after failed creations; None if the last creation
+    succeeded.
+    """
     return group.failed_at + AFTER_FAILURE.delay(group.failures) if group.failures > 0 else None

@@ -94,19 +94,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fresh(self) -> int:
-        """Concurrent jobs on a new instance."""
+        """Number of jobs that a new instance can run at the same time."""
         return min(self.capacity, self.max_use_count) if self.max_use_count else self.capacity
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """Token bucket for requests, as it was at a time. It fills with time, see `throttle`."""
+    """Token bucket that limits requests for instances, as it was at the time `at`. `throttle` adds tokens for later
+    times.
+    """
 
     tokens: float
     at: float
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of instances, and how its creations went lately."""
+    """A group of equal instances at a provider, with its limits and its recent failures to create instances."""
 
     name: str = ""
     limits: Limits = Limits()
@@ -132,7 +134,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one entry of the configuration scales."""
+    """All groups, instances and requests that one entry of the configuration scales."""
 
     groups: tuple[Group, ...] = (Group(),)
     """In the order of the fallback chain."""
@@ -147,7 +149,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Soon(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that exist at the server and are not ready yet."""
+    """Jobs that exist at the server and will be ready to run later, because they wait for other jobs."""
 
     jobs: int
     ready_in_seconds: float = 0.0
@@ -156,7 +158,9 @@ class Soon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """Demand of one capability key: the share of this fleet, where others serve the key too."""
+    """Numbers of jobs of one capability key (jobs with equal needs); this fleet's share, if other fleets serve the key,
+    too.
+    """
 
     key: str = ""
     running: int = 0
@@ -171,12 +175,16 @@ class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """Demand by capability key. With GitLab it has waiting jobs only."""
+    """Numbers of jobs that need slots, by capability key. With GitLab only jobs that this manager accepted are
+    known.
+    """
 
     keys: tuple[KeyDemand, ...] = ()
 
 
 def free_slots(instance: Instance, limits: Limits) -> int:
-    """Jobs that the instance could begin now if it were ready: unused slots, as far as its uses allow."""
+    """Return how many more jobs the instance could run now if it were ready: its unused slots, limited by
+    `max_use_count`.
+    """
     free = max(limits.capacity - instance.slots_used, 0)
     return min(free, max(limits.max_use_count - instance.uses, 0)) if limits.max_use_count else free

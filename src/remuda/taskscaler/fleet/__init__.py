@@ -1,1 +1,1 @@
-"""What a scaler knows of one fleet, in memory: instances, slots, groups, requests. Pure; `loop` feeds and stores it."""
+"""State of one fleet in memory: instances, slots, groups, requests. Pure; `loop` updates and stores it."""

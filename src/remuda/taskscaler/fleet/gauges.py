@@ -1,4 +1,4 @@
-"""Input of a plan from a roster, and the gauges of dashboards, which use the words of upstream's metrics. Pure."""
+"""Converts a roster to the input of a plan, and a plan to metric gauges, which have the names of GitLab's. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ HINDRANCES = (
 
 
 def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
-    """The fleet as input of a plan."""
+    """Return the fleet as input of a plan. `reserved`: slots reserved by open requests for jobs and by waiting jobs."""
     under_way: dict[str, list[float]] = {name: [] for name in roster.groups}
     for member in roster.members.values():
         if member.asked_at is not None and not (member.is_prepared or member.is_removing):
@@ -50,7 +50,9 @@ def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
 def gauges_of(
     roster: Roster, plan: Plan, open_requests: int, *, at: float = 0.0, starts: Mapping[str, int] | None = None
 ) -> Gauges:
-    """Gauges after a plan. `at`: time of the monotonic clock; `starts`: number of starts of each group's plugin."""
+    """Return the gauges after a plan. `at`: time of the monotonic clock; `starts`: number of starts of each group's
+    plugin.
+    """
     instances = Counter(dict.fromkeys(INSTANCE_STATES, 0))
     tasks = Counter(dict.fromkeys(TASK_STATES, 0))
     for member in roster.members.values():

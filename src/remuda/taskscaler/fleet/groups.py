@@ -16,7 +16,7 @@ from remuda.taskscaler.core.values import Bucket, Group, Limits
 
 
 class GroupState(msgspec.Struct, kw_only=True):
-    """State of one group; the first fields are stored."""
+    """State of one instance group; the state file has the first fields."""
 
     name: str
     limits: Limits
@@ -43,18 +43,20 @@ class GroupState(msgspec.Struct, kw_only=True):
 
     @property
     def effective(self) -> Limits:
-        """The limits, with the lowest of the configured, the plugin's and the provider's maximum as quota."""
+        """The configured limits, with the lowest of the configured quota, the plugin's maximum and the provider's quota
+        as quota.
+        """
         limits = [self.quota, None if self.info is None else self.info.max_size, self.limits.quota]
         return replace(self.limits, quota=min((one for one in limits if one is not None), default=None))
 
     @property
     def note(self) -> str:
-        """What the operator should know and correct."""
+        """Text for the operator about settings to correct here or at the provider; empty if there are none."""
         return "; ".join(filter(None, (self._too_small, self.verdict.advice)))
 
     @property
     def _too_small(self) -> str:
-        """A text if `max_instances` cannot be reached, with both numbers."""
+        """Text that says that `max_instances` is above the maximum of the group; empty if it is not."""
         if self.info is None or self.limits.max_instances <= self.info.max_size:
             return ""
         return (
@@ -67,7 +69,7 @@ class GroupState(msgspec.Struct, kw_only=True):
         return "" if self.info is None else f"{self.info.id} {self.info.version}".strip()
 
     def note_sightings(self, now: float, *more: Sighting) -> None:
-        """Add sightings, and judge again what the provider does by itself."""
+        """Add events at the provider that nobody here requested, and judge again what the provider does by itself."""
         if more or self.sightings:
             self.sightings = drop_old((*self.sightings, *more), now)
             self.verdict = judge(self.sightings)
@@ -84,7 +86,7 @@ class GroupState(msgspec.Struct, kw_only=True):
             self.boots = self.boots.with_boot(boot_seconds)
 
     def as_group(self, under_way: Iterable[float]) -> Group:
-        """The group as input of a plan. `under_way`: ages of instances that are not ready yet."""
+        """Return the group as input of a plan. `under_way`: ages in seconds of instances that are not ready yet."""
         return Group(
             name=self.name,
             limits=self.effective,

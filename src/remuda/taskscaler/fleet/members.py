@@ -1,4 +1,4 @@
-"""What is known of one instance, and the state for plans that follows from it. Pure.
+"""Record of one instance, and its state for plans, which is computed from that record. Pure.
 
 The state depends on what its group shows, whether it has been prepared, its health checks, and whether it is to be
 removed. `roster` holds the members and updates the slots.
@@ -21,7 +21,7 @@ _STRANGE = frozenset({Shown.UNKNOWN, Shown.SUSPENDING, Shown.SUSPENDED, Shown.RE
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """An instance; the first fields are stored."""
+    """Record of one instance; the state file has the first fields."""
 
     id: str
     """The plugin's name for it."""
@@ -63,7 +63,7 @@ class Member(msgspec.Struct, kw_only=True):
         return self.removing_at is not None or self.shown is Shown.DELETING
 
     def is_foreign(self, owner: str) -> bool:
-        """True if its tag names another owner."""
+        """True if the tag of the instance at the provider names another owner than `owner`."""
         return bool(owner and self.owner and self.owner != owner)
 
 
@@ -73,7 +73,9 @@ def is_gone(shown: Shown) -> bool:
 
 
 def state_of(member: Member, *, threshold: int) -> InstanceState:
-    """The state for a plan. With `threshold` failed checks an instance is unhealthy, which plans expect as ready."""
+    """Return the state of an instance for a plan. `threshold`: failed health checks in a row that make it unhealthy;
+    then the state is READY, because plans detect unhealthy instances by their number of failures.
+    """
     if not member.is_removing and (member.missed >= MISSES or (member.shown is not None and is_gone(member.shown))):
         return InstanceState.LOST
     if member.is_removing:
@@ -92,7 +94,7 @@ def state_of(member: Member, *, threshold: int) -> InstanceState:
 
 
 def strike_seconds(setup: FleetSetup, *, threshold: int) -> float:
-    """Least time between two failures that count against an instance.
+    """Return the shortest time between two failed health checks that are counted separately.
 
     All failures up to the threshold span half of a check interval, so a short network outage costs no instance.
     """

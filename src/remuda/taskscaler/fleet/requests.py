@@ -23,7 +23,7 @@ class Phase(StrEnum):
 
 
 class PendingRequest(msgspec.Struct, kw_only=True):
-    """Instances that were requested from a group, or will be."""
+    """A request to a group for a number of instances, before and after it is sent to the plugin."""
 
     number: int
     group: str
@@ -41,7 +41,7 @@ class PendingRequest(msgspec.Struct, kw_only=True):
         return max(self.count - self.shown, 0)
 
     def as_request(self) -> Request:
-        """The request as input of a plan."""
+        """Return the request as input of a plan."""
         is_sent = self.phase is not Phase.QUEUED
         return Request(group=self.group, count=self.missing, asked_at=self.asked_at, is_sent=is_sent)
 
@@ -56,10 +56,9 @@ class PendingRequests:
         self._last = 0
 
     def load(self, request: PendingRequest, *, is_known: bool = True) -> None:
-        """Restore a request of an earlier process.
-
-        One that was not sent is dropped: the next plan makes it again if needed. One of a group that is not configured
-        any more (`is_known` is false) is ignored and stays stored, as its instances do.
+        """Restore a request of an earlier process from the state file.
+        A request that was not sent is dropped: the next plan makes a new one if needed. If its group is not configured
+        any more (`is_known` is false), the request is ignored and stays in the state file, like the group's instances.
         """
         self._last = max(self._last, request.number)
         if request.phase is Phase.QUEUED:
@@ -88,7 +87,9 @@ class PendingRequests:
         self.changed.add(request.number)
 
     def note_answer(self, request: PendingRequest, accepted: int) -> None:
-        """Record how many were accepted. Some may be shown already."""
+        """Record how many of the requested instances the plugin accepted. The group may have listed some of them
+        already.
+        """
         request.count, request.phase = accepted, Phase.SENT
         self._settle(request)
 
@@ -97,13 +98,15 @@ class PendingRequests:
         self._settle(request)
 
     def interrupt(self, group: str, now: float) -> None:
-        """Calls of the group that were in progress will not be answered any more."""
+        """Mark the requests of a group whose calls were in progress as doubtful, because no answer will come
+        any more.
+        """
         for one in self.of(group):
             if one.phase is Phase.SENDING:
                 self.mark_doubtful(one, now)
 
     def take_back(self, group: str) -> None:
-        """Drop the requests of a group that were not sent."""
+        """Drop the requests of a group that were not sent to its plugin yet."""
         for one in self.of(group):
             if one.phase is Phase.QUEUED:
                 self._drop(one)
@@ -118,14 +121,16 @@ class PendingRequests:
         return None
 
     def give_up_doubtful(self, group: str, began_at: float) -> int:
-        """Give up doubtful requests that are older than a completed update. Returns the number of instances."""
+        """Give up doubtful requests that ended before `began_at`, the start of a completed update of the group. Returns
+        the number of instances given up.
+        """
         given_up = [one for one in self.of(group) if one.phase is Phase.DOUBTFUL and one.ended_at <= began_at]
         for one in given_up:
             self._drop(one)
         return sum(one.missing for one in given_up)
 
     def forget(self, group: str, asked_at: float, count: int) -> None:
-        """Give up `count` instances of the requests of that time, as a plan says."""
+        """Give up `count` instances of the requests of a group that were made at `asked_at`, as a plan has decided."""
         for one in self.of(group):
             if one.asked_at == asked_at and count > 0:
                 dropped = min(one.missing, count)
@@ -134,7 +139,7 @@ class PendingRequests:
                 self._settle(one)
 
     def _settle(self, request: PendingRequest) -> None:
-        """Drop a request without missing instances, unless its call is in progress."""
+        """Drop a request all of whose instances exist or were given up, unless its call is in progress."""
         self.changed.add(request.number)
         if not request.missing and request.phase is not Phase.SENDING:
             self._drop(request)

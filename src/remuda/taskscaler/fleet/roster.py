@@ -37,7 +37,7 @@ _PASSING = frozenset(
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """An instance that is gone, and the holders of its slots."""
+    """An instance that does not exist any more, the holders of its slots, and the probable cause."""
 
     name: str
     holders: tuple[str, ...]
@@ -46,7 +46,7 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class Roster:
-    """State of one fleet; see the module for its invariants."""
+    """State of one fleet in memory. The docstring of the module has its invariants."""
 
     def __init__(self, setup: FleetSetup, metrics: ScalerMetrics) -> None:
         self.setup = setup
@@ -64,9 +64,8 @@ class Roster:
         self._changed_groups: set[str] = set()
 
     def load(self, stored: Stored, now: float) -> tuple[str, ...]:
-        """Restore the state of an earlier process.
-
-        Returns the names of instances whose group is not configured any more; they are left alone.
+        """Restore the state of an earlier process from the content of its state file.
+        Returns the names of instances whose group is not configured any more; those are not restored.
         """
         for group in stored.groups:
             if state_of_group := self.groups.get(group.name):
@@ -89,7 +88,7 @@ class Roster:
         return tuple(strangers)
 
     def change(self, setup: FleetSetup) -> None:
-        """Apply changed limits and intervals. The groups stay the same."""
+        """Apply a changed configuration of limits and intervals. Groups are neither added nor removed."""
         self.setup = setup
         for one in setup.groups:
             if group := self.groups.get(one.name):
@@ -104,7 +103,7 @@ class Roster:
             self.slots.change_limits(limits)
 
     def adopt(self, holder: str, name: str, now: float) -> bool:
-        """Restore a job of an earlier process on an instance. False: no group here has such an instance."""
+        """Give a job of an earlier process its slot on the instance `name` again. False if the name fits no group."""
         slot = self.slots.slot(holder)
         self._unsure.discard(holder)
         if slot is not None:
@@ -119,12 +118,14 @@ class Roster:
         return self.slots.adopt(holder, Slot(name, number))
 
     def confirm(self, holder: str) -> Slot | None:
-        """The slot that a job has already, if any. Its holder is known from now on."""
+        """Return the slot that a job has already, or None. `end_recovery` does not release it from now on."""
         self._unsure.discard(holder)
         return self.slots.slot(holder)
 
     def end_recovery(self, now: float) -> tuple[str, ...]:
-        """Release the slots of holders of an earlier process that were not confirmed. Returns those holders."""
+        """Release the slots of holders of an earlier process that no job has confirmed or adopted. Returns those
+        holders.
+        """
         unknown = tuple(sorted(self._unsure))
         for holder in unknown:
             self.release(holder, now)
@@ -132,33 +133,37 @@ class Roster:
         return unknown
 
     def hand_out(self) -> tuple[tuple[str, Slot], ...]:
-        """Hand out free slots to waiting jobs. Returns holders and slots."""
+        """Assign free slots to waiting jobs. Returns pairs of holder and slot."""
         grants = self.slots.grants()
         self._changed.update(grant.slot.instance for grant in grants)
         return tuple((grant.holder, grant.slot) for grant in grants)
 
     def release(self, holder: str, now: float, *, is_used: bool = True, warmed: Collection[str] = ()) -> bool:
-        """Release the slot of a holder. True if there was one."""
+        """Release the slot of a holder. False if it had none. `is_used`: false if the job did not start. `warmed`: keys
+        of the caches that the job left on the instance.
+        """
         slot = self.slots.release(holder, now=now, is_used=is_used, warmed=warmed)
         if slot is not None:
             self._changed.add(slot.instance)
         return slot is not None
 
     def mark_unreachable(self, group: str, error: str) -> None:
-        """An update of the group failed."""
+        """Record that the plugin could not list the group's instances, so nothing is created there until it can."""
         self.groups[group].is_current = False
         self.groups[group].error = error
 
     def note_failed_creation(
         self, group: str, error: str, now: float, *, cause: str, count: int = 1, asked_at: float | None = None
     ) -> None:
-        """Record `count` failed creations. `cause` is one of `setup.FAILURES`."""
+        """Record that `count` requested instances failed to start. `cause` is one of `setup.FAILURES`; `asked_at`: time
+        of the request.
+        """
         self.groups[group].note_failure(now, error)
         self._changed_groups.add(group)
         self.metrics.count_failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
 
     def mark_group_changed(self, group: str) -> None:
-        """The group's bucket or statistics must be stored."""
+        """Have the group's token bucket and statistics written to the state file."""
         self._changed_groups.add(group)
 
     def mark_prepared(self, name: str, now: float) -> None:
@@ -173,7 +178,7 @@ class Roster:
         self.refresh(name, now)
 
     def mark_unpreparable(self, name: str, error: str, now: float) -> None:
-        """The preparation has failed permanently; the instance is removed."""
+        """Record that an instance could not be prepared for jobs and never will be. The next plan removes it."""
         member = self.members[name]
         member.is_failed, member.error = True, error
         text = f"{name} could not be prepared: {error}"
@@ -181,7 +186,7 @@ class Roster:
         self.refresh(name, now)
 
     def note_check(self, name: str, error: str | None, now: float) -> None:
-        """Record the result of a health check. `error` is None for a healthy instance."""
+        """Record the result of a health check of an instance. `error` is None if it is healthy."""
         if member := self.members.get(name):
             member.unanswered = 0 if error is None else member.unanswered + 1
             member.error = error or ("" if member.is_prepared else member.error)
@@ -190,7 +195,7 @@ class Roster:
             self.refresh(name, now)
 
     def note_report(self, name: str, now: float, *, is_well: bool) -> None:
-        """Record what a job reported about its instance. A bad report causes a health check at once.
+        """Record whether a job found its instance healthy (`is_well`). If not, a health check follows at once.
 
         Reports of several jobs, or of retries, within `strike_seconds` count once.
         """
@@ -203,7 +208,7 @@ class Roster:
             self.refresh(name, now)
 
     def remove(self, name: str, now: float) -> None:
-        """Mark an instance for deletion. No job gets a slot of it from now on."""
+        """Mark an instance for deletion. No job gets a slot on it from now on."""
         member = self.members[name]
         member.removing_at = now
         member.removed_at = now if member.removed_at is None else member.removed_at
@@ -214,7 +219,7 @@ class Roster:
         self.refresh(name, now)
 
     def lose(self, name: str, now: float) -> Gone:
-        """Remove an instance that does not exist any more."""
+        """Forget an instance that does not exist any more, and take its slots from their holders. Returns both."""
         member = self.members.pop(name)
         if member.removed_at is not None:
             self.metrics.observe("instance_deletion", now - member.removed_at)
@@ -225,7 +230,9 @@ class Roster:
         return Gone(name, self.slots.lose(name), self._note_loss(name, member, now) if is_loss else "")
 
     def _note_loss(self, name: str, member: Member, now: float) -> str:
-        """Record an instance that disappeared without a request of this scaler. Returns its probable cause."""
+        """Record that an instance disappeared although this scaler did not delete it. Returns the probable cause as
+        text, or "".
+        """
         group = self.groups[member.group]
         if member.shown is None:  # it vanished before this process looked: the time is unknown
             return ""
@@ -238,7 +245,7 @@ class Roster:
         return group.verdict.cause
 
     def refresh(self, name: str, now: float) -> None:
-        """Pass the state of an instance to the slots."""
+        """Compute the state of an instance from its record again, and update its slots if it has changed."""
         member, instance = self.members[name], self.slots.instance(name)
         assert instance is not None
         state = state_of(member, threshold=self._limits[member.group].failure_threshold)
@@ -258,7 +265,9 @@ class Roster:
             self._changed.add(name)
 
     def is_expecting(self, group: str) -> bool:
-        """True if something of the group will change soon, so it should be looked at more often."""
+        """True if instances of the group are requested, starting, suspect or being deleted, so that it should be
+        updated more often.
+        """
         if any(self.requests.of(group)):
             return True
         for name, member in self.members.items():
@@ -272,7 +281,9 @@ class Roster:
         return False
 
     def take_changes(self) -> Changes:
-        """What must be stored. It counts as stored from now on, unless `restore_changes` is called."""
+        """Return all changes that are not in the state file yet. They count as written from now on, unless
+        `restore_changes` is called.
+        """
         changes = Changes(
             instances={name: self._to_stored(name) for name in self._changed},
             requests={
@@ -287,7 +298,7 @@ class Roster:
         return changes
 
     def restore_changes(self, changes: Changes) -> None:
-        """Writing these failed: they must be stored again."""
+        """Mark changes from `take_changes` as unwritten again, because writing them failed."""
         self._changed.update(changes.instances)
         self._changed_groups.update(changes.groups)
         self.requests.changed.update(changes.requests)
@@ -299,7 +310,9 @@ class Roster:
         return {name: group.effective for name, group in self.groups.items()}
 
     def _presume(self, name: str, now: float) -> bool:
-        """Add an instance that only a job knows of. False if its name fits no group."""
+        """Add an instance on which a restored job runs and which is not in the state file. False if its name fits no
+        group.
+        """
         for group in sorted(self.groups, key=len, reverse=True):
             if not group or name.startswith(f"{group}/"):
                 one = name[len(group) + 1 :] if group else name
@@ -309,7 +322,7 @@ class Roster:
         return False
 
     def add(self, member: Member, now: float) -> None:
-        """Add an unknown instance; `refresh` sets its state after the next update."""
+        """Add a new instance in the state UNKNOWN; `refresh` sets its state after the next update of its group."""
         name = instance_name(member.group, member.id)
         self.members[name] = member
         state = InstanceState.DELETING if member.is_removing else InstanceState.UNKNOWN

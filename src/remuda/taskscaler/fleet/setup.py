@@ -1,4 +1,4 @@
-"""Configuration of a scaler (groups, limits, policies, intervals), and the ports that its caller implements.
+"""Configuration of a scaler (groups, limits, policies, intervals), and the interfaces that its caller implements.
 
 The manager makes a `FleetSetup` from one entry of its configuration, and implements `ScalerHost` (log in to instances,
 ask for the server's demand, hear of lost instances) and `ScalerMetrics`.
@@ -16,11 +16,11 @@ from remuda.taskscaler.core.values import Demand, Limits
 
 
 class AcquireTimeoutError(Exception):
-    """A job waited too long for a slot, and none is coming for it; the text says why."""
+    """A job waited too long for a slot, and no instance is starting for it; the text says why."""
 
 
 class GoneError(PermanentError):
-    """The instance was removed or lost."""
+    """The instance was removed, or disappeared from its group."""
 
 
 class GroupSetup(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,19 +66,21 @@ class FleetSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machines(Protocol):
-    """Access to machines. Calls may be concurrent. `instance` is the name in the fleet."""
+    """Access to instances by SSH or another protocol, for preparation and health checks. Calls may be concurrent.
+    `instance` is the name in the fleet, see `instance_name`.
+    """
 
     async def prepare(self, instance: str, info: ConnectInfo) -> None:
-        """Log in and run the ready command.
-
-        TemporaryError: it is tried again until `creation_seconds` are over. PermanentError: the instance is removed.
+        """Log in to an instance and run its ready command.
+        Raises TemporaryError if a retry may help; the caller retries until `creation_seconds` are over. Raises
+        PermanentError if not; the caller removes the instance.
         """
 
     async def check(self, instance: str) -> None:
         """Check that the instance is reachable. Raises UnhealthyError if it is not."""
 
     async def forget(self, instance: str) -> None:
-        """The instance is gone: close connections to it."""
+        """Close all connections to an instance that does not exist any more."""
 
 
 FetchDemand = Callable[[Mapping[str, int]], Awaitable[Demand]]
@@ -86,7 +88,7 @@ FetchDemand = Callable[[Mapping[str, int]], Awaitable[Demand]]
 
 
 class ScalerHost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scaler calls in the program that runs it."""
+    """Functions of the runner manager that a scaler calls."""
 
     machines: Machines
     fetch_demand: FetchDemand | None = None
@@ -110,7 +112,7 @@ class GroupGauges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """Current numbers of a fleet, by upstream's states.
+    """Current numbers of a fleet, by the states of GitLab Runner's metrics.
 
     Instances: requested, pending, creating, running, deleting. Tasks: idle, pending, acquired, reserved, unavailable,
     unhealthy.
@@ -137,9 +139,8 @@ was ready."""
 
 
 class ScalerMetrics(Protocol):
-    """Metrics of a scaler, named as upstream's (fleeting_provisioner_, fleeting_taskscaler_).
-
-    No method may raise or block. A class that inherits from this counts nothing with the methods it leaves out.
+    """Interface for the metrics of a scaler, named as GitLab Runner's (fleeting_provisioner_, fleeting_taskscaler_).
+    No method may raise or block. All methods do nothing here, so a subclass implements those that it needs.
     """
 
     def set_gauges(self, gauges: Gauges) -> None:
@@ -147,23 +148,25 @@ class ScalerMetrics(Protocol):
         return
 
     def count_instance_operation(self, operation: str, count: int = 1) -> None:
-        """`instance_operations_total`: create, delete. Counts accepted instances."""
+        """Count instances that a plugin accepted, for `instance_operations_total`. `operation`: create, delete."""
         return
 
     def count_internal_operation(self, operation: str) -> None:
-        """Count for `internal_operations_total`: reconcile, removal, provision."""
+        """Count a call of a plugin, for `internal_operations_total`. `operation`: reconcile, removal, provision."""
         return
 
     def count_scale_operation(self, operation: str) -> None:
-        """Count for `scale_operations_total`: up, down."""
+        """Count a plan that creates or removes instances, for `scale_operations_total`. `operation`: up, down."""
         return
 
     def count_task_operation(self, operation: str) -> None:
-        """`task_operations_total`: acquire, acquire_timeout, release. The poller counts reservations."""
+        """Count an operation of a job, for `task_operations_total`. `operation`: acquire, acquire_timeout, release.
+        Reservations are counted by the code that requests jobs.
+        """
         return
 
     def count_missed_update(self) -> None:
-        """Count an instance that an update did not show, for `missed_updates_total`."""
+        """Count an instance that its group did not list in an update, for `missed_updates_total`."""
         return
 
     def observe(self, what: str, seconds: float) -> None:
@@ -175,7 +178,7 @@ class ScalerMetrics(Protocol):
         return
 
     def observe_boot(self, group: str, seconds: float) -> None:
-        """Record the time from a request until its instance takes jobs."""
+        """Record the time from the request for an instance until the instance takes jobs."""
         return
 
     def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
@@ -184,19 +187,21 @@ class ScalerMetrics(Protocol):
         return
 
     def count_loss(self, group: str, cause: str) -> None:
-        """Count an instance that took jobs and vanished. `cause`: a `rebalancing.Meddling`."""
+        """Count an instance that took jobs and disappeared. `cause`: a value of `rebalancing.Meddling`."""
         return
 
     def set_orphans(self, count: int) -> None:
-        """Number of orphans that a sweep found and did not remove."""
+        """Set the number of orphaned instances that a sweep found and did not remove."""
         return
 
     def count_decision(self, action: str, reason: str, count: int = 1) -> None:
-        """Count a decision of a plan. `action`: create, remove, drain, forget, hindered."""
+        """Count a decision of a plan about `count` instances. `action`: create, remove, drain, forget, hindered
+        (prevented).
+        """
         return
 
     def clear(self) -> None:
-        """The fleet has ended: drop its gauges."""
+        """Drop the gauges of the fleet, because it has been shut down."""
         return
 
 
@@ -205,5 +210,5 @@ class NoMetrics(ScalerMetrics):
 
 
 def instance_name(group: str, instance: str) -> str:
-    """Name of an instance in the fleet. Ids of plugins may be equal in two groups."""
+    """Return the name of an instance in the fleet: group and the plugin's id, because two groups may have equal ids."""
     return f"{group}/{instance}" if group else instance

@@ -1,8 +1,8 @@
-"""Applies an update of a group to the roster: which instances are new, which are gone, how the others are. Pure.
+"""Applies an update of a group (the plugin's list of its instances) to the roster: new, gone and changed ones. Pure.
 
 A new instance comes from a request, from before this process, or from outside. A known instance that is not shown is
 gone if its deletion was requested; otherwise it is suspect, and lost after `members.MISSES` updates in a row. An
-instance that is first shown as gone was a failed creation. `loop.group_watch` calls this.
+instance that is already deleted when it is first listed was a failed creation. `loop.group_watch` calls this.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,9 @@ def apply_update(
     began_at: float,
     tags: Mapping[str, TaggedInstance],
 ) -> tuple[Gone, ...]:
-    """Apply an update that began at `began_at`. Returns instances whose requested deletion is complete."""
+    """Apply the plugin's list of instances and their states. `began_at`: when the plugin was called; `tags`: owners of
+    new instances. Returns instances whose requested deletion is complete.
+    """
     state = roster.groups[group]
     gone = []
     for one, shown in states.items():
@@ -64,9 +66,8 @@ def apply_update(
 
 
 def _note_unseen_end(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
-    """An instance is first shown as gone. If a request is pending it was a failed creation of that request.
-
-    Groups may show such instances for a long time, so each counts once.
+    """Handle an instance that is already deleted when it is first listed: count a failed creation if a request is
+    pending. Groups may list deleted instances for a long time, so each counts once.
     """
     name = instance_name(group.name, one)
     is_news = group.was_shown and name not in group.gone and name not in roster.deleted

@@ -62,7 +62,7 @@ class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision of a plan, and why."""
+    """A decision of a plan about instances of a group, and the reason."""
 
     at: float
     action: str
@@ -75,7 +75,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of a whole scaler."""
+    """Status of a scaler: its instances, groups, waiting jobs and last decisions."""
 
     name: str
     owner: str

@@ -1,4 +1,4 @@
-"""The stored form of a fleet. Pure: `loop.state` writes it, `roster` converts from and to it.
+"""Values of a fleet's state file. Pure: `loop.state` reads and writes them, `roster` converts from and to them.
 
 Compatibility: new fields need defaults, and no field is removed.
 """
@@ -13,7 +13,7 @@ from remuda.taskscaler.fleet.requests import PendingRequest
 
 
 class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """What an instance's group does not know about it."""
+    """What must be known of an instance after a restart and its group does not report."""
 
     id: str
     group: str
@@ -35,7 +35,7 @@ class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned about a group."""
+    """What must be known of a group after a restart: rate limit, boot times and failures."""
 
     name: str
     bucket: Bucket | None = None
@@ -45,7 +45,7 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored state of a fleet."""
+    """The content of a fleet's state file."""
 
     instances: tuple[StoredInstance, ...] = ()
     requests: tuple[PendingRequest, ...] = ()
@@ -55,7 +55,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows to write in one transaction; None deletes the row."""
+    """Rows of the state file to write in one transaction; None deletes the row."""
 
     instances: dict[str, StoredInstance | None] = {}
     requests: dict[int, PendingRequest | None] = {}
@@ -81,7 +81,9 @@ def to_stored_instance(member: Member, instance: Instance, holders: dict[int, st
 
 
 def to_member(one: StoredInstance, now: float) -> Member:
-    """Its group has not shown it yet. If it was not ready, its time limit starts again."""
+    """Return the record of a stored instance as it is before its group lists it. The time limit for its preparation
+    starts at `now`.
+    """
     return Member(begun_at=now, **{name: getattr(one, name) for name in _OF_MEMBERS})
 
 

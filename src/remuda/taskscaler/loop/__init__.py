@@ -1,1 +1,3 @@
-"""Tasks that carry plans out: plugins, machines, state file. `scaler.Scaler` is the entry point."""
+"""Asynchronous tasks that carry plans out: they call plugins, log in to instances and write the state file. The runner
+manager uses `scaler.Scaler`, or `provider_scaler.ProvidedScaler` for plugins that scale by themselves.
+"""

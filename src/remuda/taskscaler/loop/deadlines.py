@@ -1,4 +1,4 @@
-"""Deadline for a call of a plugin. A plugin in our own process has no deadlines of its own."""
+"""Runs a call of a plugin with a deadline, because plugins in the manager's own process have none."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,7 +12,9 @@ T = TypeVar("T")
 
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, what: str) -> T:
-    """Result of `work`. TemporaryError after the deadline, and for any other failure or cancellation of `work`."""
+    """Await `work` and return its result. Raises TemporaryError after `seconds`, or if `work` is cancelled or fails
+    with an error other than PermanentError. `what` names the call in that error.
+    """
     try:
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(_catch(work), name=what)
@@ -33,12 +35,16 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, 
         return cast(T, result)
     if isinstance(error, TemporaryError | PermanentError):
         raise error
-    logger("scaler").error("call failed unexpectedly", what=what, cause=f"{type(error).__name__}: {error}")
+    logger("scaler").error(
+        "call of a plugin or an instance failed unexpectedly; treated as temporary",
+        what=what,
+        cause=f"{type(error).__name__}: {error}",
+    )
     raise TemporaryError(f"{what}: {type(error).__name__}: {error}") from error
 
 
 async def _catch(work: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:
-    """The result or the error of `work`: an error that leaves a task of a group would cancel the caller."""
+    """Return the result or the error of `work`. An exception would leave the task group and cancel the caller."""
     try:
         return await work, None
     except Exception as error:  # noqa: BLE001 - `within` handles every error

@@ -1,4 +1,4 @@
-"""Demand of a fleet: jobs that wait here, and the demand that the server reports.
+"""Tracks how many jobs need slots of a fleet: accepted jobs without a slot, and the demand that the server reports.
 
 A task of its own asks the server at intervals, so a slow server delays no plan. Between answers the demand is
 corrected: jobs that were accepted since the last answer do not wait at the server any more. An answer older than
@@ -22,7 +22,7 @@ BELIEVED_SECONDS = 60.0
 
 
 class DemandTracker:
-    """Current demand of a fleet.
+    """Current demand of a fleet: the numbers of jobs that need slots.
 
     `waiting` returns the holders that wait for a slot; without it all holders that were added and not removed wait.
     """
@@ -48,16 +48,16 @@ class DemandTracker:
         self.error = ""
 
     def add(self, holder: str, key: str) -> None:
-        """An accepted job waits here from now on."""
+        """Count an accepted job with this capability key as waiting for a slot."""
         self._keys[holder] = key
         self._accepted[key] += 1
 
     def remove(self, holder: str) -> None:
-        """A job does not wait here any more."""
+        """Stop counting a job as waiting for a slot."""
         self._keys.pop(holder, None)
 
     def demand(self) -> Demand:
-        """The demand as input of a plan."""
+        """Return the current demand as input of a plan."""
         unmatched = self._count_by_key()
         is_believed = not self.is_closed and self._clock.now() - self._answered_at <= BELIEVED_SECONDS
         keys = [
@@ -68,7 +68,7 @@ class DemandTracker:
         return Demand(keys=tuple(keys))
 
     async def run(self, setup: Callable[[], FleetSetup]) -> None:
-        """Ask the server at intervals until cancelled. Returns at once if there is no server to ask."""
+        """Fetch the server's demand at intervals until cancelled. Returns at once if the server reports no demand."""
         while self._ask is not None:
             if self.is_closed:
                 self.error = ""
@@ -82,7 +82,7 @@ class DemandTracker:
             except (TemporaryError, PermanentError) as error:
                 if not self.error:
                     logger("scaler").warning(
-                        "cannot fetch the demand of the server", fleet=setup().name, cause=str(error)
+                        "cannot fetch the server's demand for jobs; trying again", fleet=setup().name, cause=str(error)
                     )
                 self.error = str(error)
             else:

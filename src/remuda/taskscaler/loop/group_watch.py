@@ -33,7 +33,9 @@ AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """In seconds. Longer than those of a hosted plugin, which is restarted when it misses its own."""
+    """Deadlines of calls of a plugin in seconds. They are longer than those of `fleeting.host`, which restarts a plugin
+    process that does not answer in time.
+    """
 
     init: float = 150.0
     update: float = 90.0
@@ -43,7 +45,7 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetContext:
-    """What the tasks of all groups of a fleet share."""
+    """Objects that the tasks of all groups of a fleet share."""
 
     roster: Roster
     state_writer: StateWriter
@@ -52,9 +54,8 @@ class FleetContext:
 
 
 class GroupWatch:
-    """Runs one group.
-
-    `changed` is called when there is something to plan for, `ended` with instances that are gone.
+    """Runs the tasks of one instance group.
+    `changed` is called when a new plan is needed, `ended` with instances that do not exist any more.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class GroupWatch:
 
     @property
     def starts(self) -> int:
-        """Number of starts of the plugin's process; for a plugin in our process 1 once it is started."""
+        """How often the plugin's process was started. For a plugin in the manager's process: 1 after `init`, before
+        that 0.
+        """
         return int(getattr(self.plugin, "starts", self.is_begun))
 
     def look(self) -> None:
@@ -101,17 +104,17 @@ class GroupWatch:
         self._look.set()
 
     def act(self) -> None:
-        """Send pending requests, if any."""
+        """Have queued requests and deletions sent to the plugin now."""
         self._asked.set()
 
     def delete(self, name: str) -> None:
-        """Delete an instance that is marked for deletion in the roster."""
+        """Queue the deletion of an instance, which must be marked for deletion in the roster. `act` sends it."""
         if name not in self._under_way:
             self._doomed.add(name)
             self._asked.set()
 
     async def run(self) -> None:
-        """Run the group until cancelled."""
+        """Start the plugin, then update the group and send requests until cancelled."""
         if not self.is_begun:
             await self._begin()
         self._increases = self._decreases = 0
@@ -123,7 +126,9 @@ class GroupWatch:
             await self._send(tasks)
 
     async def update(self) -> None:
-        """Update the roster once from the plugin. Raises TemporaryError or PermanentError of the plugin."""
+        """Ask the plugin for all instances and apply the answer to the roster. Raises the plugin's TemporaryError or
+        PermanentError.
+        """
         began_at = self._clock.now()
         states = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):
@@ -136,15 +141,17 @@ class GroupWatch:
         self._warn()
 
     def _warn(self) -> None:
-        """Log once if the provider changes the group by itself, until that stops."""
+        """Log a warning when the provider starts to change the group by itself; repeat it only after that had
+        stopped.
+        """
         verdict = self._roster.groups[self.name].verdict
         kind = verdict.kind if verdict.is_repeated else Meddling.NONE
         if kind is not self._warned_of and kind is not Meddling.NONE:
-            self._log.warning("provider changes the group by itself", advice=verdict.advice)
+            self._log.warning("provider creates or deletes instances by itself", advice=verdict.advice)
         self._warned_of = kind
 
     async def decrease(self, names: Sequence[str]) -> None:
-        """Ask the plugin to delete instances. Their deletion must be stored before."""
+        """Ask the plugin to delete instances. The caller must have written the deletion marks to the state file."""
         members = {name: self._roster.members[name] for name in names if name in self._roster.members}
         ids = {member.id: member for member in members.values()}
         if not ids:
@@ -162,7 +169,7 @@ class GroupWatch:
             ids[one].error = "its group did not accept that it goes"
 
     async def _begin(self) -> None:
-        """Start the plugin, with retries without end: the cause may be corrected outside."""
+        """Start the plugin. Retries forever, because the cause may be corrected at the provider."""
         state, failures = self._roster.groups[self.name], 0
         while True:
             settings = Settings(connector=self._setup.settings.connector, owner=self._roster.setup.owner)
@@ -176,7 +183,11 @@ class GroupWatch:
                 failures += 1
                 state.error = str(error)
                 pause = AGAIN.delay(failures, jitter=random.random())
-                self._log.error("cannot start the plugin", cause=str(error), again_in_seconds=round(pause, 1))
+                self._log.error(
+                    "cannot start the plugin of an instance group; trying again",
+                    cause=str(error),
+                    again_in_seconds=round(pause, 1),
+                )
             finally:
                 state.starting_at = None
                 self.is_settled.set()
@@ -184,7 +195,7 @@ class GroupWatch:
         self.is_begun, state.error = True, ""
         self._roster.apply_limits()
         if state.note:
-            self._log.warning("group needs a correction", note=state.note)
+            self._log.warning("settings of the instance group cannot work as configured", note=state.note)
 
     async def _watch(self) -> None:
         failures = 0
@@ -197,7 +208,9 @@ class GroupWatch:
             except (TemporaryError, PermanentError) as error:
                 failures += 1
                 if failures == 1:
-                    self._log.warning("cannot update the group", cause=str(error))
+                    self._log.warning(
+                        "cannot list the instances of the group; creating none until that works", cause=str(error)
+                    )
                 self._roster.mark_unreachable(self.name, str(error))
                 pause = min(setup.expecting_seconds * 2.0 ** min(failures - 1, 10), setup.update_seconds)
             else:
@@ -211,7 +224,7 @@ class GroupWatch:
             await wait_for_any_event(self._clock, self._look, within_seconds=rest, name=f"next update of {self.name}")
 
     async def _send(self, tasks: asyncio.TaskGroup) -> None:
-        """Send requests and deletions, each call in its own task. Queued ones can still be withdrawn."""
+        """Send queued requests and deletions to the plugin, each call in its own task of `tasks`, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -242,7 +255,7 @@ class GroupWatch:
             self._roster.note_failed_creation(
                 self.name, str(error), now, cause="refused", count=count, asked_at=request.asked_at
             )
-            self._log.warning("cannot create instances", count=count, cause=str(error))
+            self._log.warning("cannot create instances; trying again after a pause", count=count, cause=str(error))
         else:
             accepted = min(max(accepted, 0), count)
             requests.note_answer(request, accepted)
@@ -274,7 +287,9 @@ class GroupWatch:
         self.look()
 
     async def _tags(self, states: Mapping[str, Shown]) -> Mapping[str, TaggedInstance]:
-        """Owners' tags of new instances, if the plugin can report them."""
+        """Return the tagged instances by id if `states` has new instances and the plugin can report tags;
+        otherwise {}.
+        """
         info = self._roster.groups[self.name].info
         is_new = any(instance_name(self.name, one) not in self._roster.members for one in states)
         if not is_new or info is None or Capability.RECOVER not in info.capabilities:
@@ -284,7 +299,7 @@ class GroupWatch:
         return {one.instance: one for one in tagged}
 
     async def _ask_stats(self) -> None:
-        """Read the provider's quota at intervals. A failure is only logged."""
+        """Read the provider's quota if it is due. A failure is logged, and the last quota stays in use."""
         state, now = self._roster.groups[self.name], self._clock.now()
         can = state.info is not None and Capability.STATS in state.info.capabilities
         if not can or now - self._stats_at < self._roster.setup.update_seconds:
@@ -294,7 +309,7 @@ class GroupWatch:
         try:
             state.quota = (await self._call(self.plugin.stats(), self._deadlines.other, "Stats")).quota
         except (TemporaryError, PermanentError) as error:
-            self._log.warning("cannot read the quota", cause=str(error))
+            self._log.warning("cannot read the provider's instance quota; using the last known value", cause=str(error))
         else:
             self._roster.apply_limits()
 

@@ -1,8 +1,7 @@
-"""End of instances and of a fleet.
-
-When a manager ends its instances stay, or with `delete_on_shutdown` those without a job are deleted. Then the plugins
-end. All of it takes at most `shutdown_seconds`; the next process or a sweep finds the rest. `end` is called after all
-other tasks of the scaler have ended.
+"""Shuts down a fleet, and closes connections to instances that do not exist any more.
+When a manager stops its instances stay, or with `delete_on_shutdown` those without a job are deleted. Then the plugins
+are stopped. This takes at most `shutdown_seconds`; the next process or a sweep finds remaining instances. `end` is
+called after all other tasks of the scaler have ended.
 """
 
 import asyncio
@@ -30,13 +29,13 @@ LOOKS = Backoff(first_seconds=0.25, ceiling_seconds=2.0)
 
 @runtime_checkable
 class CanClose(Protocol):
-    """A plugin with something to end, such as a process."""
+    """A plugin that must be closed, for example because it runs in a process of its own."""
 
     async def close(self) -> None: ...
 
 
 class GoneInstances:
-    """Queue of instances that are gone; calls `Machines.forget` for each."""
+    """Queue of instances that do not exist any more; calls `Machines.forget` for each to close its connections."""
 
     def __init__(self, machines: Machines, clock: Clock) -> None:
         self._machines = machines
@@ -54,7 +53,7 @@ class GoneInstances:
                 tasks.create_task(self._forget(instance), name=f"to forget {instance}")
 
     async def finish(self) -> None:
-        """Process the rest of the queue concurrently."""
+        """Process the instances that are still in the queue, concurrently, and return."""
         async with asyncio.TaskGroup() as tasks:
             while not self._gone.empty():
                 instance = self._gone.get_nowait()
@@ -68,13 +67,13 @@ class GoneInstances:
 
 
 async def end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: StateWriter, clock: Clock) -> None:
-    """End a fleet: delete idle instances if configured, end the plugins, write the state."""
+    """Shut down a fleet: delete idle instances if configured, stop the plugins, write the state file."""
     log = logger("scaler").bind(fleet=roster.setup.name)
     try:
         what = "the end of the fleet"
         await within(clock, roster.setup.shutdown_seconds, _end(roster, watches, state_writer, clock), what=what)
     except (TemporaryError, PermanentError) as error:
-        log.warning("cannot shut down the fleet completely", cause=str(error))
+        log.warning("cannot shut down the fleet completely; some instances may still exist", cause=str(error))
     finally:
         async with asyncio.TaskGroup() as tasks:
             for watch in watches.values():
@@ -84,13 +83,13 @@ async def end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: S
 
 
 async def close_plugin(group: str, plugin: InstanceGroup) -> None:
-    """Close a plugin. Errors are logged."""
+    """Stop the plugin of a group. Errors are logged and not raised."""
     try:
         if isinstance(plugin, CanClose):
             await plugin.close()
     except Exception as error:  # noqa: BLE001 - other plugins must still be closed
         cause = f"{type(error).__name__}: {error}"
-        logger("scaler").error("cannot close a plugin", group=group, cause=cause)
+        logger("scaler").error("cannot stop the plugin of an instance group", group=group, cause=cause)
 
 
 async def _end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: StateWriter, clock: Clock) -> None:
@@ -108,7 +107,7 @@ async def _end_group(roster: Roster, watch: GroupWatch, state_writer: StateWrite
 
 
 async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWriter, clock: Clock) -> None:
-    """Delete all instances without a job, also those that appear meanwhile."""
+    """Delete all instances of a group without a job, also requested ones that appear meanwhile."""
     log = logger("scaler").bind(fleet=roster.setup.name, group=watch.name)
     roster.requests.interrupt(watch.name, clock.now())
     roster.requests.take_back(watch.name)
@@ -135,7 +134,9 @@ async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWrit
 
 
 def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]:
-    """Own instances without a job, without those that appeared since for another user of the same group."""
+    """Return the instances of a group that may be deleted: without a job, and not of another owner. `before`: instances
+    at the start of the shutdown; unexpected later ones may belong to another user of the group.
+    """
     owner = roster.setup.owner
     return [
         name
@@ -148,7 +149,7 @@ def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]
 
 
 async def _until_gone(roster: Roster, watch: GroupWatch, before: Collection[str], clock: Clock) -> None:
-    """Update until all are gone, or until the deletion should be requested again."""
+    """Update the group until all instances to delete are gone, at most for `shutdown_deletion_seconds`."""
     until, looks = clock.now() + roster.setup.shutdown_deletion_seconds, 0
     while (remaining := until - clock.now()) > 0:
         looks += 1

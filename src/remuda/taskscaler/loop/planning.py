@@ -1,6 +1,5 @@
-"""Makes plans and enters them into the roster. The group watches then call the plugins.
-
-A plan is entered without waiting in between, so no job gets a slot of an instance that is to be removed. Every decision
+"""Makes plans and applies them to the roster. The tasks of the groups (`group_watch`) then call the plugins.
+A plan is applied without an `await`, so no job gets a slot of an instance that is to be removed. Every decision
 is logged with its reason, counted, and listed in the status.
 """
 
@@ -29,7 +28,7 @@ LOGGED = 10
 
 
 class Planner:
-    """Makes the plans of a fleet. `ended` is called with instances that are gone."""
+    """Makes the plans of a fleet. `ended` is called with instances that do not exist any more."""
 
     def __init__(
         self,
@@ -58,7 +57,9 @@ class Planner:
         """Slots that were handed out since the last plan; they cannot be reserved any more."""
 
     def plan(self, open_requests: int) -> Plan:
-        """Make a plan, and begin to carry it out."""
+        """Make a plan, apply it to the roster, start its calls of plugins, and return it. `open_requests`: number of
+        requests for jobs that have no answer yet.
+        """
         now = self._clock.now()
         roster = self._roster
         local = datetime.fromtimestamp(now).astimezone().tzinfo

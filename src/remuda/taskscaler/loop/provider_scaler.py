@@ -52,7 +52,9 @@ _NO_METRICS = NoMetrics()
 
 
 class ProvidedScaler:
-    """One fleet that its plugin scales. `setup` has one group; `plugin` is not started. Otherwise as `Scaler`."""
+    """Scaler of one fleet whose plugin scales by itself, with the methods of `Scaler`. `setup` must have one group;
+    `run` starts `plugin`.
+    """
 
     def __init__(
         self,
@@ -112,24 +114,30 @@ class ProvidedScaler:
                 )
 
     async def close(self) -> None:
-        """Report the last releases and end the plugin. Called after `run`; instances are the plugin's own."""
+        """Report the last releases to the plugin and stop it. Called after `run` was cancelled. Instances are left to
+        the plugin.
+        """
         with suppress(TemporaryError, PermanentError):
             await within(self._clock, CLOSE_SECONDS, self._last_words(), what="the end of the provider")
         await close_plugin(self._group, self._plugin)
 
     def capacity(self) -> int | None:
-        """The plugin's last capacity, but at least the present and waiting jobs."""
+        """Return the limit on concurrent jobs that the plugin last reported, at least the number of running and waiting
+        jobs; None: any number.
+        """
         here = len(self._held) + len(self._waits)
         return None if self._room.capacity is None else max(self._room.capacity, here)
 
     def set_open_requests(self, count: int) -> None:
-        """Set the number of open requests for jobs."""
+        """Set the number of requests for jobs that the server has not answered yet, and report it to the plugin."""
         if count != self._open:
             self._open = count
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """Wait for an instance for a job. Raises AcquireTimeoutError if the plugin refused permanently."""
+        """Wait until the plugin assigns an instance to a job. `key`: capability key of the job; `caches`: keys of its
+        caches. Raises AcquireTimeoutError if the plugin refuses permanently.
+        """
         if holder in self._held:
             return Slot(instance_name(self._group, self._held[holder]), 0)
         self._waits.add(holder)
@@ -154,7 +162,7 @@ class ProvidedScaler:
         return None
 
     def adopt(self, holder: str, instance: str) -> bool:
-        """Restore a job of an earlier process on an instance. False: the instance is not of this plugin."""
+        """Record that a job of an earlier process runs on an instance. False if the instance is not of this plugin."""
         prefix = instance_name(self._group, "")
         if not instance.startswith(prefix):
             return False
@@ -163,39 +171,49 @@ class ProvidedScaler:
         return True
 
     def end_recovery(self) -> None:
-        """All jobs of earlier processes have been adopted. The next exchange says that the holders are complete."""
+        """Tell the plugin with the next exchange that all jobs of earlier processes were adopted, so it may free other
+        instances.
+        """
         self._is_complete = True
         self._wake.set()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """End a job's use of its instance. `is_used`: false if the job did not begin."""
+        """End a job's use of its instance. `is_used`: false if the job did not start. `warmed`: keys of caches that the
+        job left on the instance.
+        """
         if holder in self._held:
             self._metrics.count_task_operation("release")
         self._forget(holder, is_used=is_used, warmed=warmed)
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """How to reach an instance. Not cached: the plugin knows whether it has changed."""
+        """Return how to connect to an instance. Asks the plugin every time, because the answer may change. Raises
+        TemporaryError or PermanentError.
+        """
         name = instance.removeprefix(instance_name(self._group, ""))
         return await within(
             self._clock, CALL_SECONDS, self._plugin.connect_info(name), what=f"ConnectInfo of {instance}"
         )
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """A bad report only causes an exchange: the plugin checks its instances itself."""
+        """Record whether a job found its instance healthy. If not, the next exchange happens at once; the plugin itself
+        checks its instances.
+        """
         if not is_well:
             self._wake.set()
 
     def look(self) -> None:
-        """Do an exchange now instead of at the next interval."""
+        """Exchange demand and instances with the plugin now instead of at the next interval."""
         self._wake.set()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
-        """Set whether jobs are still requested. Starting instances are left to the provider."""
+        """Set whether the manager has stopped requesting jobs (`is_draining`). `is_ending` has no effect: starting
+        instances are left to the plugin.
+        """
         self._demand_tracker.is_closed = is_draining
         self._wake.set()
 
     def change(self, setup: FleetSetup) -> None:
-        """Apply changed intervals; the plugin and its configuration stay."""
+        """Apply changed intervals of a reloaded configuration; the plugin and its configuration stay."""
         self._setup = setup
 
     def status(self) -> ScalerStatus:
@@ -256,7 +274,9 @@ class ProvidedScaler:
             await self._clock.sleep(_AGAIN.delay(failures))
 
     async def _exchange(self) -> None:
-        """Report releases, holders and demand, and read the instances."""
+        """Report ended jobs, holders and demand to the plugin, read its capacity and instances, and handle lost
+        instances.
+        """
         provider = self._provider
         for holder, (is_used, warmed) in list(self._released.items()):
             try:
@@ -264,7 +284,11 @@ class ProvidedScaler:
                 await within(self._clock, CALL_SECONDS, call, what="Release")
             except PermanentError as error:
                 # The next report of all holders implies the release.
-                self._log.warning("the provider refused a release", holder=holder, cause=str(error))
+                self._log.warning(
+                    "plugin refused the release of a job's instance; the next report implies it",
+                    holder=holder,
+                    cause=str(error),
+                )
             self._released.pop(holder, None)
         self._room = await within(self._clock, CALL_SECONDS, provider.room(self._wishes()), what="Room")
         before = set(self._held.values()) | self._shown.keys()
@@ -340,7 +364,7 @@ class ProvidedScaler:
 
     def _say(self, cause: str) -> None:
         if cause != self._error:
-            self._log.warning("cannot use the provider", cause=cause)
+            self._log.warning("cannot get instances from the plugin that scales the fleet; trying again", cause=cause)
         self._error = cause
 
     def _instance(self, instance: str, state: InstanceState) -> InstanceStatus:

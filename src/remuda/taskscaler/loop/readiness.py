@@ -1,6 +1,7 @@
 """Prepares running instances for jobs, and checks the health of ready ones.
 
-Several instances are prepared concurrently, up to a limit; the preparation of one that goes meanwhile is cancelled.
+Several instances are prepared concurrently, up to a limit; if an instance is removed meanwhile, its preparation is
+cancelled.
 Ready instances are checked at intervals, and at once after a bad report of a job. Results go to the roster. Calls have
 deadlines, and a check that hangs delays no job.
 """
@@ -32,7 +33,8 @@ _CHECKED = frozenset({InstanceState.READY, InstanceState.SUSPECT})
 class Readiness:
     """Prepares and checks the instances of a fleet.
 
-    `changed` is called when an instance became ready or unready, `look` with a group that should be updated.
+    `changed` is called when an instance became ready or unready, `look` with the name of a group that should be updated
+    from its plugin.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Readiness:
         self._log = logger("scaler").bind(fleet=roster.setup.name)
 
     def look(self) -> None:
-        """Do a pass now: instances appeared, vanished, or must be checked."""
+        """Prepare and check instances now, because instances appeared or disappeared, or a check is due."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -125,7 +127,9 @@ class Readiness:
             self._changed()
 
     def _check(self, tasks: asyncio.TaskGroup, limit: asyncio.Semaphore) -> float:
-        """Begin the checks that are due. Returns the seconds until the next one."""
+        """Start the health checks that are due as tasks of `tasks`. `limit` bounds the concurrent ones. Returns the
+        seconds until the next check is due.
+        """
         now, soonest = self._clock.now(), self._roster.setup.heartbeat_seconds
         for name, member in self._roster.members.items():
             instance = self._roster.slots.instance(name)
@@ -153,7 +157,7 @@ class Readiness:
             problem = str(error)
         except (TemporaryError, PermanentError) as error:
             # The plugin did not answer, which says nothing about the instance.
-            self._log.info("cannot check an instance", instance=name, cause=str(error))
+            self._log.info("health check of an instance not possible; trying again", instance=name, cause=str(error))
             is_checked = False
         self._checking.discard(name)
         if self._roster.members.get(name) is not member:
@@ -165,7 +169,9 @@ class Readiness:
             member.check_at = self._clock.now() + self._roster.setup.heartbeat_seconds
         if problem is not None:
             member.info = None
-            self._log.warning("instance is unhealthy", instance=name, failures=member.unanswered, cause=problem)
+            self._log.warning(
+                "health check of an instance failed", instance=name, failures=member.unanswered, cause=problem
+            )
             self._look_at(member.group)
         if failures_before or problem is not None:
             self._changed()

@@ -4,8 +4,8 @@ It owns the tasks: one for each group (`group_watch`), one that prepares and che
 server's demand (`demand`), one for the state file (`state`), and one that plans (`planning`). A plan is made after
 every change, at the time that the last plan names, and at least every `LOOK_SECONDS`.
 
-Calls take effect in memory at once, and are stored before anything follows from them: a job gets its slot after its
-holder is stored. After a crash the state file restores instances and holders.
+Calls take effect in memory at once, and are written to the state file before they have effects outside: a job gets its
+slot after its holder is written. After a crash the state file restores instances and holders.
 """
 
 import asyncio
@@ -51,16 +51,15 @@ _DEADLINES = Deadlines()
 
 
 class _Wait(NamedTuple):
-    """A job that has not received its slot yet."""
+    """A job that waits for its slot, and the future that `acquire` awaits for it."""
 
     future: asyncio.Future[Slot]
     waiter: Waiter
 
 
 class Scaler:
-    """Scales one fleet.
-
-    `plugins`: by group name, not started. The constructor raises StateError if the state file cannot be used.
+    """Scales one fleet: assigns slots to jobs, and creates and removes instances.
+    `plugins`: by group name; `run` starts them. The constructor raises StateError if the state file cannot be used.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class Scaler:
             await self._plan_again_and_again()
 
     async def close(self) -> None:
-        """End the fleet. Called after `run`. Instances stay, unless `delete_on_shutdown` is set."""
+        """Shut down the fleet. Called after `run` was cancelled. Instances stay, unless `delete_on_shutdown` is set."""
         try:
             await end(self._roster, self._watches, self._state_writer, self._clock)
             await self._gone_instances.finish()
@@ -139,9 +138,8 @@ class Scaler:
             self._file.close()
 
     def capacity(self) -> int | None:
-        """Limit on concurrent jobs, present and waiting ones included; None: any number.
-
-        Before the first plan no further job may come.
+        """Return how many jobs the manager may have at the same time, running and waiting ones included; None: any
+        number. Before the first plan this is the number of present jobs, so no further job is requested.
         """
         used, waiting = self._roster.slots.used_count, len(self._roster.slots.waiters)
         if self._planner.last is None:
@@ -150,15 +148,17 @@ class Scaler:
         return None if reservable is None else used + max(reservable - self._planner.granted, waiting)
 
     def set_open_requests(self, count: int) -> None:
-        """Set the number of open requests for jobs that may need a slot here."""
+        """Set the number of requests for jobs that the server has not answered yet; each may need a slot of
+        this fleet.
+        """
         if count != self._open:
             self._open = count
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """Wait for a slot for a job. A holder that has a slot gets the same one. A cancelled call holds nothing.
-
-        AcquireTimeoutError after `acquire_seconds`, unless an instance is coming for the job.
+        """Wait for a slot for a job. A holder that already has a slot gets the same one. Cancelling the call frees the
+        slot. `key`: capability key of the job; `caches`: keys of its caches. Raises AcquireTimeoutError after
+        `acquire_seconds`, unless an instance is starting for the job.
         """
         slot = self._roster.confirm(holder)
         wait = self._waits.get(holder)
@@ -177,24 +177,30 @@ class Scaler:
             raise
 
     def slot_number(self, holder: str) -> int | None:
-        """Number of a job's slot on its instance; None: it has none."""
+        """Return the number of a job's slot on its instance; None if the job has no slot."""
         slot = self._roster.slots.slot(holder)
         return None if slot is None else slot.number
 
     def adopt(self, holder: str, instance: str) -> bool:
-        """Restore a job of an earlier process on an instance. False: no group here has such an instance."""
+        """Give a job of an earlier process its slot on an instance again. False if the instance is of no group of this
+        fleet.
+        """
         is_adopted = self._roster.adopt(holder, instance, self._clock.now())
         self._react()
         return is_adopted
 
     def end_recovery(self) -> None:
-        """All jobs of earlier processes have been adopted. Slots of other holders are released."""
+        """Release the slots of jobs of earlier processes that were not adopted. Called when all known jobs were
+        adopted.
+        """
         for holder in self._roster.end_recovery(self._clock.now()):
             self._log.info("releasing a slot: its job is unknown after the restart", holder=holder)
         self._react()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """End a job's use of its slot. `is_used`: false if the job did not begin. `warmed`: keys of caches it left."""
+        """End a job's use of its slot, or its wait for one. `is_used`: false if the job did not start. `warmed`: keys
+        of caches that the job left on the instance.
+        """
         wait = self._waits.pop(holder, None)
         if wait is not None:
             wait.future.cancel()
@@ -204,7 +210,9 @@ class Scaler:
         self._react()
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """How to reach an instance. GoneError, TemporaryError, PermanentError."""
+        """Return how to connect to an instance, from the plugin or cached. Raises GoneError if the instance does not
+        exist any more, TemporaryError or PermanentError if the plugin fails.
+        """
         member = self._roster.members.get(instance)
         if member is None:
             raise GoneError(f"there is no instance {instance} any more")
@@ -228,25 +236,26 @@ class Scaler:
         return info
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """Record what a job observed of its instance."""
+        """Record whether a job found its instance healthy. If not, the instance is checked at once."""
         self._roster.note_report(instance, self._clock.now(), is_well=is_well)
         self._react()
 
     def change(self, setup: FleetSetup) -> None:
-        """Apply changed policies, limits and intervals; plugins and their configuration stay."""
+        """Apply changed policies, limits and intervals of a reloaded configuration; plugins and their configuration
+        stay.
+        """
         self._roster.change(setup)
         self._react()
         self.look()
 
     def look(self) -> None:
-        """Update all groups now: something may have changed outside."""
+        """Update all groups from their plugins now instead of at the next interval."""
         for watch in self._watches.values():
             watch.look()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
-        """Set whether jobs are still requested. If not, only present and waiting jobs need instances.
-
-        `is_ending`: for good, so starting instances that no job waits for are removed.
+        """Set whether the manager has stopped requesting jobs. Then only its running and waiting jobs need instances.
+        `is_ending`: it will never request jobs again, so starting instances that no job waits for are removed.
         """
         if (is_draining, is_ending) != (self._planner.is_draining, self._planner.is_ending):
             self._planner.is_ending = is_ending
@@ -281,7 +290,9 @@ class Scaler:
             await wait_for_any_event(self._clock, self._wake, within_seconds=max(pause, 0.0), name="next plan")
 
     def _give_up(self, coming: int) -> None:
-        """Fail jobs that have waited too long and for which no slot is coming."""
+        """Raise AcquireTimeoutError in jobs that have waited too long, except the first `coming`, for which slots are
+        starting.
+        """
         slots, seconds = self._roster.slots, self._roster.setup.acquire_seconds
         for one in slots.overdue(now=self._clock.now(), timeout_seconds=seconds, coming=coming):
             slots.give_back(one.holder)
@@ -302,13 +313,15 @@ class Scaler:
         return [one.holder for one in self._roster.slots.waiters]
 
     def _react(self) -> None:
-        """After a change: hand out free slots, write the state, check instances, plan."""
+        """Handle any change: assign free slots, and have the state file written, instances checked and a new
+        plan made.
+        """
         self._hand_out()
         self._readiness.look()
         self._wake.set()
 
     def _hand_out(self) -> bool:
-        """Hand out free slots. True if a job got one."""
+        """Assign free slots to waiting jobs. True if a job got one. Jobs are told when the state file is written."""
         grants = self._roster.hand_out()
         for holder, slot in grants:
             self._planner.granted += 1
@@ -318,20 +331,24 @@ class Scaler:
         return bool(grants)
 
     def _hand_over(self, holder: str, slot: Slot) -> None:
-        """Give a job its slot, now that its holder is stored, unless the slot was lost meanwhile."""
+        """Return a slot to the `acquire` call of its job, after the state file was written, unless the slot was lost
+        meanwhile.
+        """
         if self._roster.slots.slot(holder) == slot and (wait := self._waits.pop(holder, None)):
             self._demand_tracker.remove(holder)
             wait.future.set_result(slot)
 
     def _drop_instances(self, gone: Sequence[Gone]) -> None:
-        """Handle instances that are gone. Jobs that have not received their slot there yet wait again."""
+        """Handle instances that do not exist any more: report their running jobs as lost. Jobs that have not started
+        there yet wait for another slot.
+        """
         for one in gone:
             lost = [holder for holder in one.holders if holder not in self._waits]
             for holder in one.holders:
                 if holder in self._waits:
                     self._roster.slots.put_back(self._waits[holder].waiter)
             if lost:
-                self._log.warning("instance with running jobs disappeared", instance=one.name, jobs=lost)
+                self._log.warning("instance disappeared; its running jobs are lost", instance=one.name, jobs=lost)
                 self._on_lost(one.name, lost, one.why)
             self._gone_instances.add(one.name)
         if gone:

@@ -1,6 +1,5 @@
-"""The state file of a fleet (SQLite): what a scaler must know after a crash.
-
-It is written before anything follows: a request before its plugin is called, a deletion mark before the deletion, a
+"""Reads and writes the state file of a fleet (SQLite), from which a scaler continues after a crash.
+It is written before effects outside: a request before its plugin is called, a deletion mark before the deletion, a
 slot before its job gets it. Rows are independent, so a broken one loses only itself. A file that is no database is
 renamed, and the instances are found again by updates of their groups. A file that cannot be opened now, as on a full
 disk, is left as it is. `StateWriter` writes the roster's changes in their order and then calls the callbacks that wait
@@ -53,11 +52,13 @@ MakeWriter = Callable[[sqlite3.Connection, str], Writing]
 
 
 class StateError(Exception):
-    """The state file cannot be used; the text says what to do."""
+    """The state file cannot be opened or read; the text says what to do."""
 
 
 def state_path(folder: Path, name: str) -> Path:
-    """Path of a fleet's state file. A digest keeps names apart that are not valid as file names."""
+    """Return the path of a fleet's state file. It has a digest of the name, because names may have characters that
+    files may not have.
+    """
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:80].lstrip(".")
     if plain != name:
         plain = f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -76,7 +77,11 @@ class StateFile:
             if _code(error) not in _NO_DATABASE:
                 raise _unusable(path, error) from error
             aside = _free_name(path)
-            self._log.error("cannot read the state file; renamed it", cause=str(error), aside=str(aside))
+            self._log.error(
+                "state file is no database; renamed it, and starting with an empty one",
+                cause=str(error),
+                aside=str(aside),
+            )
             for ending in ("", "-wal", "-shm"):
                 with suppress(FileNotFoundError):
                     path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
@@ -86,7 +91,9 @@ class StateFile:
         self._writer = writer(db, path.name)
 
     def read(self) -> Stored:
-        """The whole state; called before the first write. Rows that cannot be read are deleted. Raises StateError."""
+        """Read the whole file. Must be called before the first write. Rows that cannot be read are deleted. Raises
+        StateError.
+        """
         broken: list[tuple[str, str | int]] = []
         try:
             stored = _read(self._db, self._log, broken)
@@ -97,7 +104,7 @@ class StateFile:
         return stored
 
     async def write(self, changes: Changes) -> None:
-        """Write in one transaction, which is on disk when this returns."""
+        """Write changes in one transaction, which is on disk when this returns."""
         await self._writer.run(lambda db: _write(db, changes))
 
     def close(self) -> None:
@@ -128,7 +135,7 @@ class StateWriter:
         self.error = ""
 
     def mark_changed(self, then: Callable[[], None] | None = None) -> None:
-        """Write soon. `then` is called when all changes up to now are written."""
+        """Have the roster's changes written soon. `then` is called when all changes up to now are on disk."""
         if then is not None:
             self._then.append(then)
         self._wanted.set()
@@ -146,7 +153,7 @@ class StateWriter:
             await self.write()
 
     async def write(self) -> None:
-        """Write all changes up to now, with retries without end. Waits for a concurrent call first."""
+        """Write all changes of the roster up to now. Retries forever. Waits for a concurrent call first."""
         async with self._one:
             await self._write()
 
@@ -164,7 +171,9 @@ class StateWriter:
                     failures += 1
                     if not self.error:
                         logger("scaler").error(
-                            "cannot write the state file; no slots are assigned until it is written", cause=str(error)
+                            "cannot write the state file; no slots are assigned until it is written",
+                            fleet=self._roster.setup.name,
+                            cause=str(error),
                         )
                     self.error = str(error)
                     await self._clock.sleep(AGAIN.delay(failures))
@@ -209,7 +218,7 @@ def _unusable(path: Path, error: sqlite3.Error) -> StateError:
 
 
 def _free_name(path: Path) -> Path:
-    """An unused name for a broken file; earlier ones are kept."""
+    """Return an unused path beside `path` for a broken state file. Earlier broken files are kept."""
     names = (f"{path.name}.broken{f'-{n}' if n else ''}" for n in count())
     return next(aside for name in names if not (aside := path.with_name(name)).exists())
 

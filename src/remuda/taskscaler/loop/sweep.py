@@ -1,11 +1,11 @@
 """Finds orphaned instances by the tags of their owners, and removes them on request. `remuda scale sweep` calls this.
 
-An orphan is tagged with an owner of this manager (`SYSTEM_ID/RUNNER_KEY`) that is not configured any more, or with this
-fleet's owner although neither its group shows it nor the state file knows it. Instances of other managers are never
-orphans, nor are those younger than the grace time, which may be just starting. Groups that cannot find instances by
-tags are skipped. `sweep` needs started plugins. `sweep_abandoned` starts the plugin of a group that is not configured
-any more, and finds its instances by tags or by the state file. Groups are asked concurrently, every call has a
-deadline.
+An orphan is tagged with an owner name of this manager (`SYSTEM_ID/RUNNER_KEY`) that is not configured any more, or with
+this fleet's owner although neither its group shows it nor the state file knows it. Instances of other managers are
+never orphans, nor are those younger than the grace time, which may be just starting. Groups that cannot find instances
+by tags are skipped. `sweep` needs started plugins. `sweep_abandoned` starts the plugin of a group that is not
+configured any more, and finds its instances by tags or by the state file. Groups are asked concurrently, every call has
+a deadline.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance that no fleet manages."""
+    """An instance of this manager at a provider that no configured fleet manages."""
 
     instance: str
     """The plugin's name for it."""
@@ -79,10 +79,9 @@ async def sweep(
     grace_seconds: float = GRACE_SECONDS,
     not_begun: Mapping[str, str] | None = None,
 ) -> SweepResult:
-    """Find orphans, and remove them if `remove` is set. An error of one group does not affect the others.
-
-    `known_owners` returns the owners of all configured runners. `not_begun`: groups that cannot be asked, with the
-    cause.
+    """Find orphaned instances, and delete them if `remove` is set. An error of one group does not affect the others.
+    `known_owners` returns the owner names of all configured runners. `folder`: where the state file is. Younger
+    instances than `grace_seconds` are ignored. `not_begun`: groups whose plugins did not start, with the cause.
     """
 
     async def look(group: str, plugin: InstanceGroup) -> SweepResult:
@@ -114,8 +113,9 @@ async def sweep_abandoned(
     clock: Clock,
     remove: bool,
 ) -> tuple[SweepResult, frozenset[str] | None]:
-    """Sweep a group that is no longer configured; its plugin is started and ended. `taken` returns ids that belong to
-    other fleets. Returns the result and the ids that still exist; None: unknown."""
+    """Find, and with `remove` delete, the instances of a group that is not configured any more. Starts and stops its
+    plugin. `taken` returns ids that belong to other fleets. Returns the result and the ids that still exist, or None
+    if that is unknown."""
     calls = _Calls(abandoned.group, plugin, clock)
     try:
         await calls.within(plugin.init(abandoned.config, abandoned.settings), INIT_SECONDS, "Init")
@@ -153,7 +153,7 @@ async def sweep_abandoned(
 
 
 def join(parts: Iterable[SweepResult]) -> SweepResult:
-    """Combine the results of several sweeps."""
+    """Combine the results of several sweeps into one."""
     all_of = list(parts)
     return SweepResult(
         found=tuple(one for part in all_of for one in part.found),
@@ -164,7 +164,7 @@ def join(parts: Iterable[SweepResult]) -> SweepResult:
 
 
 class _Calls:
-    """Calls of a plugin during a sweep, with deadlines."""
+    """Calls of the plugin of one group during a sweep, each with a deadline."""
 
     def __init__(self, group: str, plugin: InstanceGroup, clock: Clock) -> None:
         self._group = group
@@ -180,12 +180,14 @@ class _Calls:
         return await self.within(self._plugin.recover(), ASK_SECONDS, "Recover")
 
     async def update(self) -> set[str]:
-        """Ids of instances that the group does not report as deleted."""
+        """Return the ids of all instances of the group that are not deleted."""
         shown = await self.within(self._plugin.update(), ASK_SECONDS, "Update")
         return {one for one, state in shown.items() if not is_gone(state)}
 
     async def remove_orphans(self, orphans: Sequence[Orphan], *, remove: bool) -> SweepResult:
-        """Remove orphans if `remove` is set. The result lists them also if that fails."""
+        """Delete orphans if `remove` is set, and return them as the result. The result lists them also if the deletion
+        fails.
+        """
         if not remove or not orphans:
             return SweepResult(found=tuple(orphans))
         try:
@@ -200,7 +202,7 @@ class _Calls:
         return SweepResult(found=tuple(orphans), removed=tuple(removed))
 
     async def until_gone(self, instances: Collection[str]) -> set[str]:
-        """Wait for the end of instances. Returns those that still exist after `GONE_SECONDS`."""
+        """Wait until instances are deleted. Returns those that still exist after `GONE_SECONDS`."""
         until, looks = self._clock.now() + GONE_SECONDS, 0
         while (still := set(instances) & await self.update()) and self._clock.now() < until:
             looks += 1

@@ -21,7 +21,7 @@ class Losses(NoMetrics):
 
 
 def warnings(said: list[EventDict]) -> list[str]:
-    return [one["advice"] for one in said if one["event"] == "provider changes the group by itself"]
+    return [one["advice"] for one in said if one["event"] == "provider creates or deletes instances by itself"]
 
 
 async def rebalance(stable: Stable, old: str) -> None:
