@@ -1,1 +1,2 @@
-"""Runs the steps of a job: tree, sequence, evaluation of expressions, execution, results."""
+"""Runs the steps of a job: keeps the tree of steps, decides their order, evaluates expressions, executes commands, and
+stores results."""

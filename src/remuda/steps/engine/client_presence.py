@@ -1,9 +1,9 @@
-"""Whether a client still attends a job, and whether one that left may still come back. Pure.
+"""Tracks whether a client (a runner manager) is connected to a job, and when the job stops waiting for it. No I/O.
 
-A manager that dies comes back and goes on; one that never does must not leave jobs running and files on the disk
-forever. Each job says how long it waits for its client (`patience_seconds` of its request), counted from the end of the
-last watch stream that had to do with it, or from the agent's start. `watch` reports clients, `jobs` asks for expired
-ones. It stands alone because `agent` and `engine` both use it.
+A manager that restarts reconnects and goes on; if it never does, its jobs and their files must not remain forever. The
+request of each job says how long it waits for its client (`patience_seconds`), counted from the end of the last watch
+stream of the job, or from the agent's start. `watch` reports clients; `jobs` removes jobs whose wait has expired. This
+has its own module because `agent` and `engine` both use it.
 """
 
 
@@ -17,7 +17,7 @@ class ClientPresence:
 
     @property
     def has_patience(self) -> bool:
-        """True if the job waits for its client for a limited time only."""
+        """True if the job waits only a limited time for its client to come back."""
         return self._patience_seconds > 0
 
     @property
@@ -28,10 +28,10 @@ class ClientPresence:
         self._client = client
 
     def detach(self, client: object, now: float) -> None:
-        """That client has gone. Ignored if another one has come since."""
+        """Record that a client has disconnected at the time `now`. Ignored if another client has connected since."""
         if self._client is client:
             self._client, self._left_at = None, now
 
     def is_expired(self, now: float) -> bool:
-        """True if no client has been present for longer than the job waits."""
+        """Return True if no client has been connected for longer than the job waits."""
         return self.has_patience and self._client is None and now - self._left_at >= self._patience_seconds

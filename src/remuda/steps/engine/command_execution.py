@@ -1,7 +1,9 @@
-"""The command of a step that has begun: run it, judge how it ended, collect what it left, store the result.
+"""Executes the command of a step: runs the process, decides whether the step succeeded, reads its outputs, stores the
+result.
 
-`step_execution` decides which step runs. `process_execution` has the process and its output; here are the limits around
-it, the results of another agent, and what the end means for the step. Everything may be repeated after a crash.
+`step_execution` decides which step runs, and `process_execution` runs its process and reads the output. This module
+applies the limits, takes over the results of another agent, and derives the step's result. Every action may be repeated
+after a crash.
 """
 
 import asyncio
@@ -58,8 +60,9 @@ class CommandExecution:
         end_shells: Callable[[str], Awaitable[None]],
         is_new: Callable[[Node], bool],
     ) -> None:
-        """`notify` tells clients that something has changed. `end_shells` ends all open shells of the job. `is_new`:
-        this agent began the step, so no earlier one can have started its command."""
+        """`notify` is called when there is news for clients. `end_shells` ends all open shells of the job; its argument
+        is the reason for their users. `is_new` returns True if this agent began the step, so that no earlier agent can
+        have started its command."""
         self._state = state
         self._notify = notify
         self._end_shells = end_shells
@@ -74,12 +77,13 @@ class CommandExecution:
         state.on_stop.append(self.look_again)
 
     def look_again(self) -> None:
-        """Have all running commands check whether they must end."""
+        """Have all running commands check at once whether they must end."""
         for execution in self._executions.values():
             execution.look_again()
 
     def resume_output(self) -> None:
-        """Let steps print on that had to wait, if enough of the log is safe elsewhere."""
+        """Continue to read the output of steps, if that was paused because clients had not confirmed enough of the
+        log."""
         if self._is_held_back and not self._state.log.holds_back():
             self._is_held_back = False
             self.look_again()
@@ -89,9 +93,11 @@ class CommandExecution:
             execution.kill()
 
     def kill_for(self, cause: Cause, text: str) -> Callable[[], None]:
-        """Kill all running commands at once, except those that have just ended well.
+        """Kill all running commands at once, except those that have already ended with exit code 0.
 
-        Returns a function that stores the reason, because the disk may have no room for it yet."""
+        Returns a function that stores `cause` and `text` as the reason. The caller calls it later, because the disk may
+        be full now.
+        """
         state = self._state
         nodes = [node for serial, node in state.tree.open.items() if serial in self._executions]
         records = {node: shim.read_record(state.journal.step_files(node.serial)) for node in nodes}
@@ -115,7 +121,8 @@ class CommandExecution:
 
     @contextmanager
     def start_nothing(self) -> Iterator[None]:
-        """Start no command meanwhile, because all processes of the job are being ended. Steps that have begun wait."""
+        """Context manager that lets no command start inside the block, because all processes of the job are being
+        killed. Steps that are about to start wait."""
         self._may_start.clear()
         try:
             yield
@@ -123,7 +130,8 @@ class CommandExecution:
             self._may_start.set()
 
     async def execute(self, node: Node) -> None:
-        """Run the command of a step, or adopt it, and store how the step ended."""
+        """Run the command of a step, or adopt its running process after a restart of the agent, and store the step's
+        result."""
         if node.is_inserted:  # it has begun, so no other shell can be opened meanwhile
             await self._end_shells(hold.no_shell_beside(node))
         await self._may_start.wait()
@@ -180,7 +188,7 @@ class CommandExecution:
     async def _run_within(
         self, node: Node, execution: ProcessExecution, enclosure: Enclosure, files: StepFiles
     ) -> None:
-        """Run the process. Limits that the kernel does not watch are measured meanwhile."""
+        """Run the process, and meanwhile measure those limits that the kernel does not enforce."""
         work = execution.run(lambda: self._prepare(node, enclosure, files))
         if not enclosure.is_measured:
             await work
@@ -204,7 +212,7 @@ class CommandExecution:
         return replace(state.enforcement.around_launch(prepared, node, enclosure, files), key=state.facts.key)
 
     async def _judge(self, node: Node, run: _Run, enclosure: Enclosure, files: StepFiles) -> Finished:
-        """The outcome of the step, derived from the end of its command."""
+        """Derive the result of the step from exit code, broken limits, and reports of our own programs."""
         exit_code = run.record.exit_code if run.record else None
         if node.phase == DELEGATE and exit_code is None:
             await end_elsewhere(files)
@@ -245,7 +253,8 @@ class CommandExecution:
         state.finish(node, result, replace(product, ended_at=ended_at))
 
     def _fold(self, node: Node, files: StepFiles) -> Finished | None:
-        """Take over the results of another agent that are new. Returns how its steps ended, if they have."""
+        """Store new results of steps that another agent runs for this step. Returns the overall result if that agent
+        has finished, else None."""
         events, end, self._returned[node.serial] = read_returned(
             files.results, node.folded, self._returned.get(node.serial, (0, 0))
         )

@@ -1,15 +1,16 @@
-"""A failed job that is kept for a look: its closing steps are put off, and run when the hold is over.
+"""Keeps the environments of a failed job for debugging: postpones its cleanup steps until the hold is over.
 
-Put off are steps that close an environment or stop services, in a job that failed and was not cancelled. A user who
-opens a shell gets into the outermost open environment, the last one opened if there are several. If the platform puts
-an environment around the job's own steps it is that one or none, never the machine. `step_execution` asks before a step
-runs, `job_execution` holds the job and ends the hold. The job's container is paused from when its closing is put off
-until a user opens a shell there.
+Cleanup steps are those that close an environment (such as a container) or stop services. They are postponed in a job
+that failed and was not cancelled. A user who opens a shell gets into the outermost open environment, the last one
+opened if there are several. If the platform puts an environment around the job's own steps, the shell runs in that one
+or is refused; it never runs on the machine itself. `step_execution` asks before each step whether to postpone it;
+`job_execution` starts and ends the hold. The job's container is paused from when its removal is postponed until a user
+opens a shell there.
 
-    closings    JSON lines, one for each step that was put off: how to run it, and the way into what it would end
-    held        JSON: what steps have exported, for the environment of a shell
+    closings    JSON lines, one for each postponed cleanup step: how to run it, and how to enter its environment
+    held        JSON: variables that steps have exported, for the environment of a shell
 
-Invariant: what is put off is on the disk before its step counts as done, and running it twice does no harm.
+Invariant: a postponed cleanup step is on disk before it counts as done, and running it twice does no harm.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """How to get into an environment."""
+    """How to run a command inside an environment of a job, such as a container."""
 
     prefix: tuple[str, ...] = ()
     """Words before a command; empty: the command runs on the machine itself."""
@@ -59,7 +60,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """Where a command beside the job's steps runs, and with which environment."""
+    """Where and with which environment variables a shell of a user runs beside the job's steps."""
 
     way: Way
     env: Mapping[str, str]
@@ -71,7 +72,7 @@ class Entrance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """A closing step that was put off."""
+    """A cleanup step that was postponed: its command, environment and time limit."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +86,8 @@ class Closing:
 
 
 def is_put_off(tree: Tree, node: Node) -> bool:
-    """True if a step that begins would remove what a job on hold keeps."""
+    """Return True if a step is a cleanup step whose job has failed and was not cancelled, so that it has to be
+    postponed."""
     loaded = node.loaded
     stops = loaded is not None and loaded.kind is ReferenceKind.BUILTIN and loaded.reference.startswith(_STOPS)
     if tree.cancelled or node.parent is None or node.is_inserted or not (node.phase == CLOSE or stops):
@@ -97,7 +99,8 @@ def is_put_off(tree: Tree, node: Node) -> bool:
 
 
 def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
-    """Store the command of a closing step for later."""
+    """Store the command of a cleanup step, to be run when the hold ends. `is_jobs`: run it as the user of the job's own
+    steps."""
     host = node.parent if node.phase == CLOSE else None
     way = _way_of(host) if host is not None and host.host is None else None
     close_seconds = host.entered.inputs.get("close_seconds") if host is not None else None
@@ -109,7 +112,8 @@ def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
 
 
 def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
-    """Store how to end what another agent holds: `command` with a copy of the order."""
+    """Store how to end the environments that another agent keeps for this job: run `command` with a copy of the file
+    `order`, which it was started with."""
     copy = order.with_name(f"held-{order.name}")
     if copy.exists():
         return
@@ -123,7 +127,8 @@ def _add(folder: Path, closing: Closing) -> None:
 
 
 def closings(folder: Path) -> list[Closing]:
-    """The closing steps that were put off, in the order in which they would have run."""
+    """Return the postponed cleanup steps, in the order in which they would have run. Skips damaged lines of the
+    file."""
     steps = []
     with suppress(FileNotFoundError):
         for line in (folder / _CLOSINGS).read_bytes().splitlines(keepends=True):
@@ -132,7 +137,7 @@ def closings(folder: Path) -> list[Closing]:
                     steps.append(_read_closing(json.loads(line)))
                 except (ValueError, KeyError, TypeError, AttributeError):
                     # The other closing steps still have to run.
-                    logger.error("skipping a damaged line of %s: its closing step does not run", folder / _CLOSINGS)
+                    logger.error("cannot parse a line of %s: skipping a postponed cleanup step", folder / _CLOSINGS)
     return steps
 
 
@@ -142,13 +147,13 @@ def _read_closing(value: dict[str, Any]) -> Closing:
 
 
 def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
-    """Store the exports of all steps, for the environment of shells."""
+    """Store the variables that all steps have exported, for the environment of shells."""
     write_whole(folder / _HELD, json.dumps(dict(exports)).encode())
 
 
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
-    """How to enter the environment of a running job. `is_inside`: its steps never run on the machine itself. Raises
-    AgentError while the environment is not open.
+    """Return how to enter the environment of a running job. `is_inside`: the job's own steps never run on the machine
+    itself. Raises AgentError if their environment is not open now, or an inserted step runs.
 
     Containers of the hooks around the checkout do not count, only that of the job's own steps.
     """
@@ -173,7 +178,8 @@ def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
 
 
 def no_shell_beside(inserted: Node) -> str:
-    """Why no shell may be open while an inserted step runs: a shell could change what the step works with."""
+    """Return the message that refuses shells while a step that a policy has inserted runs, because a shell could change
+    the files that it works with."""
     assert inserted.insertion is not None
     return (
         f'the step "{inserted.insertion.call.name}" of a policy runs, and no shell is open beside it; try again later'
@@ -181,7 +187,8 @@ def no_shell_beside(inserted: Node) -> str:
 
 
 def way_held(folder: Path, *, is_inside: bool) -> Way:
-    """How to enter the environment of a job on hold. Raises AgentError if its environment was never opened."""
+    """Return how to enter the environment of a failed job that is kept for debugging. `is_inside`: the job's own steps
+    never run on the machine itself. Raises AgentError if their environment was never opened."""
     way = next((closing.way for closing in reversed(closings(folder)) if closing.way is not None), None)
     if way is None and is_inside:
         raise AgentError("there is nothing to look into: the job failed, and its environment was not opened")
@@ -189,7 +196,7 @@ def way_held(folder: Path, *, is_inside: bool) -> Way:
 
 
 def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:
-    """The entrance with the variables that the job's steps have."""
+    """Return where a shell runs, with the variables of the job's steps and the `exports` added."""
     base = {} if way.prefix else dict(facts.base_env)
     env = base | dict(facts.request_env) | dict(exports) | {VARIABLE: facts.key}
     outer = dict(facts.agent_env if way.has_agents_rights else facts.base_env) | {VARIABLE: facts.key}
@@ -205,19 +212,19 @@ def exports_held(folder: Path) -> dict[str, str]:
 
 
 def keeps_container(node: Node) -> bool:
-    """True if the step would remove a container that the platform has opened. Such a container has to be paused,
-    because later steps work in its directory, some with the agent's rights."""
+    """Return True if the step would remove a container that the platform has started. Such a container is paused while
+    it is kept, because later steps work in its directory, some with the agent's rights."""
     return node.phase == CLOSE and is_own(node, {"container"}) and has_agents_rights(node)
 
 
 async def pause(launch: Launch) -> bool:
-    """Pause the container that `launch` would remove. True if nothing in it runs any more."""
+    """Pause the container that the command `launch` would remove. Returns False if that fails."""
     argv = (*own_command("step"), "container_pause")
     return await _run(argv, launch.env, launch.work_dir, CLOSING_SECONDS) == 0
 
 
 async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run a closing step and ignore how it ends. OSError or ValueError if it cannot be started."""
+    """Run a postponed cleanup step and ignore its exit code. Raises OSError or ValueError if it cannot be started."""
     await _run(argv, env, closing.work_dir, closing.seconds)
 
 

@@ -1,10 +1,10 @@
-"""One job, from its stored request to its stored end.
+"""Runs one job, from its stored request to its stored end.
 
-The loop is the same for a new job and for one found after a crash: the journal's events make the tree, `sequence` says
-what follows, that is done and stored. Everything may be repeated, so the agent may die on any line; `journal`, `log`
-and `shim` make the repetition harmless.
+The loop is the same for a new job and for one that is found after a crash: rebuild the tree of steps from the journal,
+ask `sequence` for the next action, do it and store it. Every action may be repeated, so the agent may die at any point;
+`journal`, `log` and `shim` make the repetition harmless.
 
-To follow the progress, add a listener. A call of it only means that something has changed.
+To follow the progress, add a listener. It is called without arguments whenever the job may have changed.
 """
 
 import asyncio
@@ -51,20 +51,20 @@ logger = logging.getLogger(__name__)
 
 
 class OpenShell(Protocol):
-    """A command that a user runs beside the job's steps."""
+    """A shell or other command that a user runs beside the job's steps."""
 
     def hang_up(self) -> None:
-        """Send SIGHUP, without waiting for the end."""
+        """Send SIGHUP to the command, without waiting for its end."""
 
     async def end(self, reason: str) -> None:
-        """Return when nothing of it runs any more; `reason` is shown to the user."""
+        """End the command and wait until none of its processes runs. `reason` is shown to the user."""
 
 
 class Job:
-    """A job that the agent keeps, running or ended."""
+    """A job of this agent, running or ended."""
 
     def __init__(self, journal: Journal, context: AgentContext, others: Callable[[], Iterable["Job"]] = tuple) -> None:
-        """`others` returns all jobs of the agent."""
+        """`others` returns all jobs of the agent, this one included."""
         self.journal = journal
         self.listeners: set[Callable[[], None]] = set()
         self.closed = False
@@ -102,11 +102,16 @@ class Job:
         if self.log.damage:
             journal.record_damage(self.log.damage)
         if journal.damage:
-            logger.error("job %s: its files in %s are damaged: %s", self.id, journal.folder, journal.damage)
+            logger.error(
+                "job %s: its files in %s are damaged, it ends with a system failure: %s",
+                self.id,
+                journal.folder,
+                journal.damage,
+            )
 
     def _read_request(self) -> StartRequest:
-        """The stored request. If it is damaged, a request with only the id, which is enough to end the job and report
-        that. Without an id nobody can ask for the job, so it is marked unwanted."""
+        """Read the stored request. If it is damaged, returns a request with only the id, which is enough to end the job
+        and report the damage. If the id is lost, too, no client can ask for the job, so it is marked for removal."""
         try:
             return self.journal.read_request()
         except DamagedError as error:
@@ -120,7 +125,8 @@ class Job:
         return self.journal.end
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """How to get into the job; None if it has not begun or is over. Raises AgentError if there is no way now."""
+        """Return where a shell of a user would run; None if the job has not begun, or has ended and is not kept for
+        debugging. Raises AgentError if no shell can be opened now."""
         if self._is_killed:
             return None
         if self._executor is not None:
@@ -130,7 +136,7 @@ class Job:
         return self.hold.entrance(enforcement)
 
     def confirm(self, log_offset: int, result_seq: int) -> None:
-        """Note what a client has stored: the log up to this offset, results up to this number."""
+        """Record what a client has stored: the log up to `log_offset`, and the results up to `result_seq`."""
         self.confirmed = max(log_offset, self.confirmed[0]), max(result_seq, self.confirmed[1])
         if not self.closed:
             self.log.confirm(log_offset)
@@ -138,7 +144,7 @@ class Job:
                 self._executor.commands.resume_output()
 
     def cancel(self) -> None:
-        """End the running steps; steps that always run still do. Repeating it changes nothing."""
+        """Cancel the job: end its running steps. Steps with `always()` still run. Idempotent."""
         if self.end is None and not self.journal.cancelled:
             self.journal.record_cancel()
             if self._executor is not None:
@@ -148,8 +154,8 @@ class Job:
 
     @property
     def must_be_closed(self) -> bool:
-        """True if the job has environments or a hold that would remain outside this machine if the job were only
-        killed."""
+        """True if the job has environments outside of this machine that would remain if the job were only killed: they
+        have to be closed by its cleanup steps."""
         if self._executor is None or self.end is not None:
             return self.hold.is_active
         return any(
@@ -159,18 +165,18 @@ class Job:
 
     @property
     def is_unwanted(self) -> bool:
-        """True if no client will ask for the end of the job."""
+        """True if no client will ask for the result, so that the job is removed when it has ended."""
         return (self.journal.folder / UNWANTED).exists()
 
     def leave(self) -> None:
-        """Cancel the job, and forget it when everything is closed."""
+        """Cancel the job, end its hold, and have it removed when its cleanup steps have run."""
         (self.journal.folder / UNWANTED).touch()
         self.cancel()
         self.hold.release()
 
     def kill(self) -> None:
-        """Kill what its steps run, and let no other begin. Processes that left their sessions are for
-        `footprint.kill_rest`."""
+        """Kill the processes of all steps, and let no step start any more. Processes that have left the sessions of
+        their steps are killed by `footprint.kill_rest`."""
         self._is_killed = True
         self._end_shells()
         if self._executor is not None:
@@ -179,17 +185,19 @@ class Job:
 
     @property
     def can_be_stopped_for_disk(self) -> bool:
-        """True until it has been stopped once: what runs after that may be what frees the disk."""
+        """True if the job runs and was not stopped for filling the disk before. It is stopped only once, because the
+        cleanup steps that run after that may free disk space."""
         return self._executor is not None and not self._has_filled_disk
 
     async def stop_for_disk(self, use: DiskUse, release: Callable[[], object]) -> None:
-        """End the running steps of a job that has filled the disk; steps that always run still do. `release` frees
-        space for writing that down, once nothing of the job writes any more."""
+        """End the running steps of a job that has filled the disk; steps with `always()` still run. `use` is its disk
+        usage, for the message. `release` is called when none of the job's processes runs any more; it frees disk space
+        for storing the reason."""
         self._has_filled_disk = True
         executor = self._executor
         if executor is None:
             return
-        logger.warning("job %s has filled the disk, ending its running steps", self.id)
+        logger.warning("job %s has filled the disk: killing its running steps", self.id)
         with executor.commands.start_nothing():
             record_reason = executor.commands.kill_for(Cause.LIMIT, explain_stop(use))
             leftovers.kill(self.journal.leftovers)
@@ -199,7 +207,7 @@ class Job:
             record_reason()
 
     def destroy(self) -> None:
-        """Remove the folder of a job that is over, or that was killed. Its task has ended."""
+        """Remove the files of a job that has ended or was killed. `run` must have returned before."""
         self._end_shells()
         self.log.shut()
         self.journal.remove()
@@ -207,7 +215,7 @@ class Job:
         self._notify()
 
     async def run(self) -> None:
-        """Run the job to its end. Any error here ends the job, never the agent."""
+        """Run the job to its end. An error here ends the job with a system failure, and never the agent."""
         try:
             if self.journal.damage and self.end is None:
                 await self._break(f"the agent's files of this job are damaged: {self.journal.damage}")
@@ -221,14 +229,15 @@ class Job:
         except AgentError as error:
             await self._break(str(error))
         except OSError as error:
-            logger.warning("job %s: cannot use its files: %s", self.id, error)
+            logger.warning("job %s: cannot use its files, ending it with a system failure: %s", self.id, error)
             await self._break(f"the agent cannot use its data folder: {describe_error(error, self.journal.folder)}")
         except Exception as error:
-            logger.exception("job %s: the agent failed unexpectedly", self.id)
+            logger.exception("job %s: unexpected error of the agent, ending the job with a system failure", self.id)
             await self._break(f"the agent failed: {type(error).__name__}")
 
     async def _run(self) -> None:
-        """Run the job's steps to their end, store the outcome, and hold a failed job if its request says so."""
+        """Run the job's steps to their end and store the outcome. If the job failed and its request asks for it, keep
+        its environments for debugging."""
         request, journal = self._request, self.journal
         enforcement = await self.footprint.load_enforcement()
         executor = self._executor = self._make_executor(request, enforcement)
@@ -259,7 +268,8 @@ class Job:
         self._finish(outcome)
 
     def _make_executor(self, request: StartRequest, enforcement: PolicyEnforcement) -> StepExecutor:
-        """Restore the tree of steps from the request and the journal. Drops the large parts of the request."""
+        """Rebuild the tree of steps from the request and the journal, and return its executor. Frees the memory of the
+        large parts of the request."""
         journal = self.journal
         has_begun = any(event["event"] == "enter" for event in journal.past)
         enforcement.prepare(has_begun=has_begun)
@@ -298,7 +308,11 @@ class Job:
 
     def _report_survivors(self, survivors: Sequence[str]) -> None:
         if survivors:
-            logger.warning("job %s: cannot end processes: %s", self.id, ", ".join(survivors))
+            logger.warning(
+                "job %s: processes do not end after SIGKILL and are left on the machine: %s",
+                self.id,
+                ", ".join(survivors),
+            )
             self._store_or_keep(partial(self.log.say, describe_survivors(survivors)))
 
     def _end_shells(self) -> None:
@@ -311,7 +325,8 @@ class Job:
                 tasks.create_task(shell.end(reason), name=f"job {self.id}: end a shell")
 
     async def _hold(self) -> None:
-        """Keep everything as it is until the hold ends; then run the closing steps that were put off."""
+        """Keep the environments of the failed job until its hold ends, then end its processes and run the postponed
+        cleanup steps."""
         reach("agent.held")
         if self.is_unwanted:
             self.hold.release()
@@ -338,10 +353,11 @@ class Job:
         self._notify()
 
     async def _break(self, error: str) -> None:
-        """End the job with a system failure, although its files may not be writable."""
+        """End the job with a system failure and this message, even if its files are not writable. If the job had ended
+        and is only kept for debugging, ends that."""
         outcome = system_failure(self.log.secrets.mask(error))
         if self.end is not None:  # it was on hold
-            logger.warning("job %s: ending its hold early: %s", self.id, error)
+            logger.warning("failed job %s is no longer kept for debugging because of an error: %s", self.id, error)
             self._store_or_keep(self.journal.record_release)
             self.hold.has_ended.set()
             return
@@ -349,7 +365,7 @@ class Job:
             self.kill()
             await self.footprint.kill_rest()
         except Exception:
-            logger.exception("job %s: cannot end its processes", self.id)
+            logger.exception("job %s: cannot kill its processes, ending the job without that", self.id)
         # The innermost steps began last, and are closed first.
         for node in reversed(list(self._executor.state.tree.open.values()) if self._executor else []):
             self._store_or_keep(partial(self._end_open, node, error))
@@ -360,20 +376,21 @@ class Job:
             self._executor.state.finish(node, failure(error, Kind.SYSTEM, fault=Fault.RUNNER), is_last=True)
 
     def _store_or_keep(self, act: Callable[[], None]) -> None:
-        """Call `act`. If it cannot write to the disk, keep everything from now on in memory, and call it again."""
+        """Call `act`, which writes to the journal or log. If it fails, keep both in memory from now on, and call `act`
+        again."""
         try:
             act()
             return
         except OSError as refused:
-            logger.warning("job %s: cannot store its end: %s", self.id, refused)
+            logger.warning("job %s: cannot write to its log or journal, keeping both in memory: %s", self.id, refused)
         except Exception:
-            logger.exception("job %s: cannot store its end", self.id)
+            logger.exception("job %s: cannot write to its log or journal, keeping both in memory", self.id)
         self.log.leave_disk()
         self.journal.leave_disk()
         try:
             act()
         except Exception:
-            logger.exception("job %s: cannot keep its end in memory", self.id)
+            logger.exception("job %s: cannot keep its log and journal in memory, its end may be lost", self.id)
 
     def _end_with(self, outcome: Outcome) -> JobEnd:
         used = self.journal.account.total(self._work_dir_bytes)
@@ -388,7 +405,7 @@ class Job:
         )
 
     def _notify_soon(self) -> None:
-        """Notify listeners after a moment, so that the start and the end of a short step go out together."""
+        """Notify listeners after a short delay, so that the start and the end of a short step are sent together."""
         if self._notification is None and self.listeners:
             self._notification = asyncio.get_running_loop().call_later(NOTIFY_SECONDS, self._notify)
 

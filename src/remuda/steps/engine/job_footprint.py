@@ -1,6 +1,6 @@
-"""What a job has on the machine: the user that its steps run as, its processes, its files on the disk.
+"""Knows what a job has on the machine: the user that its steps run as, its processes, and its files.
 
-`job_execution` asks when processes of the job have to end, and when a full disk has to be searched for its files.
+`job_execution` uses it to end the processes of the job, and to find out whether the job has filled the disk.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobFootprint:
-    """User, processes and files of one job."""
+    """The operating system user, the processes and the files of one job."""
 
     def __init__(
         self,
@@ -35,8 +35,9 @@ class JobFootprint:
         others: Callable[[], Iterable["JobFootprint"]],
         report_survivors: Callable[[Sequence[str]], None],
     ) -> None:
-        """`request` returns the part of the job's request that is still in memory, `others` those of the other jobs of
-        the agent. `report_survivors` is called with processes that do not end."""
+        """`request` returns those parts of the job's request that are still in memory. `others` returns the footprints
+        of the agent's other jobs. `report_survivors` is called with descriptions of processes that could not be
+        killed."""
         self._request = request
         self._journal = journal
         self._context = context
@@ -48,7 +49,7 @@ class JobFootprint:
         self._user: JobUser | None = None
 
     async def load_enforcement(self) -> PolicyEnforcement:
-        """The policy, user and sandbox for the job's steps, and for whatever runs beside them."""
+        """Load the policy, user and sandbox that apply to the job's steps and to shells beside them."""
         request = self._request()
         if request.run_as and self._user is None:
             # The list of users may be on another machine.
@@ -57,30 +58,31 @@ class JobFootprint:
 
     @property
     def uid(self) -> int | None:
-        """The user that its steps run as; None before the first one, and where that is the agent's user."""
+        """The id of the user that the job's steps run as; None if that is the agent's own user, or not known yet."""
         return self._user.uid if self._user is not None and self._request().run_as else None
 
     def may_run_as(self, uid: int | None) -> bool:
-        """True if it may have processes of this user. A job that begins has no known user yet: it may be any."""
+        """Return True if the job may have processes of this user. A job whose user is not known yet may have any."""
         return bool(self._request().run_as) and self.uid in (uid, None)
 
     def kill(self) -> None:
-        """Kill the processes of its steps, and let none of them start. Processes that left their sessions are for
-        `kill_rest`."""
+        """Kill the processes of the job's steps, and let no step start any more. Processes that have left the sessions
+        of their steps are killed by `kill_rest`."""
         for path in self._journal.folder.glob("step-*.pid"):
             if (serial := path.stem.partition("-")[2]).isdecimal():
                 kill_unattended(self._journal.step_files(int(serial)), self._context)
         leftovers.kill(self._journal.leftovers)
 
     async def kill_rest(self) -> None:
-        """Search all processes of the machine, and return when none of the job is left."""
+        """Search all processes of the machine for those of the job and kill them. Reports processes that do not end."""
         survivors = await leftovers.end(self.find_processes(everywhere=True))
         if self._request().policy or self._request().run_as or self._request().cgroup:
             survivors += await (await self.load_enforcement()).sweep(self._context.clock)
         self._report_survivors(survivors)
 
     async def end_processes(self, sweep: Callable[[Clock], Awaitable[tuple[str, ...]]]) -> None:
-        """End what steps have left running. `sweep` ends those that the job's control groups hold."""
+        """End the processes that steps left running: SIGTERM first, SIGKILL after a grace period. `sweep` kills those
+        in the job's control groups. Reports processes that do not end."""
         processes = self.find_processes(everywhere=self._was_found)
         await leftovers.terminate(processes, self._context.clock)
         survivors = await sweep(self._context.clock)
@@ -95,11 +97,12 @@ class JobFootprint:
         return JobProcesses(self._journal.key, sessions, everywhere=everywhere, uid=uid, is_only_user=is_only_user)
 
     def _is_only_user(self, uid: int | None) -> bool:
-        """True if no other job may have processes of this user. Called in threads."""
+        """Return True if no other job of the agent may have processes of this user. Called in threads."""
         return not any(other.may_run_as(uid) for other in tuple(self._others()))
 
     async def search_disk(self, processes: Collection[int]) -> DiskSearch:
-        """Where to look for what the job has put on a disk since it began. `processes` are those of the job."""
+        """Return where to search for files that the job has written since it began. `processes` are the job's process
+        ids."""
         enforcement = await self.load_enforcement()
         work_dir = self._request().work_dir
         ended = self._journal.account.total().get("disk_written_bytes", 0)
@@ -111,7 +114,7 @@ class JobFootprint:
         )
 
     def _find_beginning(self) -> float:
-        """No file of the job has an earlier time. If the wall clock was set back since this agent knows the job, this
-        is the time that today's clock would have shown then."""
+        """Return a time before which no file of the job was modified. If the wall clock was set back since this agent
+        knows the job, the time is corrected by that."""
         clock = self._context.clock
         return min(self._stored_at, clock.wall() - (clock.monotonic() - self._known_since))

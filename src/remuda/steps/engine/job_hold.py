@@ -1,6 +1,6 @@
-"""The hold of a failed job: how long its environments are kept for inspection, and how to enter them.
+"""The hold of a failed job: how long its environments are kept for debugging, and how to enter them.
 
-`hold` decides which steps are put off and stores them; `job_execution` waits for the end of the hold.
+`hold` decides which cleanup steps are postponed and stores them; `job_execution` waits for the end of the hold.
 """
 
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobHold:
-    """The hold of one job, if its request asks for one and the job has failed."""
+    """The hold of one job: active if its request asks for one and the job has failed."""
 
     def __init__(self, journal: Journal, context: AgentContext) -> None:
         self._journal = journal
@@ -29,13 +29,13 @@ class JobHold:
 
     @property
     def is_active(self) -> bool:
-        """True if the job has failed and its environments are kept for a look."""
+        """True if the job has failed and its environments are kept for debugging now."""
         end = self._journal.end
         return end is not None and end.held_until > 0 and not self._journal.is_released
 
     @property
     def remaining_seconds(self) -> int:
-        """How long the environments are kept; 0 if they are not."""
+        """How many seconds the environments are still kept; 0 if the job is not on hold."""
         if self._journal.end is None or not self.is_active:
             return 0
         return max(1, round(self._journal.end.held_until - self._context.clock.now()))
@@ -44,7 +44,7 @@ class JobHold:
         self._is_released.set()
 
     async def wait(self, job_id: str) -> None:
-        """Return when the hold is released or its time is up."""
+        """Wait until the hold is released or its time is up."""
         assert self._journal.end is not None
         clock = self._context.clock
         seconds = self._journal.end.held_until - clock.now()
@@ -52,7 +52,8 @@ class JobHold:
         self._is_released.set()
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """How to get into the job; None if it is not on hold. Raises AgentError if its environment was never opened."""
+        """Return where a shell of a user would run; None if the job is not on hold. Raises AgentError if the job's
+        environment was never opened."""
         if not self.is_active or self._is_released.is_set():
             return None
         folder, request = self._journal.folder, self._journal.read_request()
@@ -63,11 +64,12 @@ class JobHold:
         return hold.entrance(facts, hold.way_held(folder, is_inside=is_inside), hold.exports_held(folder))
 
     async def close(self, enforcement: PolicyEnforcement, job_id: str) -> None:
-        """Run the closing steps that were put off."""
+        """Run the postponed cleanup steps, and remove the job's control group. A step that cannot be started is logged
+        and skipped."""
         folder = self._journal.folder
         for number, closing in enumerate(hold.closings(folder)):
             try:
                 await hold.close(closing, *build_closing_command(enforcement, closing, folder, number))
             except (OSError, ValueError) as error:
-                logger.warning("job %s: cannot start a closing step: %s", job_id, error)
+                logger.warning("job %s: cannot start a postponed cleanup step, skipping it: %s", job_id, error)
         enforcement.leave_slot()

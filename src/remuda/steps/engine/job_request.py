@@ -1,4 +1,5 @@
-"""Reads a job's start request into the values that the engine works with: secrets, facts, enforcement of the policy."""
+"""Converts a job's start request into the values that the engine works with: secrets, facts, and the enforcement of its
+policy."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ from remuda.wire.proto.agent_pb2 import StartRequest
 
 
 def secrets_of(request: StartRequest) -> Secrets:
-    """The texts of a request that must be masked."""
+    """Return the values of a request that must be masked in the log."""
     masked = (variable.value for variable in request.variables if variable.masked)
     return Secrets((*request.masks, *masked), request.mask_prefixes)
 
@@ -38,8 +39,9 @@ def read_facts(
     is_inside: bool,
     has_begun: bool,
 ) -> Facts:
-    """What steps are evaluated with. Writes file variables, unless the job `has_begun`: then they exist, and its steps
-    may have replaced them. `base_env` is the agent's environment."""
+    """Build the facts that the job's steps are evaluated with, and write its file variables. `base_env` is the agent's
+    environment. `is_inside`: the job's own steps never run on the machine itself. `has_begun`: the file variables exist
+    and are not written again, because steps may have changed them."""
     is_apart = bool(request.run_as) or request.sandbox
     variables = write_files(journal.exchange, request.variables, is_written=has_begun)
     files = [variable for variable in request.variables if variable.file]
@@ -66,12 +68,13 @@ def read_facts(
 
 
 def server_ca_file(folder: Path) -> Path:
-    """Path of the certificates by which inserted steps verify the server, out of the job's reach."""
+    """Return the path of the CA certificates with which inserted steps verify the server. The job cannot write to
+    it."""
     return folder / "server_ca.pem"
 
 
 def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
-    """The predefined variables of inserted steps. Writes the one that is a file."""
+    """Return the predefined variables of inserted steps, and write the CA file that one of them names."""
     if not policy.server_ca:
         return dict(policy.variables)
     path = server_ca_file(journal.folder)
@@ -81,7 +84,8 @@ def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
 
 
 def read_enforcement(request: StartRequest, journal: Journal, person: JobUser | None) -> PolicyEnforcement:
-    """The enforcement of the policy for a job whose steps run as `person`."""
+    """Build the policy enforcement of a job. `person` is the user that its steps run as; None for the agent's own
+    user."""
     policy = parse_policy(request.policy)
     return PolicyEnforcement(
         policy=policy,
@@ -117,7 +121,8 @@ def _find_slot(request: StartRequest, journal: Journal) -> SlotGroup | None:
 
 
 def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, ...]:
-    """The folders that the job must not see: those of the request, and that of the agent's socket, wherever it is."""
+    """Return the folders that the job must not see: those of the request, and the temporary folder of the agent's
+    socket."""
     place = temporary_folder(journal.folder.parent.parent) if request.hidden else None
     return (*request.hidden, str(place)) if place is not None else tuple(request.hidden)
 
@@ -125,7 +130,8 @@ def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, 
 def build_closing_command(
     enforcement: PolicyEnforcement, closing: hold.Closing, folder: Path, number: int
 ) -> tuple[list[str], dict[str, str]]:
-    """Command line and environment of a closing step that was put off. `folder` is the job's."""
+    """Return command line and environment of a postponed cleanup step, wrapped so that it runs as the right user.
+    `folder` is the job's folder, `number` the position among the postponed steps."""
     if not closing.is_jobs or enforcement.person is None:
         return list(closing.argv), dict(closing.env)
     enclosure = Enclosure(

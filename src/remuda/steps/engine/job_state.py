@@ -28,7 +28,7 @@ _CLEAR = "\r\033[0K"
 
 
 class JobState:
-    """Tree, journal and log of one job, changed together."""
+    """The tree of steps, the journal and the log of one job, which change together."""
 
     def __init__(
         self,
@@ -50,12 +50,13 @@ class JobState:
         """Called after a reason to end a step was stored."""
 
     def record(self, event: replay.Event, result: Mapping[str, Any] | None = None) -> None:
-        """Store an event of the tree, with the result that clients see, and apply it."""
+        """Store an event in the journal and apply it to the tree. `result` is the event as clients receive it; None if
+        they do not."""
         self.journal.record(event, result)
         replay.apply(self.tree, self.facts, event)
 
     def mask(self, texts: Collection[str]) -> None:
-        """Mask these texts in the log from now on."""
+        """Mask these texts in the job's log from now on."""
         if texts:
             self.log.secrets = self.log.secrets.with_values(texts)
 
@@ -63,7 +64,7 @@ class JobState:
         self.log.say(f"WARNING: {text}")
 
     async def wait_for_space(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Wait while the disk is full. `meanwhile` is called now and then."""
+        """Wait while the disk is full, and note the wait in the job's log. `meanwhile` is called periodically."""
         if seconds := await self.context.disk_space.wait(self.journal.folder, self.context.clock, meanwhile):
             self.log.say(describe_wait(seconds))
 
@@ -72,18 +73,18 @@ class JobState:
         return self.journal.step_files(node.serial, "" if is_private else exchange_of(node))
 
     def open_section(self, node: Node) -> None:
-        """Write the first line of a step into the log, once."""
+        """Write the section header of a step into the log, unless it is there."""
         first = f"section_start:{int(node.started_at)}:{step_results.section(node)}{_CLEAR}"
         self.log.open(node.serial, first, stream=node.stream)
 
     def stop(self, node: Node, cause: Cause, text: str = "") -> None:
-        """Store a reason to end a step and everything below it."""
+        """Store a reason to end a step and all its inner steps, and notify those that run."""
         self.record(replay.stop_event(node, cause, text))
         for callback in self.on_stop:
             callback()
 
     def settle(self, node: Node, result: Finished) -> None:
-        """Finish a step whose inner steps have all ended."""
+        """Finish a step whose inner steps have all ended: evaluate its outputs and store its result."""
         outputs: Mapping[str, Any] = {}
         if result.status is Status.SUCCESS and node.state is State.ENTERED:
             try:
@@ -93,7 +94,8 @@ class JobState:
         self.finish(node, result, StepProduct(outputs=outputs))
 
     def finish(self, node: Node, result: Finished, product: StepProduct = NO_PRODUCT, *, is_last: bool = False) -> None:
-        """Store how a step ended, or that it is tried again. `is_last`: it is not tried again."""
+        """Store the result of a step, or that it failed and is tried again. Closes its section of the log and removes
+        its files. `product`: its outputs and exports. `is_last`: do not try it again."""
         now = self.context.clock.now()
         product = replace(product, ended_at=product.ended_at or now)
         retry_at = None if is_last else sequence.retry_at(node, result, now=now)

@@ -1,8 +1,8 @@
-"""Finds and reads the step that an entry refers to.
+"""Finds and reads the step that an entry of a list of steps refers to.
 
-Refused are steps that call themselves, trees that are too deep or too large, and inner steps for something that makes
-no environment. `resolving` finds packages, `language` reads them. `step_start` calls this when it is a step's turn;
-`job_tree.stored_steps` restores the same value from the journal.
+Refuses steps that call themselves, trees of steps that are too deep or too large, and inner steps for a step that opens
+no environment. `resolving` finds packages, `language` parses them. `step_start` calls this when a step is about to
+begin; `job_tree.stored_steps` restores the same value from the journal.
 """
 
 import os
@@ -25,8 +25,8 @@ from remuda.steps.resolving.values import Resolved
 
 
 class _Nearby:
-    """A local step as it was last read. A file that was just written is read again, because it may change within the
-    resolution of its time stamp."""
+    """Cache entry of a local step. A file that was modified a moment ago is not cached, because it may change again
+    without a change of its time stamp."""
 
     def __init__(self, loaded: Loaded, path: str) -> None:
         self.loaded = loaded
@@ -54,7 +54,7 @@ _CLOCK = SystemClock()
 
 
 class Resolver(Protocol):
-    """Finds packages; `remuda.steps.resolving.resolver` has the real one."""
+    """Interface for finding the package of a step; `remuda.steps.resolving.resolver` implements it."""
 
     async def resolve(
         self,
@@ -68,7 +68,7 @@ class Resolver(Protocol):
 
 
 def check_room(tree: Tree, node: Node) -> None:
-    """Refuse a step that makes the tree too deep or too large."""
+    """Raise DefinitionError if the step would make the tree of steps too deep or too large."""
     if len(node.key) > LONGEST_PATH:
         raise DefinitionError(f"steps call steps more than {LONGEST_PATH} levels deep here")
     if tree.serials >= MOST_STEPS:
@@ -76,7 +76,8 @@ def check_room(tree: Tree, node: Node) -> None:
 
 
 async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, substitutes: Mapping[str, str]) -> Loaded:
-    """Find and read a step. Raises AgentError: DefinitionError or ResolveError."""
+    """Find and read the step that `node` refers to. `substitutes` maps references to those that a policy wants instead.
+    Raises DefinitionError if it is invalid, ResolveError if it cannot be fetched."""
     reference = node.call.reference
     assert reference is not None
     frame = node.frame
@@ -128,8 +129,8 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
 
 
 def _fetch_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
-    """The environment for reaching servers: proxies, certificates and logins. The job has no influence on that of an
-    inserted step. Files of a confined job are opened as copies only."""
+    """Return the environment variables for fetching a package: proxies, certificates and credentials. For an inserted
+    step the job cannot influence them. For a confined job, copies of its certificate files are used."""
     if node.is_inserted:
         return {**facts.agent_env, **facts.inserted_env}
     env = {**facts.request_env, **tree.exports}

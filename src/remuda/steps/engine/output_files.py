@@ -1,8 +1,8 @@
-"""Reads what a step wrote into its output, export and mask files; `language.lines` parses the first two.
+"""Reads the output, export and mask files that a step has written; `language.lines` parses the first two.
 
-The step can replace these files with links or pipes, so only plain files are opened, and never through a link. Outputs
-and exports are read once, when the step's command has succeeded. Masks are lines of text, read whenever the step has
-printed something: a text that was to be masked before it was printed is never shown.
+The step can replace these files with links or pipes, so only regular files are opened, and never through a link.
+Outputs and exports are read once, when the step's command has succeeded. The mask file, one text per line, is read
+whenever the step has printed something: so a text that the step masks before it prints it is never shown.
 """
 
 import json
@@ -21,7 +21,7 @@ MOST_MASKS = 10_000
 
 
 class OutputError(DefinitionError):
-    """The output of a step is invalid."""
+    """Raised if an output or export file of a step is invalid or not a regular file."""
 
 
 def read_outputs(path: Path) -> dict[str, Any]:
@@ -29,18 +29,18 @@ def read_outputs(path: Path) -> dict[str, Any]:
 
 
 def read_result_of_another(path: Path) -> Mapping[str, Any]:
-    """The outputs in a step result that another runner wrote."""
+    """Read the outputs from a step result that another step runner wrote."""
     return read_delegated(_read(path, "output file"))
 
 
 def read_exports(path: Path) -> dict[str, str]:
-    """Names and texts for the environment of later steps."""
+    """Read the variables that a step exports to the environment of later steps."""
     return export_texts(read_lines(_read(path, "export file"), what="export file"))
 
 
 def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
-    """Whole lines from an offset on, and the offset of the next line. `rest`: an unfinished line counts, too, as does
-    the one with which the limit is reached."""
+    """Read the complete lines of a mask file from `offset` on. Returns them and the offset of the next line. `rest`:
+    also return an unfinished last line."""
     most = MOST_MASK_BYTES - offset
     try:
         data = _read(path, "mask file", offset, most=most)
@@ -52,8 +52,8 @@ def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[li
 
 
 def read_failure(path: Path) -> str | None:
-    """The message of our own program that could not do its part; None if there is none. The job cannot reach this
-    file."""
+    """Read the error message of our own program that failed to run a command in an environment; None if it did not
+    fail. The job cannot write to this file."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -64,7 +64,8 @@ def read_failure(path: Path) -> str | None:
 
 
 def _read(path: Path | str, what: str, offset: int = 0, *, most: int = MAX_BYTES + 1) -> bytes:
-    """Read up to `most` bytes: one more than allowed, so that the caller notices."""
+    """Read up to `most` bytes of a regular file; empty if it does not exist. The default is one byte more than allowed,
+    so that the caller notices a file that is too large. `what` names the file in the OutputError."""
     try:
         file = open_plain(path)
     except FileNotFoundError:

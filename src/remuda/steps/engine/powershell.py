@@ -1,11 +1,11 @@
-"""Script text and command line for PowerShell. Pure.
+"""Builds the script text and the command line for PowerShell. No I/O.
 
 There are two shells: `pwsh` (PowerShell 7, on any system) and `powershell` (5.1, only on Windows). Only the newer one
-can be told to stop when a program fails. So a check follows every command of a list, and both stop at the first that
-failed, with that command's exit code if it has one.
+can be told to stop when a program fails. So a check is added after every command of a list, and both stop at the first
+command that failed, with its exit code if it has one.
 
-The shell reads the text itself instead of running a file: a file would have to be called `.ps1`, the older shell does
-not take a file without a byte order mark as UTF-8, and a policy of the machine may forbid script files.
+The shell reads the text itself instead of running a script file: that would need the suffix `.ps1`, the older shell
+does not read a file without a byte order mark as UTF-8, and a policy of the machine may forbid script files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ _QUOTES = str.maketrans({quote: quote * 2 for quote in "'\u2018\u2019\u201a\u201
 
 
 def powershell_command(shell: str, file: Path) -> list[str]:
-    """The command line for a file with the script's text."""
+    """Return the command line that runs the script text in `file`."""
     read = f"& ([scriptblock]::Create([IO.File]::ReadAllText({quote(str(file))})))"
     return [shell, "-NoLogo", "-NoProfile", "-NonInteractive", "-Command", read]
 
@@ -36,8 +36,8 @@ def powershell_command(shell: str, file: Path) -> list[str]:
 def powershell_text(
     commands: str | Sequence[str], *, echo: Callable[[str], str], variables: Mapping[str, str] | None = None
 ) -> str:
-    """The content of that file. `echo` returns the line with which the log announces a command of a list; `variables`
-    are known to this shell only."""
+    """Return the script text for `powershell_command`. `echo` returns the line with which the log announces a command
+    of a list; `variables` are set in this shell but not exported."""
     lines = [*_HEAD, *(f"${{{name}}} = {quote(value)}" for name, value in (variables or {}).items())]
     if isinstance(commands, str):
         lines += [commands, _CHECK]

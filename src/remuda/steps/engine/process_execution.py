@@ -1,11 +1,11 @@
-"""One step's process and its output, from start or adoption to the end.
+"""Runs the process of one step and reads its output, from start or adoption to the end.
 
-A single loop checks everything at once: new output, an unfinished line that has waited long enough, a reason to end the
-step, whether the process lives. It is woken by the kernel or at the next deadline, and a wake-up may be spurious.
-`sequence` decides what is a reason to end and what an end means.
+A single loop checks everything: new output, an unfinished line that is due to be shown, a reason to end the step, and
+whether the process lives. It is woken by the kernel or at the next deadline; a wake-up may be spurious. `sequence`
+decides which reasons end a step and what the result is.
 
-What a command prints before it ends is in its pipe when its shim reports the end: that much is read, and no more.
-Output of processes that it leaves running is dropped.
+When the shim reports the end of its command, everything that the command has printed is in the pipe: that much is read,
+and no more. Output of background processes that the command leaves running is dropped.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ MOST_STARTS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContext:
-    """What all jobs of an agent share."""
+    """What all jobs of an agent share, such as clock, fork server and resolver."""
 
     clock: Clock
     pulse: Pulse
@@ -61,7 +61,7 @@ class AgentContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCallbacks:
-    """The interface through which the execution of a process queries and informs its job."""
+    """The callbacks through which a running process queries and informs its job."""
 
     has_cause: Callable[[], bool]
     """True if there is a reason to end the step. The first reason is stored before this returns."""
@@ -94,8 +94,8 @@ class ProcessExecution:
         is_new: bool = False,
         workers: WorkerPool,
     ) -> None:
-        """`is_new`: no earlier agent can have started it. `workers`: processes of the job that may run a standard
-        step."""
+        """`is_new`: no earlier agent can have started the step. `workers`: forked processes of the job that can run a
+        standard step."""
         self._is_new = is_new
         self._workers = workers
         self._again: Callable[[], StepProcess | None] | None = None
@@ -136,7 +136,8 @@ class ProcessExecution:
 
     @property
     def is_jobs_doing(self) -> bool:
-        """True if the shim, which this agent started, was killed, or its exit code is missing from its file."""
+        """True if a process of the job probably caused a missing exit code: the shim that this agent started was
+        killed, or its pid file was changed."""
         status = self._process.status if self._process else None
         return status is not None and status <= 0
 
@@ -144,14 +145,15 @@ class ProcessExecution:
         self._wake.set()
 
     def kill(self) -> None:
-        """Kill everything the step started, and make sure that it cannot start again."""
+        """Kill all processes of the step, and make sure that it cannot be started again."""
         if self._process is not None:
             self._process.signal_group(signal.SIGKILL)
             leftovers.reap_soon([-self._process.pid])
         kill_unattended(self._files, self._context)
 
     async def run(self, prepare: Callable[[], Launch]) -> None:
-        """Start or adopt the process, and return when it has ended and its output is in the log."""
+        """Start the process, or adopt it if an earlier agent has started it. Returns when it has ended and its output
+        is in the log. `prepare` writes the step's files and returns how to start it."""
         record = None if self._is_new else shim.read_record(self._files)
         if record is None and self._job.has_cause() and shim.forbid(self._files):
             return  # stopped before it was started
@@ -220,7 +222,8 @@ class ProcessExecution:
         return self._watch_process(pid, start=None, line=line)
 
     def _led(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
-        """Have a worker run our own program, if it is one and there is a fork server."""
+        """Have a worker run the step, if it is one of our own programs. Returns None if it is not, or no worker can be
+        forked. `anew`: fork a new worker instead of using a waiting one."""
         if not launch.program:
             return None
         request = build_request(
@@ -241,7 +244,8 @@ class ProcessExecution:
 
     @contextmanager
     def _ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
-        """Our end of the line, and the ends for the shim while it is started; -1 and None without a pipe."""
+        """Context manager around the start of a shim: creates its output pipe and the socket to it. Yields our end of
+        the socket, and the two descriptors for the shim; -1 and None if the step uses no pipe."""
         if not launch.piped:
             yield -1, None
             return
@@ -294,18 +298,19 @@ class ProcessExecution:
             self._watch.arm()
 
     def _takes(self) -> bool:
-        """True if output in the pipe is still the step's, and the log takes more."""
+        """Return True if data in the pipe is output of the step (not of processes it left behind), and the log accepts
+        more."""
         return (not self._is_dismissed or self._job.is_stopped()) and not self._job.holds_back()
 
     def _is_told(self, process: StepProcess) -> bool:
-        """True if the command has ended and its shim waits to be dismissed."""
+        """Return True if the command has ended and its shim waits for permission to exit."""
         if not self._goes_by_files or self._pipe is None:
             return process.told.is_set()
         record = shim.read_record(self._files)
         return record is not None and record.exit_code is not None
 
     def _dismiss(self, process: StepProcess) -> None:
-        """Read what the command has printed, then dismiss the shim that holds the pipe."""
+        """Read the rest of the command's output from the pipe, then let the shim exit, which holds the pipe open."""
         if self._pipe is not None:
             size = self._pipe.count_waiting()
             if size and not self._output.is_full:
@@ -317,7 +322,7 @@ class ProcessExecution:
         process.dismiss()
 
     def _let_go(self) -> None:
-        """Close the watch and the pipe."""
+        """Close the file watch and the pipe."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -326,7 +331,8 @@ class ProcessExecution:
             self._pipe = None
 
     async def _winner_over(self, process: StepProcess) -> StepProcess | None:
-        """The shim that runs the step, if ours came too late because an earlier agent had started it."""
+        """After the end of our shim or worker: return the process that runs the step instead, if an earlier agent had
+        claimed it or it has to be started again. None if the step is over."""
         if self._abandoned:
             return None
         deadline = self._context.clock.monotonic() + CLAIM_SECONDS
@@ -345,7 +351,8 @@ class ProcessExecution:
         return self._adopt(record) if record.pid != process.pid else None
 
     def _can_start_again(self) -> bool:
-        """True if a claim without a process id can only be that of a shim that has ended."""
+        """Return True if the step may be started again: a pid file without a process id can only be that of our ended
+        shim, and there is no reason to end the step."""
         return self._is_new and self._starts_left > 0 and not self._job.has_cause()
 
     def _take_output(self) -> int:
@@ -384,7 +391,8 @@ class ProcessExecution:
             self._job.mask(masks)
 
     def _end_if_due(self, process: StepProcess) -> bool:
-        """Signal the step if it must end. True if it is over once its shim has ended."""
+        """Send SIGTERM, or SIGKILL after the grace period, if there is a reason to end the step. Returns False while
+        other processes of the step have to be waited for."""
         if process.exited.is_set() and not self._job.is_stopped():
             return True
         if not self._job.has_cause():
@@ -402,14 +410,15 @@ class ProcessExecution:
         return self._killed_at is not None or not process.group_lives()
 
     def _is_out_of_reach(self) -> bool:
-        """True if the process was killed and does not end: it is frozen, or waits for a device. The job goes on without
-        it, and reports it at its end."""
+        """Return True if the process was killed but does not end, because it is frozen or blocked in the kernel. The
+        job goes on without it, and reports it at its end."""
         if self._killed_at is None:
             return False
         return self._context.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
 
     async def _pause(self, process: StepProcess, size: int) -> None:
-        """Wait for something to happen; other jobs get their turn in any case."""
+        """Wait until there is something to do; `size` is how many bytes the last read returned. Always yields to other
+        jobs."""
         if size == READ_BYTES:
             await asyncio.sleep(0)
             return
@@ -429,7 +438,8 @@ class ProcessExecution:
 
 
 def kill_unattended(files: StepFiles, context: AgentContext) -> None:
-    """Kill the processes of a step that this agent has not started or adopted."""
+    """Kill the processes of a step that this agent has neither started nor adopted, and make sure that it cannot be
+    started again."""
     if not shim.forbid(files) and (claim := shim.read_claim(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=context.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)

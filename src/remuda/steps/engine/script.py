@@ -1,7 +1,7 @@
-"""The text of a script as its shell gets it, and which shell that is. Pure, except for the search for the shell.
+"""Builds the text of a script for its shell, and chooses the shell. No I/O, except for the search for the shell.
 
-A script runs in bash if there is one, else in sh, and stops at the first command that fails. It is a file, so its
-length has no limit and nothing of it is in an argument list.
+A script runs in bash if there is one, else in sh, and stops at the first command that fails. The text is passed as a
+file, so its length is not limited and none of it is in an argument list.
 """
 
 import shlex
@@ -24,7 +24,7 @@ _GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
 
 
 def check_script(inputs: Mapping[str, Any]) -> None:
-    """Refuse inputs that are not those of a script."""
+    """Raise DefinitionError if the inputs are not valid for a script step."""
     for name in inputs:
         if name not in ("script", "shell"):
             raise DefinitionError(f'step does not accept input with name "{name}"; a script has "script" and "shell"')
@@ -39,8 +39,9 @@ def check_script(inputs: Mapping[str, Any]) -> None:
 def script_command(
     inputs: Mapping[str, Any], file: Path, *, path: str | None, variables: Mapping[str, str]
 ) -> tuple[list[str], str]:
-    """How to start the shell, and the content of the file. `path`: where to look for the shell; None: inside an
-    environment, which looks for it itself."""
+    """Return the command line of the shell, and the content of the script `file`. `path` is the PATH in which to search
+    for the shell; None if the script runs inside an environment, where the shell is searched for at run time.
+    `variables` are set in the shell but not exported."""
     commands, shell_name = inputs["script"], inputs.get("shell", "auto")
     if shell_name in powershell.SHELLS:
         text = powershell.powershell_text(commands, echo=echo_of, variables=variables)
@@ -60,12 +61,14 @@ def script_command(
 
 
 def _bash(path: str) -> str | None:
-    """Also look in the usual places, for a job whose PATH lacks them."""
+    """Return the path of bash; None if there is none. Searches `path` and then the usual places, for a job whose PATH
+    lacks them."""
     return shutil.which("bash", path=path) or shutil.which("bash", path=_USUAL)
 
 
 def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: Mapping[str, str]) -> str:
-    """The content of the file; `bash` is None where the shell is not known yet."""
+    """Return the content of the script file. `bash`: whether it runs in bash; None if that is not known yet.
+    `variables` are set in the shell but not exported."""
     lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
     match bash:
         case True:
@@ -83,7 +86,7 @@ def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: 
 
 
 def echo_of(command: str) -> str:
-    """The line with which the log announces a command."""
+    """Return the line with which the log announces a command."""
     first, _, rest = command.strip("\n").partition("\n")
     more = " # collapsed multi-line command" if rest.strip() else ""
     return f"{_GREEN}$ {first}{more}{_PLAIN}"

@@ -1,6 +1,6 @@
-"""The execution of one step: begin it, run its command or put that off, store its end.
+"""Executes one step: begins it, runs its command or postpones it, and stores its result.
 
-`job_execution` says which step's turn it is. Whatever is done here may be done again after a crash.
+`job_execution` decides which step is next. Every action may be repeated after a crash.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,9 +27,9 @@ class StepExecutor:
         end_shells: Callable[[str], Awaitable[None]],
         end_processes: Callable[[], Awaitable[None]],
     ) -> None:
-        """`notify` tells clients that something has changed. `end_shells` ends all open shells of the job, tells their
-        users the reason, and returns when they have ended. `end_processes` ends what steps have left running on the
-        machine, and returns when that has ended."""
+        """`notify` is called when there is news for clients. `end_shells` ends all open shells of the job, shows their
+        users the reason, and returns when they have ended. `end_processes` ends the background processes that steps
+        left running, and returns when they have ended."""
         self.state = state
         self._end_shells = end_shells
         self._end_processes = end_processes
@@ -42,7 +42,7 @@ class StepExecutor:
         )
 
     def cancel(self) -> None:
-        """End the running steps of a cancelled job. The caller has stored the cancel."""
+        """End the running steps of a cancelled job. The caller has stored the cancellation in the journal."""
         self.state.tree.stop(self.state.tree.root, Cause.CANCEL)
         for callback in self.state.on_stop:
             callback()
@@ -64,8 +64,8 @@ class StepExecutor:
             await self.commands.execute(node)
 
     async def _put_off(self, node: Node) -> bool:
-        """Store the command for later, if it would end what a job on hold keeps. False if it has to run now. A
-        container that cannot be paused is not kept."""
+        """Postpone the command of a cleanup step, if the job has failed and is to be kept for debugging. Returns False
+        if the command has to run now; that includes the removal of a container that cannot be paused."""
         state = self.state
         if not state.facts.hold_failed_seconds or not hold.is_put_off(state.tree, node):
             return False

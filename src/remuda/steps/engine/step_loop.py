@@ -1,4 +1,4 @@
-"""The loop of a running job: does what `sequence` says until the job ends."""
+"""The main loop of a running job: performs the actions that `sequence` returns, until the job ends."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Key = tuple[int, ...]
 
 class StepLoop:
     def __init__(self, executor: StepExecutor, *, job_id: str, notify: Callable[[], None]) -> None:
-        """`notify` tells clients that something has changed."""
+        """`notify` is called when there is news for clients."""
         self._executor = executor
         self._state = executor.state
         self._job_id = job_id

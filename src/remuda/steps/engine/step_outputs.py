@@ -1,8 +1,8 @@
-"""Outputs and exports of a command that has succeeded, checked against what its step declares.
+"""Reads outputs and exports of a command that has succeeded, and checks them against what its step declares.
 
-A script declares nothing, so it may write any output. A step that opens an environment has to say how to run something
-there. Called once for every attempt that succeeded. It stands alone because `output_files` reads files of any step, and
-these are the rules for outputs.
+A script declares nothing, so it may write any output. A step that opens an environment has to output how commands are
+run there. Called once for every successful attempt. `output_files` reads the files; this module has the rules for
+outputs.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ from remuda.steps.process.step_files import StepFiles
 
 
 def read_step_outputs(node: Node, files: StepFiles, suffixes: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Outputs and exports. `suffixes` says which files exist. Raises DefinitionError."""
+    """Read and check the outputs and exports of a step. `suffixes`: which of its files exist. Raises DefinitionError if
+    they are invalid."""
     exports = read_exports(files.exports) if ".exports" in suffixes else {}
     return _outputs(node, files, suffixes), exports
 

@@ -1,7 +1,7 @@
-"""Results of steps as clients see them (docs/reference/step-results.md), and what the log says of a failure. Pure.
+"""Builds the results of steps for clients (docs/reference/step-results.md), and the log lines about a failure. No I/O.
 
-Sensitive values are replaced, texts are masked like the log, and large values are cut with a note, because results are
-kept and sent whole. A result never changes once it was stored.
+Sensitive values are replaced, texts are masked like the log, and large values are truncated with a note, because
+results are stored and sent as a whole. A stored result never changes.
 """
 
 import signal
@@ -36,7 +36,8 @@ def start_event(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProduct:
-    """What a step that has ended leaves, beside its result."""
+    """What a finished step leaves beside its result: outputs, exports, texts to mask, and further keys for the
+    result."""
 
     ended_at: float | None = None
     """None: now."""
@@ -63,7 +64,8 @@ def finish_event(
     log: tuple[int, int],
     is_retried: bool,
 ) -> dict[str, Any]:
-    """The event of a step, or of an attempt at it, that has ended. `log`: where its lines begin and end."""
+    """Build the event for clients that a step, or an attempt at it, has ended. `log`: byte offsets where its log lines
+    begin and end. `is_retried`: another attempt follows."""
     shown = Shown(secrets)
     event = _event(node, secrets, "finished", now) | {
         "status": str(result.status),
@@ -114,7 +116,7 @@ def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
 
 
 def resolution(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
-    """The result of resolving a reference, as part of a step result."""
+    """Return how a reference was resolved (digest, commit, version), as part of a step result."""
     return {
         "reference": secrets.mask(loaded.reference),
         "digest": loaded.digest,
@@ -124,7 +126,7 @@ def resolution(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
 
 
 class Shown:
-    """Values as they may be shown, together not longer than a limit."""
+    """Prepares values for display: masks secrets, and truncates them to a total size."""
 
     def __init__(self, secrets: Secrets) -> None:
         self.secrets = secrets
@@ -168,25 +170,26 @@ class Shown:
 
 
 def _omission(number: int) -> str:
-    """One note for everything that was left out."""
+    """Return the note that stands for `number` items that were left out."""
     return f"({number} more: the result has no room for them)"
 
 
 def section(node: Node) -> str:
-    """The name of a step's section in the log."""
+    """Return the name of a step's section in the log."""
     return node.path[1:].replace("/", ".").replace("+", "")
 
 
 def choose_end_time(written_at: float | None, *, started_at: float, now: float) -> float:
-    """When a step ended. `written_at`, if known, is the time of the file that says so. It is from the wall clock, which
-    may have been set meanwhile, so it counts only if it is between start and now."""
+    """Return when a step ended. `written_at`, if known, is the time stamp of the file with its exit code. The wall
+    clock may have been changed since, so it is used only if it is between start and now."""
     if written_at is not None and started_at <= written_at <= now:
         return written_at
     return max(now, started_at)
 
 
 def last_words(node: Node, result: Finished, *, retry_at: float | None, now: float) -> list[str]:
-    """Log lines about a failure that the step's own output does not mention."""
+    """Return the log lines about a failed step that its own output does not contain: the error, and when it is tried
+    again (`retry_at`). Empty if it did not fail."""
     if result.status is not Status.FAILURE:
         return []
     name = node.path[1:]
@@ -212,7 +215,7 @@ def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, An
 
 
 def _signal_in(exit_code: int | None) -> int | None:
-    """The signal in an exit code: shells report a death by signal N as 128 + N."""
+    """Return the signal that an exit code stands for; None if none. Shells report a death by signal N as 128 + N."""
     if exit_code is None or exit_code - 128 not in _SIGNALS:
         return None
     return exit_code - 128

@@ -1,7 +1,7 @@
-"""The start of a step: find its package, ask the policy, evaluate its texts, store that it has begun.
+"""Begins a step: loads its package, asks the policy, evaluates its expressions, and stores that it has begun.
 
-`step_execution` calls `StepStart.begin` when it is a step's turn. A step that cannot begin is finished here, with the
-reason as its result.
+`step_execution` calls `StepStart.begin` when a step is next. A step that cannot begin is finished here, with the reason
+as its result.
 """
 
 import asyncio
@@ -36,14 +36,15 @@ class StepStart:
         state.on_stop.append(self.interrupt_loading)
 
     def interrupt_loading(self) -> None:
-        """End the search for packages of steps that were stopped."""
+        """Cancel the loading of packages for steps that were stopped meanwhile."""
         for node, timeout in self._loading.items():
             # One that has expired already is on its way out.
             if sequence.find_stop(node) is not None and not timeout.expired():
                 timeout.reschedule(asyncio.get_running_loop().time())
 
     async def begin(self, node: Node) -> bool:
-        """Begin a step. False when that was not possible: then it is finished, or others run before it."""
+        """Begin a step. Returns False if it has not begun: it was finished with an error, or a policy has inserted
+        steps that run before it."""
         state = self._state
         if node.state is State.DELAYED:
             state.record(replay.again_event(node))
@@ -71,7 +72,7 @@ class StepStart:
         return True
 
     async def _load(self, node: Node) -> Loaded | None:
-        """Find the step's package and read it. None when the step was stopped before that."""
+        """Find and read the step's package. Returns None if the step was stopped or timed out meanwhile."""
         state = self._state
         assert node.call.reference is not None
         assert state.context.resolver is not None
@@ -96,7 +97,8 @@ class StepStart:
         return None
 
     def _evaluate(self, node: Node, loaded: Loaded) -> Entered | None:
-        """The values with which the step begins; None if the policy denies its inputs."""
+        """Evaluate the expressions of a step that begins. Returns None if the policy denies its inputs; then the step
+        is finished."""
         state = self._state
         entered = evaluate(state.tree, state.facts, node, loaded, state.tree.serials)
         if loaded.is_script:
@@ -109,7 +111,8 @@ class StepStart:
         return entered
 
     def _enter(self, node: Node, loaded: Loaded, entered: Entered, *, timeout_seconds: float | None) -> None:
-        """Store that the step has begun. The tree takes it over first, because its result is made from the tree."""
+        """Store that the step has begun. The tree is updated before the journal, because the event for clients is built
+        from the tree."""
         state = self._state
         state.mask(secrets_of(loaded, entered))
         if loaded.remark:
@@ -137,7 +140,8 @@ class StepStart:
         self._state.finish(node, failure(decision.reason, Kind.POLICY), StepProduct(details=details))
 
     def _surround(self, node: Node, loaded: Loaded) -> bool:
-        """Put the steps that a policy wants around this one into its list. True if there are any: they run first."""
+        """Insert the steps that a policy requires before and after this one into its list. Returns True if there are
+        any: they run first. Among parallel steps this is impossible, so the step then fails."""
         state = self._state
         around = NOTHING_INSERTED if node.is_surrounded else state.enforcement.around(node, loaded)
         if not around:
