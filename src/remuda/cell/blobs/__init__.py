@@ -1,1 +1,1 @@
-"""Artifacts and other large objects: the port, its adapters, and archives that are read in place."""
+"""Storage of artifacts and other large objects: the interface, its adapters, and single files of zip archives."""

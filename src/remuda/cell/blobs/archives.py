@@ -1,9 +1,9 @@
 """Lists the entries of a stored zip archive, and streams one file out of it.
 
-Ordinary files can be read, stored or deflated; of two with the same name the last one counts. Only the directory, up to
-a limit, and the entry itself are read, and no list of all entries is built: the directory is scanned in the cell's
-parser threads, and a reader of a file holds a descriptor and one piece. Called by the artifact endpoints, and for
-single files from artifacts, such as the pipeline file of a child pipeline.
+Ordinary files can be read, stored or deflated; of two with the same name the last one counts. Only the central
+directory, up to a limit, and the entry itself are read, and no list of all entries is built: the directory is scanned
+in the cell's parser threads, and a reader of a file holds a descriptor and one piece. Called by the artifact endpoints,
+and for single files from artifacts, such as the pipeline file of a child pipeline.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _WAYS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry in an archive's directory."""
+    """An entry in the central directory of a zip archive."""
 
     path: str
     size: int
@@ -38,7 +38,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A readable file in an archive."""
+    """A file in a zip archive that can be read. `blob` is the key of the archive."""
 
     blob: str
     found: ZipEntry
@@ -49,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(Protocol):
-    """Runs blocking work in a thread."""
+    """A function that runs blocking work in a thread, such as `asyncio.to_thread`."""
 
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
@@ -57,8 +57,12 @@ class Run(Protocol):
 async def list_entries(
     blobs: Blobs, blob: str, *, first: int, count: int, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> tuple[list[Listed], int]:
-    """`count` entries of an archive from number `first` on, and the total. Raises InvalidError for a damaged
-    archive."""
+    """List up to `count` entries of an archive, from the index `first` (0 is the first entry) on.
+
+    Also returns the total.
+
+    `blob` is the key of the archive. Raises InvalidError if the archive is damaged.
+    """
 
     def find() -> tuple[list[Listed], int]:
         listed: list[Listed] = []
@@ -82,7 +86,10 @@ async def list_entries(
 async def find_entry(
     blobs: Blobs, blob: str, path: str, *, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> Entry:
-    """The file with this path. Raises NotFoundError if there is none, InvalidError if it cannot be read."""
+    """Find the file with this path in the archive with the key `blob`.
+
+    Raises NotFoundError if there is none, InvalidError if the archive or the file cannot be read.
+    """
 
     def find() -> ZipEntry:
         last: ZipEntry | None = None
@@ -100,7 +107,7 @@ async def find_entry(
 
 
 async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
-    """The bytes of a file. Raises InvalidError if they are damaged."""
+    """Yield the unpacked bytes of a file in an archive. Raises InvalidError if they are damaged."""
     with await _run_on_archive(lambda: blobs.open(entry.blob)) as file:
         pieces = _unpack(file, entry.found)
         while piece := await _run_on_archive(lambda: next(pieces, b"")):
@@ -108,7 +115,7 @@ async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
 
 
 async def read_small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: int) -> bytes:
-    """A whole file at once; TooLargeError beyond the limit."""
+    """Read a whole file of an archive into memory. Raises TooLargeError if it is longer than `limit_bytes`."""
     entry = await find_entry(blobs, blob, path)
     if entry.size > limit_bytes:
         raise TooLargeError(f"{path} in the archive is larger than {limit_bytes} bytes")
@@ -123,7 +130,10 @@ def _check(entry: ZipEntry) -> None:
 
 
 def _unpack(file: BinaryIO, entry: ZipEntry) -> Iterator[bytes]:
-    """The entry's bytes, exactly as many as its directory says; else BadZipFile."""
+    """Yield the decompressed bytes of an entry.
+
+    Raises BadZipFile if their size or checksum differs from the one in the archive's central directory.
+    """
     file.seek(find_data(file, entry))
     crc, size = 0, 0
     for piece in _inflate(file, entry.packed_size) if entry.method else _pieces(file, entry.packed_size):
@@ -157,7 +167,7 @@ def _inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 async def _run_on_archive(work: Callable[[], T], run: Run = asyncio.to_thread) -> T:
-    """Run work in a thread; errors that a damaged archive causes become InvalidError."""
+    """Run work in a thread. Raises InvalidError for the errors that a damaged archive causes."""
     try:
         return await run(work)
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, OverflowError) as error:

@@ -1,7 +1,8 @@
 """Blobs in a local folder.
 
 A blob is written to a file in `incoming/`, synced, and renamed into its place, so a key has all its bytes or none.
-Files that a dead process left in `incoming/` are removed by a start a day later: other processes may be writing there.
+A start removes files in `incoming/` that are older than a day, which a dead process left; other processes may be
+writing the younger ones.
 `obstore` also has a local store, but that does not sync, and cannot take over a file without copying it.
 """
 
@@ -123,7 +124,7 @@ class FolderBlobs:
 
 
 async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run disk work in a thread; OSError becomes StoreError, unlike errors of the sender or reader of the bytes."""
+    """Run disk work in a thread. Raises StoreError instead of OSError."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
     except OSError as error:
@@ -152,7 +153,7 @@ def _keep(file: IO[bytes], incoming: Path, path: Path, kept: Path) -> None:
 
 
 def _move(file: Path, path: Path) -> None:
-    """Rename a file into a folder that another call may remove at this moment because it is empty."""
+    """Rename a file. Creates the target folder, again if another call removes it meanwhile because it is empty."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:

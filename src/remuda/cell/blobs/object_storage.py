@@ -171,7 +171,7 @@ class ObjectBlobs:
 
 
 async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
-    """The blobs at `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
+    """Open the blobs at `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
 
     Raises CellError if the bucket cannot be reached or written.
     """
@@ -201,7 +201,7 @@ async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
 
 
 class _Turn:
-    """An upload's place among those that send, taken only while it has a part to send."""
+    """Limits how many uploads send at a time: an upload holds one of the places only while it has a part to send."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places = places
@@ -240,7 +240,10 @@ class _Parts:
         self._buffer = bytearray()
 
     async def next_part(self) -> bytes:
-        """The next part; a shorter or empty one is the last."""
+        """Read the next part of the upload. The last part is shorter than the others, or empty.
+
+        Raises TooLargeError if the upload is longer than its limit.
+        """
         while len(self._buffer) < self._part_bytes:
             piece = await anext(self._data, None)
             if piece is None:
@@ -270,7 +273,7 @@ class _Parts:
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a seekable file; reads block."""
+    """An object in a bucket as a seekable file. Each read fetches a range of bytes and blocks."""
 
     def __init__(self, fetch: Callable[[int, int], memoryview], size: int) -> None:
         self._fetch = fetch
@@ -314,7 +317,10 @@ _METADATA_SERVER = "169.254.169.254"
 
 
 def _words(error: Exception) -> str:
-    """What happened and what to do, in one line; obstore's own messages have all fields of an error on many lines."""
+    """Describe an error of obstore in one line: what happened and what to do about it.
+
+    obstore's own messages have all fields of an error on many lines.
+    """
     story = str(error).partition("\n\nDebug source:")[0]
     if _METADATA_SERVER in story or "must be specified" in story:
         return (

@@ -21,7 +21,7 @@ _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*",
 
 
 def check_key(key: str) -> str:
-    """The key unchanged. Raises InvalidError if it has other characters than keys may have."""
+    """Return the key unchanged. Raises InvalidError if it is too long or contains characters that keys may not have."""
     if len(key) > 500 or not _KEY.fullmatch(key):
         raise InvalidError(f"{key!r} is no key for a blob: names of letters, digits, '.', '_' and '-' with '/' between")
     return key
@@ -33,21 +33,24 @@ class Blobs(Protocol):
     async def close(self) -> None: ...
 
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
-        """Store a stream; its size and SHA-256. TooLargeError beyond the limit; the key then does not exist."""
+        """Store a stream of bytes under a key. Returns its size and SHA-256.
+
+        Raises TooLargeError if it is longer than `limit_bytes`; nothing is stored then.
+        """
         ...
 
     async def take(self, key: str, file: Path) -> None:
-        """Store a local file, which is synced to disk, and remove it."""
+        """Store a local file under a key, and remove the file. The caller must have synced the file to disk."""
         ...
 
     async def size(self, key: str) -> int | None: ...
 
     def read(self, key: str, start: int = 0) -> AsyncGenerator[bytes, None]:
-        """The bytes from `start` on, in pieces. Raises NotFoundError if there is no such blob."""
+        """Yield the bytes of a blob from `start` on, in pieces. Raises NotFoundError if there is no such blob."""
         ...
 
     def open(self, key: str) -> BinaryIO:
-        """A seekable file. Raises NotFoundError if there is no such blob. The caller closes it.
+        """Open a blob as a seekable file, which the caller closes. Raises NotFoundError if there is no such blob.
 
         This call and all reads block, so they belong into a thread.
         """

@@ -40,7 +40,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 class Parsers:
-    """The parser threads of a cell, with their budget."""
+    """The threads in which a cell parses uploads, with a memory budget that they share."""
 
     def __init__(self, *, memory_bytes: int, folder: Path | None = None) -> None:
         self.answers = Results[KeptAnswer](limit_bytes=KEPT_BYTES, weigh=lambda answer: answer.weight)
@@ -83,12 +83,15 @@ class Parsers:
             self._waiting.popleft()
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run blocking work in one of the threads."""
+        """Run blocking work in one of the parser threads, and return its result."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
 
     async def keep(self, content: bytes) -> "KeptAnswer":
-        """Store an answer for its readers."""
+        """Keep the bytes of an answer for its readers, in memory or on disk.
+
+        Raises StoreError if they cannot be written.
+        """
         try:
             return await self.run(KeptAnswer, content, self._folder)
         except OSError as error:
@@ -139,7 +142,10 @@ class Results(Generic[T]):
         self._making: weakref.WeakValueDictionary[Hashable, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def find(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """The result with this key; a call while it is being made waits for it."""
+        """The cached result for this key; `make` computes it on a miss.
+
+        Calls for the same key meanwhile wait for the first.
+        """
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
             result = self._kept.get(key)

@@ -1,4 +1,4 @@
-"""Reads the directory of a zip archive entry by entry, without the list of all entries in memory.
+"""Reads the central directory of a zip archive entry by entry, without the list of all entries in memory.
 
 Finds the directory as Python's `zipfile` does (a comment behind it, other data before it, zip64); `zipfile` itself
 keeps about a kilobyte for every entry. Reads block. `remuda.cell.blobs.archives` is the caller.
@@ -27,7 +27,7 @@ _UTF8 = 0x800
 
 
 class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the directory."""
+    """One entry of the central directory of a zip archive."""
 
     name: str
     raw_name: bytes
@@ -46,7 +46,10 @@ class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scan_directory(file: BinaryIO, *, limit_entries: int) -> Iterator[ZipEntry]:
-    """The entries of an archive, in the order of its directory."""
+    """Yield the entries of an archive, in the order of its central directory.
+
+    Raises BadZipFile if the directory is damaged or too large, or has more than `limit_entries` entries.
+    """
     start, size, shift = _find_directory(file)
     if size > DIRECTORY_LIMIT_BYTES:
         raise BadZipFile(f"its directory is larger than {DIRECTORY_LIMIT_BYTES} bytes; download the whole archive")
@@ -61,7 +64,10 @@ def scan_directory(file: BinaryIO, *, limit_entries: int) -> Iterator[ZipEntry]:
 
 
 def find_data(file: BinaryIO, entry: ZipEntry) -> int:
-    """The offset in the file where the bytes of an entry begin."""
+    """The offset in the archive at which the packed bytes of an entry begin.
+
+    Raises BadZipFile if the entry is not where the central directory says.
+    """
     file.seek(entry.at)
     head = _read(file, _LOCAL_BYTES)
     signature: bytes = head[:4]
@@ -82,7 +88,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 
 def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
-    """The offset and size of the directory, and how many bytes of other data precede the archive."""
+    """The offset and size of the central directory, and how many bytes of other data precede the archive."""
     length = file.seek(0, 2)
     tail_at = max(length - _END.size - _LONGEST_COMMENT, 0)
     file.seek(tail_at)
@@ -109,7 +115,7 @@ def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
 
 
 class _Window:
-    """The directory, with one piece of it in memory."""
+    """Reads the central directory in order, with only one piece of it in memory."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -162,7 +168,10 @@ def _read_entry(window: _Window, shift: int) -> ZipEntry:
 
 
 def _large(extra: bytes, *values: int) -> list[int]:
-    """The sizes and the offset of an entry, those of eight bytes read from its zip64 field."""
+    """Replace each of the values that is 0xFFFFFFFF (too large for four bytes) by its value in the zip64 field.
+
+    `extra` are the extra fields of an entry. Raises BadZipFile if the zip64 field lacks a value.
+    """
     position = 0
     while position + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, position)

@@ -1,1 +1,1 @@
-"""Shells into running jobs and jobs on hold, between people and runner managers."""
+"""Interactive shells in running jobs, and in failed jobs that are kept for debugging, for people to look around."""

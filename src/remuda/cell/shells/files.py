@@ -1,15 +1,15 @@
 """Shells and jobs on hold as plain files beside the traces: the adapter of `remuda.cell.shells.port.ShellStore`.
 
-    shells/ID/about      what was asked for, written once
-    shells/ID/input      bytes to the command, and
-    shells/ID/output     bytes from it: both only grow, and their length is where the next piece begins
-    shells/ID/*.seen     the byte its reader needs next; the file's time is when the reader last called
-    shells/ID/begun      a manager attends to it
-    shells/ID/over       why it is over; written once
-    held/JOB             a job on hold, as its manager reported it
-    watching/MANAGER     empty; its time is when the manager last asked what is wanted
+    shells/ID/about      the request for the shell, written once
+    shells/ID/input      bytes to the command: only grows; its length is the offset of the next piece
+    shells/ID/output     bytes from the command, in the same way
+    shells/ID/*.seen     the offset that the reader of the stream needs next; its mtime is when the reader last polled
+    shells/ID/begun      exists once the runner manager has picked up the shell
+    shells/ID/over       why the shell has ended; written once
+    held/JOB             a failed job whose environment is kept for debugging, as its runner manager reported it
+    watching/MANAGER     empty; its mtime is when the runner manager last polled for requests
 
-Times of files come from the clock, not from the disk. A shell appears and disappears as a whole.
+The mtimes are set from the cell's clock. A shell appears and disappears as a whole.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from remuda.lib.safe_paths import remove_tree
 
 
 class ShellFiles:
-    """The shells and holds in one folder."""
+    """The shells, and the failed jobs kept for debugging, of one cell in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._shells = folder / "shells"

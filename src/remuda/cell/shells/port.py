@@ -1,4 +1,4 @@
-"""The port to stored shells and held jobs, and the values that pass through it.
+"""The port to stored shells and jobs on hold (failed jobs kept for debugging), and the values that pass through it.
 
 Any process of a cell serves either side of a shell, so everything is stored. `remuda.cell.shells.files` implements the
 port with files; `remuda.cell.shells.shells` is its only caller.
@@ -16,7 +16,7 @@ INPUT, OUTPUT = "input", "output"
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """A shell that a person asked for."""
+    """The request for a shell: who opened it, in which job of which runner manager, with which command and terminal."""
 
     id: str
     job_id: int
@@ -32,7 +32,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobHold(msgspec.Struct, frozen=True, kw_only=True):
-    """A failed job that is on hold: its environment is kept until a time."""
+    """A failed job that is on hold: its runner manager keeps its environment for debugging until a given time."""
 
     job_id: int
     runner_id: int
@@ -43,7 +43,7 @@ class JobHold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShellStore(Protocol):
-    """Shells, jobs on hold, and when each manager last asked. No call waits for a change."""
+    """Stores shells, jobs on hold, and when each runner manager last polled. No method waits for a change."""
 
     def add(self, about: About, now: float) -> None: ...
 
@@ -58,17 +58,20 @@ class ShellStore(Protocol):
     def size(self, shell: str, stream: str) -> int: ...
 
     def append(self, shell: str, stream: str, start: int, data: bytes, now: float) -> Appended:
-        """Add bytes at an offset. Bytes that are stored already must be equal."""
+        """Add bytes at the offset `start` of a stream.
+
+        Refused if there is a gap, or if stored bytes differ from them.
+        """
         ...
 
     def read(self, shell: str, stream: str, start: int, count: int) -> bytes: ...
 
     def note_reader(self, shell: str, stream: str, offset: int, now: float) -> None:
-        """The reader of a stream has called, and has everything before this byte."""
+        """Record that the reader of a stream polled at `now` and has received all bytes before `offset`."""
         ...
 
     def reader(self, shell: str, stream: str) -> tuple[int, float]:
-        """The byte that the reader of a stream needs next, and when it last called."""
+        """The offset of the byte that the reader of a stream needs next, and when the reader last polled."""
         ...
 
     def last_append_at(self, shell: str) -> float:
@@ -76,17 +79,17 @@ class ShellStore(Protocol):
         ...
 
     def begin(self, shell: str) -> None:
-        """A manager attends to the shell."""
+        """Record that the runner manager of the job has picked up the shell."""
         ...
 
     def is_begun(self, shell: str) -> bool: ...
 
     def end(self, shell: str, reason: str, now: float) -> None:
-        """The shell is over; later reasons are ignored."""
+        """Record that the shell has ended, and why. No effect if it has ended already."""
         ...
 
     def end_of(self, shell: str) -> tuple[str, float] | None:
-        """Why and when the shell ended; None while it is on."""
+        """Why and when the shell ended; None if it has not ended."""
         ...
 
     def remove(self, shell: str) -> None: ...
@@ -100,11 +103,11 @@ class ShellStore(Protocol):
     def remove_hold(self, job_id: int) -> None: ...
 
     def note_manager(self, runner_id: int, system_id: str, now: float) -> None:
-        """Record that a manager has asked for requests."""
+        """Record that a runner manager polled for requests at `now`."""
         ...
 
     def manager_seen_at(self, runner_id: int, system_id: str) -> float:
-        """When this manager last asked; 0 if never."""
+        """When this runner manager last polled for requests; 0 if it never did."""
         ...
 
     def forget_managers(self, before: float) -> None: ...

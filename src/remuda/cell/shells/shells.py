@@ -1,10 +1,10 @@
-"""Shells in running jobs and in jobs on hold: carries bytes between a person and the runner manager of the job.
+"""Interactive shells in running jobs, and in jobs on hold (failed jobs whose environment is kept for debugging).
 
-The rules are here: in which jobs a shell may be opened, how long each side may be silent, and how many bytes may wait
-for a reader. Everything is stored in a `ShellStore` that all processes of the cell share. A change by this process
-wakes the calls that wait here; changes by other processes are found by polling the store, more often while bytes move.
-`remuda.cell.http.remuda.shells` (people) and `remuda.cell.http.runner.shell` (managers) call it;
-`remuda.cell.service` runs `watch`.
+Carries the bytes between a person and the runner manager of the job. The rules are here: in which jobs a shell may be
+opened, how long each side may be silent, and how many bytes may wait for a reader. Everything is stored in a
+`ShellStore` that all processes of the cell share. A change by this process wakes the calls that wait here; changes by
+other processes are found by polling the store, more often while bytes move. `remuda.cell.http.remuda.shells` (people)
+and `remuda.cell.http.runner.shell` (managers) call it; `remuda.cell.service` runs `watch`.
 
 Invariant: a stream only grows, and each byte is at the offset that its sender gave; a shell that is over stays so.
 """
@@ -56,7 +56,7 @@ _log = logger("cell")
 
 
 class Streamed(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a stream."""
+    """A piece of the input or output of a shell, with the state of the shell."""
 
     data: bytes
     state: str
@@ -64,7 +64,7 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shells:
-    """The shells and jobs on hold of one cell."""
+    """The shells of one cell, and its jobs on hold (failed jobs whose environment is kept for debugging)."""
 
     def __init__(
         self, store: ShellStore, clock: Clock, settings: CellSettings, stops: StopRequests | None = None
@@ -80,7 +80,11 @@ class Shells:
     # for people
 
     def open(self, job: Job, *, user_id: int, wish: WantedShell) -> About:
-        """Ask a job's manager for a shell. Raises ConflictError, which says why there can be none."""
+        """Request a shell in a job. The job's runner manager gets the request when it polls.
+
+        Raises ConflictError if the job has no environment to open it in, StoreError if too many shells are
+        open.
+        """
         if job.state not in (JobState.RUNNING, JobState.CANCELING) and self.hold_of(job.id) is None:
             raise ConflictError(_no_environment(job))
         if job.runner_id is None:
@@ -106,41 +110,43 @@ class Shells:
         return about
 
     def of_user(self, shell: str, job_id: int, user_id: int) -> About:
-        """A person's own shell of a job. Raises NotFoundError for any other."""
+        """The shell with this id, which this user has opened in this job. Raises NotFoundError if there is none."""
         about = self._store.about(shell) if _is_id(shell) else None
         if about is None or (about.job_id, about.user_id) != (job_id, user_id):
             raise NotFoundError("there is no such shell")
         return about
 
     def is_connected(self, job: Job) -> bool:
-        """True if the manager of the job has asked for requests lately."""
+        """True if the runner manager of the job has polled for requests within the last CONNECTED_SECONDS."""
         seen_at = self._store.manager_seen_at(job.runner_id or 0, job.system_id or LEGACY)
         return self._clock.now() - seen_at < CONNECTED_SECONDS
 
     def state(self, about: About) -> tuple[str, str]:
-        """waiting, open or over; and why it is over."""
+        """The state of a shell (`waiting`, `open` or `over`), and why it is over (empty before)."""
         if (end := self._store.end_of(about.id)) is not None:
             return "over", end[0]
         return "open" if self._store.is_begun(about.id) else "waiting", ""
 
     def close(self, about: About, reason: str) -> None:
-        """End a shell; the first reason stays."""
+        """End a shell. If it has ended already, its first reason stays."""
         self._store.end(about.id, reason, self._clock.now())
         self._wake(about.id)
 
     # for managers
 
     def of_runner(self, shell: str, runner_id: int, system_id: str | None) -> About:
-        """A shell in a job of this manager. Raises NotFoundError for any other."""
+        """The shell with this id, which is in a job of this runner manager. Raises NotFoundError if there is none."""
         about = self._store.about(shell) if _is_id(shell) else None
         if about is None or (about.runner_id, about.system_id) != (runner_id, system_id or LEGACY):
             raise NotFoundError("there is no such shell")
         return about
 
     async def poll(self, runner_id: int, asked: LookRequest, *, theirs: Collection[int]) -> Wanted:
-        """The shells, releases and stops that a manager does not attend to yet; waits if there are none.
+        """Wait for new requests to a runner manager: shells to open, jobs on hold to release, jobs to stop.
 
-        `theirs`: those of the jobs on hold it reports that are its own.
+        Returns after `poll_hold_seconds` at the latest, then perhaps without any. `asked` lists the requests
+        that the manager handles already. `theirs`: ids of those jobs in `asked.held` that were really handed
+        out to this manager.
         """
         system_id = asked.system_id or LEGACY
         self._store.note_manager(runner_id, system_id, self._clock.now())
@@ -187,7 +193,7 @@ class Shells:
         return Wanted(shells=tuple(shells), release=release)
 
     def _store_holds(self, runner_id: int, system_id: str, jobs: Sequence[HeldJob]) -> None:
-        """Store the jobs that a manager has on hold; holds that it does not report any more are removed."""
+        """Store the jobs that a runner manager has on hold, and remove stored ones that it does not report any more."""
         now = self._clock.now()
         ends = {job.job_id: now + min(max(job.seconds, 0.0), LONGEST_HOLD_SECONDS) for job in jobs[:MOST_HELD]}
         for hold in list(self._store.holds()):
@@ -204,7 +210,7 @@ class Shells:
     # jobs on hold
 
     def hold_of(self, job_id: int) -> JobHold | None:
-        """The hold of a job; None when its environment is not kept."""
+        """The hold of a failed job whose environment is kept for debugging; None if it is not kept, or not any more."""
         hold = self._store.hold_of(job_id)
         return hold if hold is not None and hold.until > self._clock.now() else None
 
@@ -213,8 +219,10 @@ class Shells:
         return sorted((hold for hold in self._store.holds() if hold.until > now), key=lambda hold: hold.job_id)
 
     def release(self, job_id: int) -> None:
-        """Ask the manager to remove the environment of a job on hold. Raises ConflictError if the job is not on
-        hold."""
+        """Ask the runner manager to remove the environment of a job on hold.
+
+        Raises ConflictError if the job is not on hold.
+        """
         hold = self.hold_of(job_id)
         if hold is None:
             raise ConflictError(f"job {job_id} is not held")
@@ -224,7 +232,10 @@ class Shells:
     # both ways
 
     async def append(self, about: About, stream: str, start: int, data: bytes) -> Appended:
-        """Add bytes at an offset. Waits for a slow reader; refused when the shell is over or the reader stays slow."""
+        """Add bytes at the offset `start` of a stream, after waiting for a slow reader.
+
+        They are refused (`taken` is False) if they do not fit, the shell is over, or the reader stays slow.
+        """
         if start + len(data) > self._settings.shell_limit_bytes:
             limit = self._settings.shell_limit_bytes
             self.close(about, f"a shell may carry {limit} bytes each way (shell_limit_bytes), and this one wants more")
@@ -241,7 +252,10 @@ class Shells:
         return appended
 
     async def read(self, about: About, stream: str, start: int) -> Streamed:
-        """The bytes from an offset on; waits for some unless the shell is over."""
+        """The bytes of a stream from the offset `start` on.
+
+        Waits for some, up to HOLD_SECONDS, unless the shell is over.
+        """
         if stream == INPUT:
             self._store.begin(about.id)
         self._store.note_reader(about.id, stream, start, self._clock.now())
@@ -275,10 +289,13 @@ class Shells:
                     swept_at = self._clock.monotonic()
                     self.sweep()
             except (CellError, OSError) as error:
-                _log.warning("cannot check shells for changes and timeouts", error=str(error))
+                _log.warning(
+                    "cannot check interactive shells of jobs for new requests and timeouts; trying again",
+                    error=str(error),
+                )
 
     def stop(self) -> None:
-        """End all waiting calls, because the process stops."""
+        """Make all waiting calls return, because the process stops."""
         self._stopping = True
         for key in list(self._waiting):
             self._wake(key)
@@ -298,7 +315,10 @@ class Shells:
         self._store.forget_managers(now - 24 * 3600)
 
     def _timeout_reason(self, about: About, now: float) -> str:
-        """Why a shell that nobody has ended is over; empty if it is not."""
+        """Why a shell must end now: one side is gone, or nothing was typed or printed for long.
+
+        Empty if it may go on.
+        """
         person, manager = (self._store.reader(about.id, stream)[1] for stream in (OUTPUT, INPUT))
         idle = self._settings.shell_idle_seconds
         if now - max(person, about.created_at) > GONE_SECONDS:
@@ -321,7 +341,10 @@ class Shells:
         return self._clock.now() - self._store.last_append_at(about.id) < _LIVELY_SECONDS
 
     def _wake(self, key: Hashable) -> None:
-        """Let the calls that wait for this key look again; the id of a shell wakes all calls about it."""
+        """Wake the calls that wait for this key, so that they check again.
+
+        The id of a shell wakes all calls about that shell.
+        """
         for waiting, events in self._waiting.items():
             if waiting == key or (isinstance(waiting, tuple) and waiting[0] == key):
                 for event in events:
@@ -330,7 +353,10 @@ class Shells:
     async def _until(
         self, key: Hashable, look: Callable[[], _T | None], seconds: float, *, of: About | None = None
     ) -> _T | None:
-        """Call `look` until it returns a value; None after the time. Other processes may change the shell `of`."""
+        """Call `look` whenever `key` is woken, until it returns a value. Returns that value; None after `seconds`.
+
+        `of`: a shell that other processes may change, for which `look` is also called at short intervals.
+        """
         deadline = self._clock.monotonic() + seconds
         with self._register(key) as event:
             while (result := look()) is None and not self._stopping:

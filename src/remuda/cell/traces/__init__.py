@@ -1,1 +1,1 @@
-"""The logs of jobs: the port, files while a job runs, blobs when it has ended."""
+"""Storage of traces, the logs of jobs: the interface, files while a job runs, blobs when it has ended."""

@@ -2,7 +2,7 @@
 
 A file is removed only when its blob is whole, and the file is looked for first, so a trace is always in one of both
 places; one that a crash left in both is the same in both. Archived traces are not compressed, because people read parts
-of them by byte offsets. `remuda.cell.operations.upkeep` archives them.
+of them by byte offsets. The periodic maintenance (`remuda.cell.operations.upkeep`) archives them.
 """
 
 import zlib

@@ -6,8 +6,8 @@ at worst bytes that the runner sends again and that are equal. Appends are singl
 they go to the page cache and take microseconds.
 
 Traces that end at the same time are sealed together: their bytes are synced, they are renamed, so that no process adds
-to them any more, and their names are synced. A thread waits for the disk and does nothing else that is short: at each
-system call the two threads pass the interpreter lock to each other, which costs more than most calls.
+to them any more, and their names are synced. Only what waits for the disk runs in a thread. Short system calls stay in
+the event loop, because each one in a thread passes the interpreter lock to and fro, which costs more than most calls.
 Paths are strings here: every call of a runner needs some, and a `Path` costs as much as its system call.
 """
 
@@ -47,7 +47,7 @@ class FileTraces:
         self._sealing: dict[JobId, asyncio.Event] = {}
 
     def close(self) -> None:
-        """Close the open files; all bytes are written already."""
+        """Close the open files. Nothing is lost, because no bytes are buffered."""
         self._waiting.shutdown(wait=False)
         while self._open:
             os.close(self._open.popitem()[1])
@@ -56,7 +56,7 @@ class FileTraces:
         return self.size_here(job_id) or 0
 
     def size_here(self, job_id: JobId) -> int | None:
-        """The size of a trace in this folder; None when it is not here."""
+        """The size of a trace; None if it is not in this folder (it was archived, or the job has none)."""
         try:
             file = self._open.get(job_id)
             if file is not None and (size := self._live_size(job_id, file)) is not None:
@@ -72,7 +72,7 @@ class FileTraces:
             raise _store_error(error) from error
 
     def is_open(self, job_id: JobId) -> bool:
-        """True if this process has the trace open for writing, so that it is in this folder."""
+        """True if this process has the trace open for writing. The trace is then in this folder, not archived."""
         return job_id in self._open
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
@@ -96,7 +96,7 @@ class FileTraces:
         return self.compare_here(job_id, start, data) or Appended(taken=start == 0 and not data, size=0)
 
     def compare_here(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
-        """`compare` for a trace in this folder; None when it is not here."""
+        """Like `compare`, but returns None if the trace is not in this folder."""
         try:
             file = self._reader(job_id)
             if file is None:
@@ -117,7 +117,10 @@ class FileTraces:
                 yield piece
 
     def read_here(self, job_id: JobId, start: int) -> AsyncIterator[bytes] | None:
-        """The bytes of a trace in this folder, also if it is moved while they are read; None when it is not here."""
+        """Yield the bytes of a trace from `start` on, even if it is moved meanwhile.
+
+        Returns None if it is not in this folder.
+        """
         try:
             file = self._reader(job_id)
         except OSError as error:
@@ -152,7 +155,12 @@ class FileTraces:
             done.set()
 
     async def _seal_all(self, job_ids: Sequence[JobId]) -> Sequence[tuple[int, str] | OSError]:
-        """The size and checksum of each; bytes and names of all are on the disk before this returns."""
+        """Seal several traces: sync them and move them to the folder `archive`.
+
+        Returns size and checksum, or the error, of each.
+
+        The bytes and names of all are on disk before this returns.
+        """
         files: list[int] = []
         try:
             live = [self._open_live(job_id, files) for job_id in job_ids]
@@ -178,8 +186,12 @@ class FileTraces:
     async def _sync(
         self, files: list[int], unsettled: Sequence[int], long: Sequence[int]
     ) -> dict[int, tuple[int, str]]:
-        """Sync files, and read the long ones for their checksums, in a thread. If the caller is cancelled meanwhile,
-        the thread closes all `files`."""
+        """Sync the files in `unsettled`, and compute size and checksum of those in `long`, in a thread.
+
+        Returns the latter.
+
+        If the caller is cancelled meanwhile, the thread closes all `files` at its end.
+        """
         work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_sync_enabled() else (), tuple(long))
         try:
             return await asyncio.wrap_future(work)
@@ -190,7 +202,10 @@ class FileTraces:
                 work.add_done_callback(lambda _: _close(unclosed))
 
     def _open_live(self, job_id: JobId, files: list[int]) -> int | OSError | None:
-        """The open file of the live trace, added to `files`; None when there is no live trace."""
+        """Open the live trace of a job and add the file to `files`. Returns None if there is no live trace.
+
+        An OSError is returned, not raised, so that the other traces can still be sealed.
+        """
         try:
             file = self._open.pop(job_id, None)
             if file is not None:
@@ -205,7 +220,11 @@ class FileTraces:
             return error
 
     def _move_to_archive(self, job_id: JobId, live: int | OSError | None, files: list[int]) -> int | OSError:
-        """Rename a live trace into the archive; its open file, added to `files`."""
+        """Move a live trace to the folder `archive`. Returns its open file, which is in `files`, or the OSError.
+
+        `live` is what `_open_live` returned. If there is no live trace, the archived one is opened, and created
+        if missing.
+        """
         if isinstance(live, OSError):
             return live
         archived = self._archive_path(job_id)
@@ -246,7 +265,10 @@ class FileTraces:
         return [JobId(int(name)) for name in dict.fromkeys(ids) if name.isdigit()]
 
     def find_sealed_file(self, job_id: JobId) -> Path | None:
-        """The file of a trace that is completely sealed; None otherwise."""
+        """The file of a trace that is completely sealed.
+
+        None if the trace is live, is being sealed, or is not in this folder.
+        """
         if os.path.exists(self._live_path(job_id)) or not self._is_sealed(job_id) or job_id in self._sealing:
             return None
         return Path(self._archive_path(job_id))
@@ -269,14 +291,17 @@ class FileTraces:
         return job_id in self._sealing or os.path.exists(self._archive_path(job_id))
 
     def _reader(self, job_id: JobId) -> int | None:
-        """The trace opened for reading: the sealed one, else the live one, which may be sealed meanwhile."""
+        """Open a trace for reading; None if there is none.
+
+        The sealed file is tried again after the live one, because another process may seal the trace meanwhile.
+        """
         for path in (self._archive_path(job_id), self._live_path(job_id), self._archive_path(job_id)):
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return None
 
     def _live_size(self, job_id: JobId, file: int) -> int | None:
-        """The size of a trace that is open for writing; None when the open file is not the live one any more."""
+        """The size of the live trace that is open as `file`; None if that file is not the live trace any more."""
         try:
             live, opened = os.stat(self._live_path(job_id)), os.fstat(file)
         except FileNotFoundError:
@@ -284,7 +309,10 @@ class FileTraces:
         return opened.st_size if os.path.samestat(live, opened) else None
 
     def _live_file(self, job_id: JobId) -> tuple[int, int] | None:
-        """The trace opened for writing, and its size; None when it is sealed or being sealed."""
+        """Open the live trace of a job, which is created if missing. Returns the file and its size.
+
+        Returns None if the trace is sealed or is being sealed.
+        """
         file = None if job_id in self._sealing else self._open.get(job_id)
         if file is None:
             if self._is_sealed(job_id):
@@ -307,7 +335,7 @@ class FileTraces:
 
 
 def _has_at_least(path: str, size: int) -> bool:
-    """True if the file exists and has this size."""
+    """True if the file exists and has at least this size."""
     try:
         return os.stat(path).st_size >= size
     except FileNotFoundError:

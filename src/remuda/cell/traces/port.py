@@ -1,4 +1,4 @@
-"""The port to traces, the logs of jobs: growing byte sequences that are sealed when the job is over."""
+"""The port to traces, the logs of jobs: growing byte sequences that are sealed (made durable) when the job is over."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
@@ -21,7 +21,10 @@ class Traces(Protocol):
         ...
 
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """The result of an append to a sealed trace: accepts only bytes that it has already, and writes nothing."""
+        """Compare bytes with those of a sealed trace, to answer a repeated append.
+
+        Accepts equal bytes only; writes nothing.
+        """
         ...
 
     def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
@@ -29,7 +32,7 @@ class Traces(Protocol):
         ...
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:
-        """Make the bytes durable when the job is over; size and checksum `crc32:xxxxxxxx`. Repeatable.
+        """Make the trace durable when the job is over. Returns its size and checksum (`crc32:xxxxxxxx`). Repeatable.
 
         A sealed trace does not grow.
         """
