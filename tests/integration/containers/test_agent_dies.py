@@ -11,6 +11,8 @@ from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_te
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart, JobVariable
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 async def agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:

@@ -4,9 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.testing.waiting import wait_until
+
+pytestmark = pytest.mark.long
 
 
 def test_an_engine_that_dies_is_the_platforms_failure_and_leaves_nothing(

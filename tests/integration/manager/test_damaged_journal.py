@@ -16,6 +16,8 @@ from remuda.manager.process.control import ask_status
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.waiting import until
 
+pytestmark = pytest.mark.long
+
 
 def _write_garbage(path: Path) -> None:
     path.write_bytes(os.urandom(8192))

@@ -15,6 +15,7 @@ from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.waiting import until
 
+pytestmark = pytest.mark.long
 LINES = 200
 
 

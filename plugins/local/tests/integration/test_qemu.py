@@ -15,7 +15,7 @@ from remuda.fleeting import InProcess, InstanceState, Settings
 from remuda.testing.plugin_groups import wait_for_states
 from remuda_plugin_local import LocalGroup
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 BOOT_SECONDS = 200.0
 MODULES = (
     *("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk"),

@@ -23,6 +23,7 @@ from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart, JobVariable
 
 Build = Callable[..., JobStart]
+LONG = pytest.mark.long
 
 
 def a_package(work: Path, name: str, definition: Any, spec: Any = None) -> None:
@@ -417,7 +418,7 @@ async def check_everything(seen: Seen, work: Path) -> None:
 
 
 @pytest.mark.parametrize("point", KILLED_ALONG)
-@pytest.mark.parametrize("times", [1, 6, 11])
+@pytest.mark.parametrize("times", [1, pytest.param(6, marks=LONG), pytest.param(11, marks=LONG)])
 async def test_killed_in_the_middle_of_a_tree(tmp_path: Path, a_job: Build, work: Path, point: str, times: int) -> None:
     """At a kill point of any step: the first that passes it, or a later one."""
     async with AgentProcess(tmp_path / "data") as agent:
@@ -426,6 +427,7 @@ async def test_killed_in_the_middle_of_a_tree(tmp_path: Path, a_job: Build, work
         await check_everything(seen, work)
 
 
+@LONG
 async def test_killed_at_any_moment_of_a_tree(tmp_path: Path, a_job: Build, work: Path) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start()
@@ -510,6 +512,7 @@ async def test_inner_steps_run_in_another_agent_and_in_an_environment_there(
     assert (tmp_path / "trail").read_text().split("\n")[-2:] == ["closed", ""]
 
 
+@LONG
 @pytest.mark.parametrize("point", ["agent.step_spawned", "agent.step_exited", "agent.result_stored"])
 async def test_a_delegated_part_survives_the_death_of_the_agent(
     a_job: Build, work: Path, tmp_path: Path, point: str
