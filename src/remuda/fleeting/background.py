@@ -1,4 +1,4 @@
-"""Helpers for plugins that make machines in the background: their tasks, and the check that SSH answers.
+"""Helpers for plugins that create machines in background tasks: the tasks, and a check that an SSH server answers.
 
 Their use is optional; `remuda_plugin_local` and `remuda_plugin_docker_machine` use them.
 """
@@ -15,7 +15,7 @@ ANSWER_SECONDS = 5.0
 
 
 class BackgroundTasks:
-    """Tasks of a plugin, at most one for each machine. An error of a task is logged."""
+    """Background tasks of a plugin, at most one for each name (of a machine). Errors of tasks are logged."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -28,15 +28,15 @@ class BackgroundTasks:
         return self._ending.is_set()
 
     def begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Start a task, unless one of this name runs already."""
+        """Start a task and return it. If a task of this name is running, return that one and drop `work`."""
         return self._tasks.start_once(work, name=name)
 
     async def rest(self, seconds: float) -> bool:
-        """Sleep. False if the tasks are to end."""
+        """Sleep for `seconds`. Returns False, and at once, if `finish` was called and the task should end."""
         return not await wait_for_event(self._ending, within_seconds=seconds)
 
     async def finish(self) -> None:
-        """Wait for all tasks. Those that `rest` end early."""
+        """Wait for all tasks to end. Calls of `rest` return False at once meanwhile."""
         self._ending.set()
         try:
             await self._tasks.wait()
@@ -48,7 +48,7 @@ class BackgroundTasks:
 
 
 async def answers_ssh(host: str, port: int) -> bool:
-    """True if an SSH server answers."""
+    """True if an SSH server answers at this address within `ANSWER_SECONDS`."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)

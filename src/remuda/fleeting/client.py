@@ -1,7 +1,6 @@
-"""gRPC client of an instance group plugin: calls with values, deadlines, and temporary or permanent errors.
-
-No call is retried. Answers are checked: a plugin that accepts more than requested is logged and cut. `host` makes one
-client for each process.
+"""gRPC client of an instance group plugin. Calls have deadlines and raise TemporaryError or PermanentError.
+No call is retried. If a plugin accepts more instances than requested, that is logged and only the requested number
+counts. `host` makes one client for each plugin process.
 """
 
 import json
@@ -49,7 +48,7 @@ _PERMANENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Time limits of the calls in seconds."""
+    """Deadlines of the calls of a plugin in seconds."""
 
     init: float = 60.0
     update: float = 60.0
@@ -63,12 +62,14 @@ class Deadlines:
 
 
 class HungError(TemporaryError):
-    """The plugin did not answer in time."""
+    """The plugin did not answer a call within its deadline."""
 
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Turn the errors of a call into TemporaryError and PermanentError."""
+    """Translate gRPC and connection errors inside the block to TemporaryError, PermanentError, UnsupportedError or
+    HungError. `what` names the call in the text.
+    """
     try:
         yield
     except GRPCError as error:
@@ -87,7 +88,7 @@ def translate_errors(what: str) -> Iterator[None]:
 
 
 class WireGroup:
-    """An instance group behind a channel."""
+    """Implements the Protocols of `port` by calls over a gRPC channel."""
 
     def __init__(self, channel: Channel, log: Logger, deadlines: Deadlines) -> None:
         self._stub = InstanceGroupStub(channel)
@@ -121,7 +122,7 @@ class WireGroup:
                     if state is InstanceState.UNKNOWN and answer.instance not in self._odd:
                         self._odd.add(answer.instance)
                         self._log.warning(
-                            "instance has an unknown state; leaving it alone",
+                            "plugin reports an unknown state of an instance; it is kept and gets no jobs",
                             instance=answer.instance,
                             state=answer.state,
                         )
@@ -214,7 +215,9 @@ class WireGroup:
         return RoomAtProvider(capacity=capacity, explanation=answer.explanation)
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait for an instance. There is no deadline: the provider may have to create one."""
+        """Wait until the plugin assigns an instance to a job, and return its name. There is no deadline, because the
+        plugin may have to create one. `key`: capability key of the job; `caches`: keys of its caches.
+        """
         self._need(Capability.PROVIDER)
         with translate_errors("Acquire"):
             request = provider.AcquireRequest(holder=holder, key=key, caches=caches)
@@ -246,7 +249,7 @@ class WireGroup:
             if not details:
                 raise
             succeeded = details[0].succeeded
-            self._log.warning("call succeeded for some instances only", call=what, cause=str(error))
+            self._log.warning("plugin call succeeded for some instances only", call=what, cause=str(error))
         return self._of_these(instances, succeeded)
 
     def _need(self, ability: Capability) -> None:

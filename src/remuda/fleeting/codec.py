@@ -1,4 +1,4 @@
-"""Converts values to protobuf messages and back, with the units of the wire (nanoseconds, 0 for none)."""
+"""Converts values of `port` to messages of the fleeting protocol and back, with its units (nanoseconds, 0 for none)."""
 
 from remuda.fleeting.errors import TemporaryError
 from remuda.fleeting.port import (
@@ -20,7 +20,9 @@ _STATES: dict[int, InstanceState] = {number: InstanceState(name) for name, numbe
 
 
 def connector_to_wire(connector: Connector) -> pb.ConnectorConfig:
-    """Times of 0 become the defaults: with 0, gitlab-runner spins (keepalive) or fails at once (timeout)."""
+    """Return the message for a connector. Times of 0 are replaced by the defaults: with 0, gitlab-runner loops at 100 %
+    CPU (keepalive) or fails at once (timeout).
+    """
     return pb.ConnectorConfig(
         os=connector.os,
         arch=connector.arch,
@@ -88,7 +90,7 @@ def connect_info_to_wire(info: ConnectInfo) -> pb.ConnectInfoResponse:
 
 
 def connect_info_from_wire(sent: pb.ConnectInfoResponse) -> ConnectInfo:
-    """Raise TemporaryError if the answer does not say how to log in."""
+    """Return the connect info in an answer of a plugin. Raises TemporaryError if the answer has no connector."""
     if not sent.HasField("connector"):
         raise TemporaryError("the plugin's ConnectInfo has no connector; it has to say how to log in")
     return ConnectInfo(
@@ -104,8 +106,8 @@ def state_from_wire(number: int) -> InstanceState:
 
 
 def state_to_wire(state: InstanceState, *, is_ours: bool) -> str | int:
-    """Name of a state. UNKNOWN does not exist upstream: our hosts get UNKNOWN_NUMBER, others `creating`, so that the
-    instance takes up a place and gets no job."""
+    """Return the protocol's name or number of a state. GitLab's protocol has no UNKNOWN: Remuda (`is_ours`) gets
+    UNKNOWN_NUMBER, other hosts `creating`, so that they count the instance and give it no job."""
     if state is InstanceState.UNKNOWN:
         return UNKNOWN_NUMBER if is_ours else InstanceState.CREATING
     return state.value

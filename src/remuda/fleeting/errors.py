@@ -1,6 +1,5 @@
-"""Errors of an instance group's calls, on both sides of the wire. Callers retry on TemporaryError only.
-
-The texts are for people.
+"""Errors of calls to a plugin, raised both in the plugin and in its host. Callers retry after TemporaryError only.
+The texts are written for operators.
 """
 
 from remuda.plugins.errors import PermanentError, TemporaryError
@@ -9,11 +8,11 @@ __all__ = ["PermanentError", "TemporaryError", "UnhealthyError", "UnsupportedErr
 
 
 class UnsupportedError(PermanentError):
-    """The plugin does not have this ability."""
+    """The plugin does not implement this optional call."""
 
 
 class UnhealthyError(TemporaryError):
-    """From a heartbeat: the plugin reports that the instance is unhealthy.
+    """Raised by a heartbeat call if the plugin reports that the instance is unhealthy.
 
     Not raised when the plugin cannot be reached.
     """

@@ -1,4 +1,4 @@
-"""An instance group whose plugin runs in a process of its own, which is kept running.
+"""Runs the plugin of an instance group in a process of its own, and restarts it when it ends.
 
 `init` starts the program and raises if that fails. Later, a process that ends or does not answer is restarted after a
 growing pause and initialised again. Meanwhile calls raise TemporaryError with the cause. Instances are not affected by
@@ -40,7 +40,9 @@ T = TypeVar("T")
 def _forward(
     method: Callable[Concatenate[WireGroup, P], Awaitable[T]], *, is_vital: bool = False
 ) -> "Callable[Concatenate[HostedGroup, P], Coroutine[Any, Any, T]]":
-    """A method that calls `method` of the running process. `is_vital`: a process that does not answer is killed."""
+    """Return a method that calls `method` in the running plugin process. `is_vital`: if the call is not answered in
+    time, the process is killed and restarted.
+    """
 
     async def forward(host: "HostedGroup", /, *args: P.args, **options: P.kwargs) -> T:
         return await host._call(lambda group: method(group, *args, **options), is_vital=is_vital)
@@ -84,7 +86,7 @@ class HostedGroup:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running plugin."""
+        """Process id of the running plugin; None if it is not running."""
         return self._process.pid if self._process is not None and self._group is not None else None
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
@@ -116,7 +118,7 @@ class HostedGroup:
     release = _forward(WireGroup.release)
 
     async def close(self) -> None:
-        """End the process. May be repeated, and `init` may follow."""
+        """Stop the plugin's process. May be called several times; `init` starts the process again."""
         await self._tasks.close()
         self._is_started = False
 
@@ -162,13 +164,15 @@ class HostedGroup:
             failures = 1 if self._clock.monotonic() - began > STEADY_SECONDS else failures + 1
             pause = self._backoff.delay(failures, jitter=random.random())
             self._log.warning(
-                "plugin ended or cannot start; restarting it", cause=str(self._cause), again_in_seconds=round(pause, 1)
+                "plugin process ended or cannot start; restarting it",
+                cause=str(self._cause),
+                again_in_seconds=round(pause, 1),
             )
             await self._clock.sleep(pause)
 
     @asynccontextmanager
     async def _run_process(self) -> AsyncIterator[FleetingProcess]:
-        """Start and initialise a process, which ends with the block."""
+        """Start a plugin process and call Init. The process is stopped at the end of the `async with` block."""
         assert self._told is not None
         process = self._process = FleetingProcess(
             find_program(self._plugin),
@@ -225,7 +229,7 @@ class HostedGroup:
         if not self._rate_limit.allows(self._clock.monotonic()):
             return
         if dropped := self._rate_limit.take_dropped():
-            self._log.warning("plugin logs too much; dropped lines", lines=dropped)
+            self._log.warning("plugin logs too much; dropped log lines of the plugin", lines=dropped)
         log = self._log.bind(values=line.values) if line.values else self._log
         getattr(log, line.level)(line.text)
 

@@ -1,4 +1,4 @@
-"""An instance group whose plugin runs in our process: for tests, and for plugins that need no process of their own.
+"""Runs the plugin of an instance group in the caller's process: for tests, and for plugins that need no own process.
 
 Configuration, capabilities and answers are handled as over the wire. A result of a wrong type (`method_results`), or an
 unexpected exception, becomes a TemporaryError that names the line.
@@ -43,7 +43,7 @@ class InProcess:
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
         for half in halves(self._plugin):
-            _log.warning("plugin has %s; that ability is not announced", half)
+            _log.warning("plugin implements an ability only in part (%s); the host does not use that ability", half)
         with self._classify_errors():
             read = read_config(self._plugin.config_type, config)
             info = a_value("init", await wait_for("init", self._plugin.init(read, settings)), ProviderInfo)
@@ -58,7 +58,9 @@ class InProcess:
         with self._ready():
             accepted = a_count("increase", await wait_for("increase", self._plugin.increase(count)))
             if accepted > count:
-                _log.warning("increase(%d) returned %d; counting only the requested instances", count, accepted)
+                _log.warning(
+                    "plugin's increase(%d) returned %d; counting only the requested instances", count, accepted
+                )
             return min(accepted, count)
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
@@ -121,7 +123,7 @@ class InProcess:
             await wait_for("release", self._provider.release(holder, is_used=is_used, warmed=warmed))
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is no process to stop."""
 
     @property
     def _provider(self) -> Provides:
@@ -147,7 +149,7 @@ class InProcess:
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
             # SystemExit must not end the host, and a cancellation by the plugin itself must be answered.
-            _log.exception("plugin failed unexpectedly")
+            _log.exception("plugin raised an unexpected error; the call is answered with a temporary error")
             where = place(error, type(self._plugin).__module__)
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise TemporaryError(f"{text} ({where})" if where else text) from error

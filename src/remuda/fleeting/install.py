@@ -40,13 +40,13 @@ _PLACES = ("plugin", "Files/plugin", ".")
 
 
 class Source(Protocol):
-    """A repository of a registry. Raises TemporaryError, PermanentError."""
+    """Client of one repository in an OCI registry. Methods raise TemporaryError or PermanentError."""
 
     def manifest(self, reference: str) -> tuple[dict[str, Any], str]:
-        """The document of a tag or digest, and its digest."""
+        """Return the manifest of a tag or digest as decoded JSON, and its digest."""
 
     def blob(self, digest: str, size: int, target: Path) -> None:
-        """Write a blob to a file. Checks its size and digest."""
+        """Download a blob to the file `target`, and check its size and digest."""
 
 
 Unpack = Callable[[Path, Path], None]
@@ -55,7 +55,7 @@ Unpack = Callable[[Path, Path], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """A version in the plugin folder, and whether this call put it there."""
+    """An installed version of a plugin. `is_new`: this call installed it."""
 
     reference: Reference
     version: Version
@@ -64,7 +64,7 @@ class Installed:
 
 
 def this_platform() -> tuple[str, str, str]:
-    """System, architecture and variant with Go's names."""
+    """Return system, architecture and variant of this machine, with Go's names (linux, amd64, "")."""
     name = machine.machine().lower()
     if name.startswith("armv"):
         return sys.platform, "arm", name[3:5]
@@ -72,7 +72,9 @@ def this_platform() -> tuple[str, str, str]:
 
 
 def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> Mapping[str, Any]:
-    """The entry of an index for a platform. PermanentError lists the available platforms. Pure."""
+    """Return the entry for a platform in an OCI image index. Raises PermanentError, which lists the available
+    platforms, if there is none. Pure.
+    """
     available: set[str] = set()
     for entry in _entries(document, "manifests"):
         platform = entry.get("platform")
@@ -87,7 +89,9 @@ def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> M
 
 
 def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Version]:
-    """The layer with the plugin, and its version. Raises PermanentError. Pure."""
+    """Return the layer of an OCI manifest that has the plugin, and the plugin's version. Raises PermanentError if there
+    is none. Pure.
+    """
     for layer in _entries(document, "layers"):
         marks = layer.get("annotations")
         if isinstance(marks, Mapping) and MARK in marks:
@@ -104,7 +108,9 @@ def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Versio
 def install(
     reference: Reference, source: Source, unpack: Unpack, folder: Path, *, say: Callable[[str], None]
 ) -> Installed:
-    """Install the version that the registry has for the constraint."""
+    """Install the version that the registry has for the reference's constraint, if it is not installed yet. `say` gets
+    progress messages. Raises PermanentError if there is no such plugin for this machine.
+    """
     document, _ = source.manifest(reference.constraint.text)
     try:
         if "manifests" in document:
@@ -128,7 +134,9 @@ def install(
 def install_file(
     file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str], None], is_replacing: bool = False
 ) -> Installed:
-    """Install a program, or an archive with one, under the name and version that the program reports."""
+    """Install a plugin from a program or an archive, under the name and version that the program reports.
+    `is_replacing`: replace an installed version with other content. Raises PermanentError if the file is not a plugin.
+    """
     if file.is_dir():
         raise PermanentError(f"{file} is a folder; give the program in it, or an archive with it")
     if not file.is_file():
@@ -165,12 +173,12 @@ def install_file(
 
 
 def looks_like_file(name: str) -> bool:
-    """True if a bare name looks like a file rather than a plugin. Pure."""
+    """True if a name without a folder looks like a file to install rather than the name of a plugin. Pure."""
     return name.endswith((*_ARCHIVES, ".zip")) or name.startswith(PREFIX)
 
 
 def copy_program(program: Path, target: Path) -> None:
-    """Copy a program into a new folder.
+    """Copy a plugin's program into the new folder `target`.
 
     Files beside it are copied, too, if the folder belongs to the plugin: in an artifact (`plugin/plugin`) and in an
     installed version (`1.2.3/plugin`). Any other folder may be somebody's home.
@@ -184,7 +192,9 @@ def copy_program(program: Path, target: Path) -> None:
 
 
 def put(files: Path, reference: Reference, version: Version, folder: Path) -> Installed:
-    """Move a folder with a plugin to its place. `files` must be on the same file system."""
+    """Move the folder `files`, which has a plugin, to its place in the plugin folder `folder`. Both must be on one file
+    system.
+    """
     target = version_folder(reference, version, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and not is_program(target / PROGRAM):
@@ -213,7 +223,7 @@ def _ask_version(program: Path, file: Path) -> ProgramInfo:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """True if two folders have the same files."""
+    """True if two folders have files with the same names and contents."""
     names = [{path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} for folder in (one, other)]
     return names[0] == names[1] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names[0])
 
@@ -225,7 +235,9 @@ def _there(reference: Reference, version: Version, folder: Path, *, is_new: bool
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """A temporary folder on the file system of the plugin folder. Removes old ones of killed installers."""
+    """Yield a temporary folder inside the plugin folder, so that files can be renamed into place. Removes temporary
+    folders of killed installers.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{_TEMPORARY}*"):
         with suppress(OSError):
@@ -239,7 +251,9 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _plugin_in(files: Path) -> Path:
-    """The folder with the program, which is renamed to `plugin`."""
+    """Return the folder in an unpacked archive that has the plugin's program, after renaming the program to `plugin`.
+    Raises PermanentError if there is none.
+    """
     for path in files.rglob("*"):
         if path.is_symlink():
             raise PermanentError(f"the archive holds a link, {path.relative_to(files)}; such a plugin is not installed")

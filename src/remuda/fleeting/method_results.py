@@ -23,14 +23,16 @@ T = TypeVar("T")
 
 
 async def wait_for(method: str, answer: "Awaitable[T]") -> T:
-    """Await a method's result. Raises TemporaryError if the method is not a coroutine."""
+    """Await what a plugin's method returned. Raises TemporaryError if the method is not `async`."""
     if not inspect.isawaitable(answer):
         raise TemporaryError(f"{method}() is no coroutine; write `async def {method}`")
     return await answer
 
 
 def a_value(method: str, result: object, kind: type[T]) -> T:
-    """Check that a result is of this type; of a dataclass, all fields."""
+    """Return a method's result if it has the type `kind`; of a dataclass, all fields are checked. Raises TemporaryError
+    if not.
+    """
     if not isinstance(result, kind):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return {_article(kind.__name__)}")
     if is_dataclass(kind):
@@ -48,7 +50,7 @@ def a_count(method: str, result: object) -> int:
 
 
 def instances(method: str, result: object) -> Sequence[str]:
-    """Check that a result is a list of names."""
+    """Return a method's result as a list if it is a list of instance names. Raises TemporaryError if not."""
     if isinstance(result, str) or not isinstance(result, Iterable):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return the names that were accepted")
     names = list(result)
@@ -59,7 +61,7 @@ def instances(method: str, result: object) -> Sequence[str]:
 
 
 def several(method: str, result: object, kind: type[T]) -> Sequence[T]:
-    """Check that a result is a list of values of this type."""
+    """Return a method's result as a list if it is a list of values of type `kind`. Raises TemporaryError if not."""
     if isinstance(result, str | Mapping) or not isinstance(result, Iterable):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return a list of {kind.__name__}")
     return [a_value(method, one, kind) for one in result]
@@ -79,7 +81,9 @@ def states(method: str, result: object) -> Mapping[str, InstanceState]:
 
 
 def halves(plugin: object) -> Iterator[str]:
-    """Abilities of which a plugin has only some methods. They are not announced."""
+    """Yield a text for each optional ability of which a plugin has some methods and lacks others. Such an ability is
+    not announced to the host.
+    """
     for ability in CAPABILITIES.values():
         names = [name for name in vars(ability) if not name.startswith("_")]
         present = [name for name in names if callable(getattr(plugin, name, None))]
@@ -89,7 +93,9 @@ def halves(plugin: object) -> Iterator[str]:
 
 
 def place(error: BaseException, package: str) -> str:
-    """The innermost line of the author's package: `plugin.py:45 in increase`; empty if there is none."""
+    """Return the innermost line of an error's traceback that is in the plugin author's package, as `plugin.py:45 in
+    increase`; empty if there is none.
+    """
     top = package.partition(".")[0]
     line_of_author = ""
     for frame, line in walk_tb(error.__traceback__):

@@ -38,7 +38,7 @@ _PATH = re.compile(r"(/|\./|\.\./|~/)")
 
 
 class Where(StrEnum):
-    """Kinds of places for programs."""
+    """Kinds of places where the program of a plugin can be."""
 
     PATH = "path"  # a path in the configuration
     INSTALLED = "installed"  # a version in the plugin folder
@@ -48,7 +48,7 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPlugin:
-    """A plugin on this machine."""
+    """A plugin that was found on this machine."""
 
     name: str
     where: Where
@@ -58,7 +58,7 @@ class FoundPlugin:
 
 
 def places(name: str) -> tuple[Where, ...]:
-    """Where to search for a name, in order. Pure."""
+    """Return the kinds of places to search for the plugin `name`, in order. Pure."""
     if _PATH.match(name):
         return (Where.PATH,)
     if "/" in name:
@@ -71,14 +71,16 @@ def places(name: str) -> tuple[Where, ...]:
 
 
 def plugin_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Folder of installed versions, shared with gitlab-runner."""
+    """Return the folder in which plugin versions are installed, shared with gitlab-runner."""
     if folder := env.get(FOLDER):
         return Path(folder)
     return Path(env.get("HOME") or Path.home(), ".config/fleeting/plugins")
 
 
 def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
-    """Absolute path of the program. Raises PermanentError, which says where it was searched, and what to do."""
+    """Return the absolute path of a plugin's program. Raises PermanentError, which says where it was searched and what
+    to do.
+    """
     full_name = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
     for where in places(name):
         program = None
@@ -97,7 +99,9 @@ def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
 
 
 def find_installed(reference: Reference, folder: Path) -> Path | None:
-    """Program of the highest installed version that fits."""
+    """Return the program of the highest installed version that fits the reference's constraint; None if there
+    is none.
+    """
     best = reference.constraint.best(versions(reference, folder))
     return None if best is None else version_folder(reference, best, folder) / PROGRAM
 
@@ -107,7 +111,7 @@ def version_folder(reference: Reference, version: Version, folder: Path) -> Path
 
 
 def versions(reference: Reference, folder: Path) -> list[Version]:
-    """Installed versions with a program, in order."""
+    """Return the installed versions of a plugin in ascending order. Folders without a program are left out."""
     try:
         names = os.listdir(folder / reference.place)
     except OSError:
@@ -117,7 +121,9 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
 
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
-    """All plugins by name, each program once. Of one name, the one that `find_program` prefers comes first."""
+    """Return all plugins on this machine sorted by name, each program once. Of plugins with one name, the one that
+    `find_program` returns comes first.
+    """
     every: dict[Path, FoundPlugin] = {}
     for one in (*_list_installed(plugin_folder(env)), *_list_on_path(env), *_list_distributions()):
         first = every.setdefault(one.program, one)
@@ -127,7 +133,7 @@ def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
 
 
 def program_of_distribution(program: str) -> Path:
-    """Where pip installs programs of distributions beside us."""
+    """Return the path at which pip installs a program for the Python that runs this code."""
     return Path(sys.executable).parent / program
 
 
@@ -166,7 +172,9 @@ def _list_on_path(env: Mapping[str, str]) -> Iterator[FoundPlugin]:
 
 
 def _version_order(one: FoundPlugin) -> tuple[Any, ...]:
-    """Sort key of installed versions; others keep the order of PATH."""
+    """Return a sort key by version for installed plugins. It is equal for all others, so they keep the order of
+    PATH.
+    """
     version = parse_version(one.version) if one.where is Where.INSTALLED else None
     return version.order if version is not None else ()
 

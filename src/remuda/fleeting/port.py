@@ -1,4 +1,4 @@
-"""Port of an instance group: its calls, its values, and optional abilities.
+"""Interface of an instance group: calls that all plugins have, optional abilities, and their values.
 
 `host.HostedGroup` (a plugin in a process of its own) and `in_process.InProcess` (one in ours) implement all Protocols
 here; the capabilities in their `ProviderInfo` say which optional ones work.
@@ -38,7 +38,7 @@ class InstanceState(StrEnum):
 
 
 class Capability(StrEnum):
-    """Names of abilities that plugins announce. Other names are ignored."""
+    """Names of optional abilities that plugins announce. Other names are ignored."""
 
     HEARTBEAT = "heartbeat"  # always tried: upstream's plugins do not announce it
     SUSPEND_RESUME = "suspend_resume"
@@ -49,7 +49,9 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """How to log in to instances: from the operator in Init, from the plugin for one instance."""
+    """How to log in to instances. The operator's settings go to the plugin with `init`; the plugin returns those for
+    one instance with `connect_info`.
+    """
 
     os: str = ""
     arch: str = ""
@@ -78,7 +80,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderInfo:
-    """What a group reports about itself."""
+    """What a plugin reports about itself and its group in answer to `init`."""
 
     id: str
     max_size: int
@@ -100,7 +102,9 @@ class ConnectInfo:
     """Seconds since the epoch; None: never."""
 
     def address(self, *, use_external: bool = False) -> str:
-        """The address to dial. PermanentError without one: an empty address would be this machine."""
+        """Return the address to connect to: the external one if `use_external` is set and there is one, else the
+        internal one. Raises PermanentError if it is empty, because an empty address would mean this machine.
+        """
         address = self.external_addr if use_external and self.external_addr else self.internal_addr
         if not address:
             other = "; it has an external one: set use_external_addr" if self.external_addr else ""
@@ -110,7 +114,7 @@ class ConnectInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStats:
-    """Numbers of a whole group from its provider; None: unknown."""
+    """Quota and price of a whole group, as its provider reports them; None: unknown."""
 
     quota: int | None = None
     """Maximum number of instances at present, existing ones included."""
@@ -120,7 +124,7 @@ class GroupStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedInstance:
-    """An instance with the tag of an owner, as found at the provider."""
+    """An instance at the provider whose tag names its owner (a runner of a manager)."""
 
     instance: str
     owner: str
@@ -129,7 +133,7 @@ class TaggedInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Demand of the jobs of one capability key."""
+    """Numbers of jobs of one capability key (jobs with equal needs) that want instances."""
 
     key: str = ""
     running: int = 0
@@ -143,7 +147,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """Complete demand and holders, sent to a provider with every call."""
+    """The complete demand and all jobs that have instances, sent to a plugin that scales by itself with every `room`
+    call.
+    """
 
     wanted: Sequence[Wanted] = ()
     open_requests: int = 0
@@ -156,7 +162,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomAtProvider:
-    """A provider's answer: how many jobs it can take."""
+    """Answer of a plugin that scales by itself: how many jobs it can take."""
 
     capacity: int | None = None
     """Concurrent jobs, present ones included; None: any number."""
@@ -168,75 +174,86 @@ class InstanceGroup(Protocol):
     """A group of equal instances at one provider."""
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
-        """Called once, first, with the plugin's configuration and common settings."""
+        """Start the plugin with its configuration and the common settings, and return what it is. Called once, before
+        all other calls.
+        """
 
     async def update(self) -> Mapping[str, InstanceState]:
-        """States of all instances by name."""
+        """Return the states of all instances of the group by name."""
 
     async def increase(self, count: int) -> int:
         """Request `count` more instances. Returns how many the provider accepted."""
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
-        """Request the deletion of instances. Returns those that the provider accepted."""
+        """Request the deletion of instances. Returns the names of those that the provider accepted."""
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """How to connect to an instance. May change it: some plugins install a key."""
+        """Return how to connect to an instance. May change the instance: some plugins install an SSH key."""
 
     async def shutdown(self) -> None:
-        """Clean up what was made for all instances together. Instances stay."""
+        """Remove resources that the plugin created for all instances together. Instances stay."""
 
 
 @runtime_checkable
 class HasHeartbeat(Protocol):
-    """Can check the health of an instance."""
+    """Optional ability of a plugin: check the health of an instance."""
 
     async def heartbeat(self, instance: str) -> None:
-        """Raises UnhealthyError for an unhealthy instance. Without this ability all are healthy."""
+        """Check an instance. Raises UnhealthyError if it is unhealthy. All instances of plugins without this ability
+        count as healthy.
+        """
 
 
 @runtime_checkable
 class CanSuspend(Protocol):
-    """Can stop and restart instances."""
+    """Optional ability of a plugin: stop instances and start them again."""
 
     async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
-        """Returns the accepted instances; one that is suspended already is accepted."""
+        """Request that instances are stopped. Returns the accepted ones; an instance that is suspended already is
+        accepted.
+        """
 
     async def resume(self, instances: Sequence[str]) -> Sequence[str]:
-        """Returns the accepted instances; one that runs already is accepted."""
+        """Request that suspended instances are started. Returns the accepted ones; an instance that runs already is
+        accepted.
+        """
 
 
 @runtime_checkable
 class HasStats(Protocol):
-    """Can report the provider's quota and price."""
+    """Optional ability of a plugin: report the provider's quota and price."""
 
     async def stats(self) -> GroupStats: ...
 
 
 @runtime_checkable
 class CanRecover(Protocol):
-    """Can find instances by their owners' tags, also those that `update` does not show."""
+    """Optional ability of a plugin: find instances by their owners' tags, also those that `update` does not return."""
 
     async def recover(self) -> Sequence[TaggedInstance]: ...
 
 
 @runtime_checkable
 class Provides(Protocol):
-    """Scales by itself and assigns instances to jobs. Its `increase` and `decrease` are never called.
-
-    A holder is one job of one hand-out. Every call may be repeated, also to a new process.
+    """Optional ability of a plugin: scale by itself and assign instances to jobs. Its `increase` and `decrease` are
+    never called. A holder is the id of one run of a job. Every call may be repeated, also to a new process.
     """
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
-        """Called every few seconds with demand and holders. Returns how many jobs there may be."""
+        """Take the current demand and holders, and return how many jobs the manager may have at the same time. Called
+        every few seconds.
+        """
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait for an instance; a repeated call returns the same one. A cancelled call holds nothing.
-
-        Raises PermanentError if there will never be one.
+        """Wait for an instance for a job and return its name. A repeated call returns the same instance; after a
+        cancelled call the job has none. `key`: capability key of the job; `caches`: keys of its caches. Raises
+        PermanentError if the job can never get an instance.
         """
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
-        """A job has ended. `is_used`: false if it did not begin. `warmed`: caches that it left there."""
+        """Free the instance of a job that has ended. `is_used`: false if the job did not start. `warmed`: keys of
+        caches that the job left on the instance.
+        """
 
 
 CAPABILITIES: Mapping[Capability, type] = {

@@ -1,6 +1,5 @@
-"""A process that speaks go-plugin's handshake: `start` returns a channel to it, with mutual TLS if the host wants it.
-
-`host` keeps a plugin running out of processes like this; `conformance` tries one out.
+"""Starts the program of a plugin, does go-plugin's handshake, and returns a channel, with mutual TLS if requested.
+`host` uses it to run plugins, `conformance` to check one.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ END_SECONDS = 2.0
 
 
 class FleetingProcess(PluginProcess):
-    """The program of an instance group plugin."""
+    """One process of an instance group plugin."""
 
     def __init__(
         self,
@@ -38,7 +37,9 @@ class FleetingProcess(PluginProcess):
         self._wants_tls = auto_mtls
 
     async def start(self) -> Channel:
-        """Start the program and return a channel to it. TemporaryError, PermanentError."""
+        """Start the program and return a gRPC channel to it. Raises TemporaryError or PermanentError if it does not
+        start or its handshake is wrong.
+        """
         identity = None
         if self._wants_tls:
             from remuda.plugins.certificates import new_identity

@@ -39,12 +39,12 @@ class ProgramInfo:
 
 
 def by_hand(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment without the variables by which a plugin recognises a host."""
+    """Return the environment without the variables by which a plugin recognises that a host has started it."""
     return {name: value for name, value in env.items() if name != COOKIE and not name.startswith(TOLD)}
 
 
 def read_version(printed: str) -> ProgramInfo | None:
-    """Parse the output of `PROGRAM version`. None if a line is missing. Pure."""
+    """Parse the output of `PROGRAM version`. None if its line `Name` or `Version` is missing. Pure."""
     lines = dict(_LINE.findall(printed))
     if not lines.get("Name") or not lines.get("Version"):
         return None
@@ -52,7 +52,9 @@ def read_version(printed: str) -> ProgramInfo | None:
 
 
 def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
-    """Ask a program for its version. PermanentError; its text names the program as `named`."""
+    """Run `PROGRAM version` and return name and version. Raises PermanentError if the program is not a plugin; `named`:
+    path of the program in that error.
+    """
     name = named or program
     try:
         done = _answer(program, "version", SECONDS)
@@ -71,7 +73,9 @@ def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
 
 
 def ask_schema(program: Path) -> dict[str, Any] | None:
-    """JSON schema of the plugin's `plugin_config`; None: it has none, as most plugins of other SDKs."""
+    """Run `PROGRAM schema` and return the JSON schema of `plugin_config`; None if the program has none, as most plugins
+    of other SDKs.
+    """
     try:
         done = _answer(program, "schema", SCHEMA_SECONDS)
         return msgspec.json.decode(done.stdout, type=dict[str, Any]) if done.returncode == 0 else None
@@ -80,7 +84,9 @@ def ask_schema(program: Path) -> dict[str, Any] | None:
 
 
 def _answer(program: Path, word: str, seconds: float) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program with one argument. After the deadline its process group is killed; TimeoutExpired."""
+    """Run a program with one argument and return its exit code and output. After `seconds` kills its process group and
+    raises TimeoutExpired.
+    """
     with subprocess.Popen(
         [str(program.absolute()), word],
         env=by_hand(os.environ),

@@ -34,14 +34,14 @@ class Version:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Sort key: a pre-release comes before its release, numbers before words."""
+        """Sort key of versions: a pre-release comes before its release, and in pre-releases numbers before words."""
         parts = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre)
         return (self.numbers, not self.pre, parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """Which versions fit: all (`latest`), those of `1` or `1.2`, or exactly one."""
+    """Which versions a reference accepts: all (`latest`), those that start with `1` or `1.2`, or exactly one."""
 
     numbers: tuple[int, ...] = ()
     pre: tuple[str, ...] = ()
@@ -54,13 +54,13 @@ class Constraint:
         return version.pre == self.pre and version.numbers[: len(self.numbers)] == self.numbers
 
     def best(self, versions: Iterable[Version]) -> Version | None:
-        """The highest version that fits, if any."""
+        """Return the highest version that the constraint accepts; None if there is none."""
         return max((version for version in versions if self.fits(version)), key=lambda one: one.order, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A plugin in a registry, with all defaults filled in."""
+    """Registry, repository and accepted versions of a plugin, with all defaults filled in."""
 
     registry: str
     repository: str
@@ -96,7 +96,7 @@ def parse_version(text: str) -> Version | None:
 
 
 def parse_reference(text: str) -> Reference:
-    """Parse a reference. Raises PermanentError, which says what is wrong with it."""
+    """Parse a reference to a plugin. Raises PermanentError, which says what is wrong with the text."""
     path, colon, constraint = text.rpartition(":")
     if not colon or "/" in constraint:  # a colon before a slash belongs to a port
         path, constraint = text, LATEST
@@ -127,10 +127,12 @@ def _constraint(text: str) -> Constraint:
 
 
 def folder_name(version: Version) -> str:
-    """Folder of a version. Capital letters are escaped as upstream does, for case-insensitive file systems."""
+    """Return the folder name of a version. Capital letters are escaped as GitLab's tool does, for case-insensitive file
+    systems.
+    """
     return re.sub("[A-Z]", lambda letter: f"!{letter[0].lower()}", version.text)
 
 
 def version_of_folder(name: str) -> Version | None:
-    """Version of a folder name; None if it is not one."""
+    """Return the version that a folder name stands for; None if it is not the name of a version."""
     return parse_version(re.sub("!([a-z])", lambda letter: letter[1].upper(), name))

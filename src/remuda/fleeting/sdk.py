@@ -56,8 +56,9 @@ class Plugin(ABC, Generic[ConfigT]):
 
     @abstractmethod
     async def init(self, config: ConfigT, settings: Settings) -> ProviderInfo:
-        """Called once, first. Raise PermanentError for a wrong setting, with what is right. Version and capabilities of
-        the result are filled in."""
+        """Start the plugin and return its description; version and capabilities are filled in by the caller. Called
+        once, before all other calls. Raise PermanentError for a wrong setting, with a text that says what is right.
+        """
 
     @abstractmethod
     async def update(self) -> Mapping[str, InstanceState]:
@@ -76,16 +77,16 @@ class Plugin(ABC, Generic[ConfigT]):
         """Return how to connect to an instance. Start from `settings.connector` of `init` and complete it."""
 
     async def shutdown(self) -> None:
-        """Clean up what was made for all instances together. Instances stay."""
+        """Remove resources that the plugin created for all instances together. Instances stay."""
 
 
 def capabilities(plugin: object) -> frozenset[str]:
-    """Names of a plugin's abilities, by its methods."""
+    """Return the names of the optional abilities whose methods a plugin has."""
     return frozenset(name.value for name, ability in CAPABILITIES.items() if isinstance(plugin, ability))
 
 
 def complete_info(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
-    """Fill in version and capabilities."""
+    """Return the description of a plugin with its version and capabilities filled in."""
     return ProviderInfo(
         id=info.id,
         max_size=info.max_size,
@@ -96,7 +97,7 @@ def complete_info(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
 
 
 def find_mistake(plugin: object) -> str:
-    """A text if the plugin's class is not usable; empty if it is. Pure."""
+    """Return what is wrong with a plugin's class, as text for its author; empty if nothing is. Pure."""
     if isinstance(plugin, type):
         return f"{plugin.__name__} is a class; an object of it is wanted: {plugin.__name__}()"
     kind = type(plugin).__name__
@@ -109,7 +110,9 @@ def find_mistake(plugin: object) -> str:
 
 
 def read_config(kind: type[ConfigT], config: Any) -> ConfigT:
-    """Read `plugin_config` into the plugin's struct. PermanentError names the key."""
+    """Convert `plugin_config` to the plugin's struct `kind`. Raises PermanentError, which names the key, for an invalid
+    value.
+    """
     if wrong := _find_struct_mistake(kind):
         raise PermanentError(wrong)
     values = {} if config is None else config
@@ -130,7 +133,9 @@ def _find_struct_mistake(kind: object) -> str:
 
 
 def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
-    """Parse durations. Raises PermanentError for what msgspec does not check, or reports badly."""
+    """Return the configuration value with durations parsed. Raises PermanentError for mistakes that msgspec does not
+    find or describes badly, such as unknown keys. `where`: path of the value, for errors.
+    """
     match kind:
         case inspect.UnionType(types=kinds):
             fitting = [option for option in kinds if _may_be(option, value)]
@@ -159,7 +164,9 @@ def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
 
 
 def _may_be(kind: inspect.Type, value: Any) -> bool:
-    """True if the value has the form of this member of a union, so that errors are reported for that type."""
+    """True if the value has the form (table, list or scalar) of the type `kind`. Selects the member of a union for
+    which errors are reported.
+    """
     if isinstance(value, Mapping):
         return isinstance(kind, inspect.StructType | inspect.DictType)
     if isinstance(value, list):
@@ -195,8 +202,9 @@ def _below(where: str, key: object) -> str:
 
 
 def _with_keys(kind: type[ConfigT], values: Any, text: str) -> str:
-    """A message of msgspec, with the table keys that it shows as `[...]`. They are found by trial: all other keys are
-    removed."""
+    """Return an error message of msgspec in which `[...]` is replaced by the key of the table. The key is found by
+    trial: all other keys are removed.
+    """
     problem, _, place = text.partition("`$")
     *parts, last = place.split("[...]")
     values = here = deepcopy(values)
@@ -224,7 +232,7 @@ def _problem(kind: type[ConfigT], values: Any) -> str:
 
 
 def in_words(text: str) -> str:
-    """A message of msgspec, rewritten for the author of a configuration file. Pure."""
+    """Return an error message of msgspec rewritten for the author of a configuration file. Pure."""
     problem, _, place = text.partition(" - at `$")
     where = place.rstrip("`").lstrip(".")
     if match := _EXPECTED.fullmatch(problem):

@@ -1,6 +1,6 @@
 """gRPC services of a plugin's program: the instance group, and the services of go-plugin.
 
-Calls go to an `InProcess`, so a plugin answers the same over the wire and in our process. `serving` runs these.
+Calls go to an `InProcess`, so a plugin behaves equally in its own process and in the host's. `serving` runs these.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _unary = unary(_as_status)
 
 
 class GroupService(InstanceGroupBase):
-    """Service of the fleeting protocol."""
+    """Serves the InstanceGroup service of GitLab's fleeting protocol."""
 
     def __init__(self, plugin: Plugin[Any]) -> None:
         self._plugin = plugin
@@ -117,7 +117,7 @@ class GroupService(InstanceGroupBase):
 
 
 class AbilitiesService(AbilitiesBase):
-    """Abilities that only Remuda calls."""
+    """Serves the optional abilities that only Remuda calls, not gitlab-runner."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group
@@ -139,7 +139,7 @@ class AbilitiesService(AbilitiesBase):
 
 
 class ProviderService(ProviderBase):
-    """Calls of a plugin that scales by itself."""
+    """Serves the calls of a plugin that scales by itself."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group
@@ -172,7 +172,9 @@ class ProviderService(ProviderBase):
 
 
 class StdioService(GRPCStdioBase):
-    """A stream without messages: what the plugin prints goes to stderr, which hosts log."""
+    """Serves go-plugin's stream for output. It has no messages, because the plugin's output goes to stderr, which hosts
+    log.
+    """
 
     async def StreamStdio(self, stream: "Stream[Empty, process.StdioData]") -> None:  # noqa: N802
         await receive(stream)
@@ -180,7 +182,7 @@ class StdioService(GRPCStdioBase):
 
 
 class BrokerService(GRPCBrokerBase):
-    """A stream without messages, until the host ends it."""
+    """Serves go-plugin's broker stream, which has no messages and stays open until the host closes it."""
 
     async def StartStream(self, stream: "Stream[process.ConnInfo, process.ConnInfo]") -> None:  # noqa: N802
         while await stream.recv_message() is not None:
@@ -188,7 +190,7 @@ class BrokerService(GRPCBrokerBase):
 
 
 class ControllerService(GRPCControllerBase):
-    """Shutdown ends the process after the answer."""
+    """Serves go-plugin's call Shutdown, which ends the process after the answer."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self._end = end
@@ -201,7 +203,7 @@ class ControllerService(GRPCControllerBase):
 
 
 class HealthService(HealthBase):
-    """Health of the service `plugin`: SERVING as long as the process answers."""
+    """Serves gRPC health checks: the service `plugin` is always SERVING."""
 
     async def Check(self, stream: Any) -> None:  # noqa: N802
         request = await receive(stream)
@@ -216,7 +218,7 @@ class HealthService(HealthBase):
 
 
 def services(plugin: Plugin[Any], end: Callable[[], None]) -> list[Any]:
-    """All services of a plugin's server."""
+    """Return all gRPC services of a plugin's server. `end` is called on Shutdown."""
     group = GroupService(plugin)
     return [
         group,

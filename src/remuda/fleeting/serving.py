@@ -1,4 +1,4 @@
-"""Turns a `Plugin` into a program that a host launches, Remuda or gitlab-runner, and that people can ask.
+"""Turns a `Plugin` into a program that Remuda or gitlab-runner starts, with commands such as `version` for people.
 
 Output goes to stderr, logs in the format that hosts read. The process ends on GRPCController.Shutdown, on SIGTERM, or
 when its parent is gone. Instances stay in every case.
@@ -49,7 +49,7 @@ _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "
 
 
 def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
-    """Run the plugin as a program. Returns its exit code."""
+    """Run the plugin as a program with the given or the process's arguments. Returns the exit code."""
     if wrong := find_mistake(plugin):
         sys.stderr.write(f"remuda.fleeting.serve: {wrong}\n")
         return 2
@@ -83,7 +83,7 @@ def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
 
 
 def config_schema(plugin: Plugin[Any]) -> dict[str, Any]:
-    """JSON schema of `plugin_config`, which refuses other keys, with the plugin's capabilities."""
+    """Return the JSON schema of `plugin_config`, with the plugin's capabilities. It allows no unknown keys."""
     schema = msgspec.json.schema(plugin.config_type)
     for part in _parts(schema):
         if "properties" in part:
@@ -103,7 +103,9 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
-    """Install the running program into the plugin folder, as a container with a plugin does at its start."""
+    """Install the running program into the plugin folder under `repository`, as a container with a plugin does at its
+    start. Returns the exit code.
+    """
     from remuda.fleeting.install import copy_program, put
     from remuda.fleeting.references import parse_reference, parse_version
 
@@ -148,7 +150,7 @@ async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
 
 
 def _share(path: Path) -> None:
-    """Open the socket to a group, if the host runs as another user and names one."""
+    """Let a Unix group use the socket, if the host names one in the environment because it runs as another user."""
     if group := os.environ.get(SOCKETS_GROUP):
         for file, mode in ((path.parent, 0o750), (path, 0o660)):
             shutil.chown(file, group=int(group) if group.isdigit() else group)

@@ -1,4 +1,6 @@
-"""Details of a gRPC status: Suspend and Resume report in them which instances succeeded although others failed."""
+"""Encodes and decodes details of a gRPC status, in which Suspend and Resume report the instances that succeeded
+although others failed.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Streams of go-plugin that a host keeps open, and the errors by which calls fail when a plugin ends.
+"""Reads the streams of go-plugin that a host keeps open, and lists the errors of calls to a plugin that has ended.
 
 A Go plugin may block until its output is read, so it is always read. `host` logs it; `conformance` drops it.
 """
@@ -17,7 +17,7 @@ ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError, TimeoutError)
 
 
 async def read_stdio(channel: Channel, hear: Callable[[bytes], None]) -> None:
-    """Pass on what the plugin prints until it ends."""
+    """Pass the output of the plugin to `hear`, until the plugin ends."""
     with suppress(*ENDS):
         async with GRPCStdioStub(channel).StreamStdio.open() as stream:
             await stream.send_message(Empty(), end=True)

@@ -15,18 +15,20 @@ __all__ = ["Check", "Outcome", "Result", "Trial", "names", "try_out"]
 
 
 def names(trial: Trial) -> list[str]:
-    """Names of all checks in order. Checks that depend on a failed one do not run."""
+    """Return the names of all checks of a run in order. A run skips checks that depend on a failed one."""
     every = (*program.CHECKS, *_checks_of_calls(trial), calls.clean_up, *ending.CHECKS)
     return [check.name for check in every]
 
 
 def _checks_of_calls(trial: Trial) -> list[Check]:
-    """All but the last, which cleans up; the login only if it is wanted."""
+    """Return the checks of a running plugin: all except the last, which cleans up, and the SSH login only if the trial
+    has `is_connecting`.
+    """
     return [check for check in calls.CHECKS[:-1] if trial.is_connecting or check is not calls.log_in]
 
 
 async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
-    """Run the checks, and yield each result."""
+    """Run all checks of a plugin in order, and yield the result of each."""
     for check in program.CHECKS:
         result = await _alone(check, trial)
         yield result
@@ -48,7 +50,7 @@ async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
 
 
 async def _alone(check: Check, trial: Trial) -> Result:
-    """Run a check with its own process."""
+    """Run a check with a plugin process of its own, and return its result."""
     life = Life(trial)
     try:
         return await run_check(check, life)

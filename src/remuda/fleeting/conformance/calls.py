@@ -1,4 +1,4 @@
-"""Checks of a running plugin, in the order of an instance's life."""
+"""Conformance checks of the calls of a running plugin, in the order of an instance's life."""
 
 import asyncio
 import os
@@ -242,7 +242,7 @@ async def own_abilities(life: Life) -> None:
     " blocks; in Go hold no lock while the provider is asked",
 )
 async def meanwhile(life: Life) -> None:
-    """Evaluate the health calls that ran during `increase`, `shows` and `runs`."""
+    """Check that the plugin answered health calls during the checks `increase`, `shows` and `runs`."""
     held_up = [f"{what} for {seconds:.1f} s" for what, seconds in life.held_up.items() if seconds >= HELD_UP_SECONDS]
     if held_up:
         raise NotedError(f"it answered nobody during {', during '.join(held_up)}")

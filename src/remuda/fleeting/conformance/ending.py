@@ -1,4 +1,4 @@
-"""Checks of a plugin's end: on Shutdown, and when its host dies."""
+"""Conformance checks that a plugin's process ends: on the call Shutdown, and when its host dies."""
 
 import asyncio
 import os
@@ -81,7 +81,7 @@ async def _end_with_host(life: Life) -> None:
 
 
 async def _silence(network: str, address: str) -> None:
-    """Wait until the address refuses connections."""
+    """Wait until nothing accepts connections at the address of a plugin."""
     name, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(ORPHAN_SECONDS):

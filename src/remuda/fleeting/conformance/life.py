@@ -1,4 +1,4 @@
-"""State of a conformance run: the plugin's process, its calls on the wire, and what is known so far."""
+"""State of a conformance run: the plugin's process, calls to it, and the results that later checks use."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ _FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.05, 2.0
 
 
 class Life:
-    """One run of the checks; may use several processes of the plugin in turn."""
+    """State of one run of the checks. Starts the plugin's process, possibly several times in turn."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
@@ -80,7 +80,9 @@ class Life:
         return AbilitiesStub(self.channel)
 
     async def start(self) -> None:
-        """Start a process, with the streams that hosts keep open."""
+        """Start the plugin's process, after stopping an earlier one, and open the go-plugin streams that hosts keep
+        open.
+        """
         await self.stop()
         self.process = FleetingProcess(self.trial.program, say=self._hear, stray=self.stray.append)
         self.channel = await self.process.start()
@@ -100,12 +102,14 @@ class Life:
         return answer
 
     async def begin(self) -> None:
-        """Start a process and call Init."""
+        """Start the plugin's process and call Init with the configuration of the trial."""
         await self.start()
         self.info = await self.init(dict(self.trial.config))
 
     async def call(self, what: str, method: Any, request: Any) -> Any:
-        """Call with the deadline of the trial. TemporaryError, PermanentError, UnsupportedError."""
+        """Call a gRPC method with the deadline of the trial and return its answer. `what` names the call in errors.
+        Raises TemporaryError, PermanentError or UnsupportedError.
+        """
         with translate_errors(what):
             return await method(request, timeout=self.trial.call_seconds)
 
@@ -135,7 +139,9 @@ class Life:
 
     @asynccontextmanager
     async def _measure_health(self, what: str) -> AsyncIterator[None]:
-        """Call Health repeatedly meanwhile, and record the longest delay. Any answer counts, also UNIMPLEMENTED."""
+        """Call Health repeatedly while the block runs the call `what`, and record the longest delay. Any answer counts,
+        also UNIMPLEMENTED.
+        """
         loop, asked = asyncio.get_running_loop(), [math.inf]
 
         async def ask() -> None:
@@ -162,12 +168,14 @@ class Life:
             await tasks.close()
 
     async def new(self) -> dict[str, int]:
-        """Instances that did not exist before the first Increase."""
+        """Return the states of instances that did not exist before the first Increase, by name."""
         before = self.before or {}
         return {name: state for name, state in (await self.update()).items() if name not in before}
 
     async def until(self, is_so: Callable[[dict[str, int]], bool], seconds: float) -> dict[str, int]:
-        """New instances as soon as `is_so` holds, or after the time limit."""
+        """Update until `is_so` is true for the new instances, at most for `seconds`. Returns the last states of the new
+        instances by name.
+        """
         pause, states = _FIRST_PAUSE_SECONDS, await self.new()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -178,7 +186,7 @@ class Life:
         return states
 
     async def end(self) -> None:
-        """Call Shutdown as hosts do, without waiting for the end of the process."""
+        """Call the plugin's Shutdown as hosts do, without waiting for the end of the process."""
         if self.channel is not None and self.is_running:
             with suppress(*ENDS):
                 await GRPCControllerStub(self.channel).Shutdown(own.Empty(), timeout=self.trial.end_seconds)
@@ -199,7 +207,9 @@ class Life:
         return answer
 
     async def has_died(self, *, wait: bool) -> bool:
-        """True if the process died by itself. `wait`: for a moment, because it may answer a call before it dies."""
+        """True if the plugin's process ended although nobody stopped it. `wait`: wait up to `DYING_SECONDS` for that,
+        because a process may answer a call just before it ends.
+        """
         if self.channel is None or self.process is None:
             return False
         if not await wait_for_event(self.process.ended, within_seconds=DYING_SECONDS if wait else 0):
@@ -212,7 +222,7 @@ class Life:
 
 
 def is_going(state: int) -> bool:
-    """True if an instance is being deleted or gone."""
+    """True if the state is one of an instance that is being deleted or was deleted."""
     return state in _GOING
 
 
@@ -224,7 +234,7 @@ def state_name(state: int) -> str:
 
 
 def format_states(states: dict[str, int]) -> str:
-    """The first instances with their states as text."""
+    """Return the first instances with their states as text, "nothing" if there are none."""
     some = [f"{name} {state_name(state)}" for name, state in list(states.items())[:MOST_SHOWN]]
     return ", ".join(some + (["..."] if len(states) > MOST_SHOWN else [])) or "nothing"
 
@@ -235,7 +245,7 @@ def need(is_so: object, happened: str) -> None:
 
 
 async def run_check(check: Check, life: Life) -> Result:
-    """Run a check and return its result."""
+    """Run a check and return its result. Errors of the plugin make it a failed check."""
     outcome, happened, was_running = Outcome.PASSED, "", life.is_running
     to_do = check.to_do
     life.logged.clear()

@@ -1,4 +1,4 @@
-"""Check that an SSH login to an instance works and runs a command. Imported only for it: asyncssh is slow to import."""
+"""Checks that an SSH login to an instance works and can run a command. Separate, because asyncssh is slow to import."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ WORDS = "remuda was here"
 
 
 async def log_in(info: ConnectInfo, *, seconds: float) -> None:
-    """Log in, with retries until the time limit. Raises FailedError."""
+    """Log in to an instance by SSH and run a command. Retries for `seconds`, then raises FailedError."""
     connector = info.connector
     if connector.protocol not in ("", "ssh"):
         raise NotedError(f"only SSH is tried out, not {connector.protocol}", to_do=ONLY_SSH)

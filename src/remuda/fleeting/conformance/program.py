@@ -1,4 +1,6 @@
-"""Checks of a plugin's program: version, start without a host, handshake, missing and wrong configuration."""
+"""Conformance checks of a plugin's program: version, start without a host, handshake, missing and wrong
+configuration.
+"""
 
 import asyncio
 import os

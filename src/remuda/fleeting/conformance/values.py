@@ -1,4 +1,4 @@
-"""Values of the conformance checks: trial, check, result, and the errors of a check."""
+"""Values of the conformance checks: parameters of a run (`Trial`), check, result, and the errors of a check."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
@@ -22,7 +22,9 @@ class Outcome(StrEnum):
 
 
 class CheckError(Exception):
-    """What happened; `to_do` overrides that of the check."""
+    """Base class of the outcomes that a check raises. `happened`: what the plugin did; `to_do`: advice in place of the
+    check's.
+    """
 
     def __init__(self, happened: str, *, to_do: str = "") -> None:
         super().__init__(happened)
@@ -30,11 +32,11 @@ class CheckError(Exception):
 
 
 class FailedError(CheckError):
-    """The plugin does not meet the requirement."""
+    """The plugin does not meet the requirement of the check."""
 
 
 class NotedError(CheckError):
-    """The check passed with a remark."""
+    """The check passed, with a remark for the plugin's author."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +71,14 @@ class Check:
 
 
 class Checks(list[Check]):
-    """Checks in the order of their definition."""
+    """List of checks in the order of their definition."""
 
     def add(
         self, name: str, *, expected: str, to_do: str, is_needed: bool = False
     ) -> "Callable[[Callable[[Life], Awaitable[None]]], Check]":
-        """Decorator that turns a function into a check and adds it."""
+        """Return a decorator that turns a function into a check and adds it to the list. `is_needed`: later checks do
+        not run if this one fails.
+        """
 
         def decorate(run: "Callable[[Life], Awaitable[None]]") -> Check:
             self.append(Check(name=name, expected=expected, to_do=to_do, run=run, is_needed=is_needed))

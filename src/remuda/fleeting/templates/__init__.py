@@ -1,4 +1,4 @@
-"""Templates for a new plugin in Python or Go. The plugin works as it is.
+"""Templates of the files of a new plugin in Python or Go, which runs without changes.
 
 The files beside this module end with `.template` and have marks in place of the name. `remuda plugin new` writes them;
 docs/how-to/write-a-plugin.md continues from there.
@@ -38,7 +38,7 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file of a new plugin."""
+    """A file of a new plugin, with its path and content."""
 
     path: str
     text: str
@@ -46,12 +46,12 @@ class File:
 
 
 def is_name(name: str) -> bool:
-    """True for a valid name of a plugin."""
+    """True if the text is a valid name for a plugin."""
     return len(name) <= _LONGEST and _NAME.fullmatch(name) is not None
 
 
 def files(name: str, language: str, *, python: str = "/usr/bin/env python3") -> list[File]:
-    """All files of a new plugin."""
+    """Return all files of a new plugin. `python`: interpreter in the first line of its program."""
     words = {
         "@NAME@": name,
         "@PROGRAM@": f"{PREFIX}{name}",
