@@ -16,7 +16,8 @@ class Appended(NamedTuple):
 
 
 def append(file: int, size: int, start: int, data: bytes) -> Appended:
-    """Add bytes at `start` to an open file of that size. A failed write leaves the file as it was."""
+    """Write bytes at offset `start` of an open file that has `size` bytes; bytes that the file has already are skipped.
+    If the write fails, the file is cut to its old size."""
     common = overlap(file, size, start, data)
     if common is None:
         return Appended(taken=False, size=size)

@@ -9,7 +9,7 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Delays that grow by a factor up to a ceiling."""
+    """Computes retry delays that grow by a factor up to a maximum."""
 
     first_seconds: float = 0.1
     """The delay after the first failure."""
@@ -17,7 +17,8 @@ class Backoff:
     ceiling_seconds: float = 60.0
 
     def delay(self, failures: int, *, jitter: float = 1.0) -> float:
-        """Seconds to wait after that many failures in a row (at least one)."""
+        """Return the seconds to wait after this many failures in a row. `jitter`: random number from 0 (half of the
+        delay) to 1."""
         if failures < 1:
             raise ValueError("a delay needs at least one failure")
         if not 0.0 <= jitter <= 1.0:

@@ -26,7 +26,7 @@ class Alarm(Protocol):
 
 
 class Clock(Protocol):
-    """The time, and timers that a test can control."""
+    """The interface of a clock: the time, and timers that a test can control."""
 
     def now(self) -> float:
         """Return seconds since the epoch, without jumps of the wall clock."""
@@ -38,7 +38,7 @@ class Clock(Protocol):
         """Return seconds since a fixed moment of this process."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for that long; a negative number does not wait."""
+        """Wait for this many seconds; returns at once for a negative number."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> "Alarm":
         """Call the callback after a delay. Cheaper than a task for each of thousands of waiters."""
@@ -51,17 +51,16 @@ LARGEST_JUMP_SECONDS = 24 * 3600.0
 
 
 class Timeline:
-    """Wall time without jumps: boot time plus an offset that follows the wall clock slowly.
-
-    Pure: both clocks are arguments.
-    """
+    """Wall time without jumps: boot time plus an offset that follows the wall clock slowly. Pure: both clocks are
+    arguments."""
 
     def __init__(self, wall: float, boot: float) -> None:
         self._seen: tuple[float, float] = (boot, wall - boot)
         """Boot time of the last call, and the offset to boot time."""
 
     def now(self, wall: float, boot: float) -> float:
-        """Return the current time. It never goes back, except when the wall clock is adopted."""
+        """Return the current time. It does not go back, unless the wall clock differs so much that it is adopted at
+        once."""
         seen_at, offset = self._seen
         difference = wall - boot - offset
         if abs(difference) > LARGEST_JUMP_SECONDS:
@@ -102,7 +101,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that a test advances."""
+    """A clock for tests, which stands still until the test advances it."""
 
     def __init__(self, start: float = 1_750_000_000.0) -> None:
         self._now = start
@@ -151,7 +150,7 @@ class VirtualClock:
         self._now = end
 
     def set_wall(self, seconds: float) -> None:
-        """Move the wall clock only."""
+        """Set the wall clock only; `now`, `monotonic` and sleepers are not affected."""
         self._wall_ahead += seconds
 
     def jump(self, seconds: float) -> None:
@@ -160,7 +159,7 @@ class VirtualClock:
 
 
 async def settle(rounds: int = 20) -> None:
-    """Let ready tasks run; enough rounds for a chain of awaits without real I/O."""
+    """Let ready tasks run for this many rounds of the event loop, enough for a chain of awaits without real I/O."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 
@@ -190,7 +189,8 @@ def parse_time(text: object) -> float | None:
 
 @lru_cache(maxsize=8)
 def _second(seconds: int) -> str:
-    """Cached, because most stamps are of the same second as the one before."""
+    """Format a time without its fraction: date and time to the second. Cached, because most timestamps fall in the same
+    second as the one before."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 

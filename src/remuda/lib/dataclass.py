@@ -96,7 +96,8 @@ def _make_init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callabl
 
 
 def _compile_init(fields: tuple[dataclasses.Field[Any], ...], *, has_finish: bool) -> Callable[..., None]:
-    """Return a compiled constructor. Compiling takes as long as some hundred calls of the generic one."""
+    """Return a compiled constructor for these fields. `has_finish`: the class has a `__post_init__`. Compiling takes as
+    long as some hundred calls of the generic constructor, so it pays only for classes with many instances."""
     known: dict[str, Any] = {"_put": _put, "_MISSING": MISSING}
     given: list[str] = []
     only: list[str] = []

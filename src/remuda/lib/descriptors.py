@@ -1,7 +1,7 @@
-"""Limit of open files: a service raises its soft limit to the hard one.
+"""Raises the limit of open files (soft limit) of a service to the hard limit.
 
-Programs that it starts get the inherited limit back (`restore_limit`): some programs iterate over all descriptors up to
-the limit, and a job should see the limit that a shell would show. The services and the start of an agent call this.
+Programs that the service starts get the old limit back (`restore_limit`): some programs iterate over all descriptors up
+to the limit, and a job should see the limit that a shell would show. The services and the start of an agent use this.
 """
 
 import resource
@@ -13,7 +13,7 @@ _MOST = 1 << 20
 
 
 def raise_limit() -> int:
-    """Raise the limit as far as the system allows and return it."""
+    """Raise the limit of open files as far as the system allows, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else hard
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -26,6 +26,6 @@ def raise_limit() -> int:
 
 
 def restore_limit(pid: int) -> None:
-    """Give a child process the limit that this process was started with."""
+    """Give a child process the limit of open files that this process was started with."""
     with suppress(OSError, ValueError):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _INHERITED)

@@ -12,7 +12,7 @@ class Exit(IntEnum):
 
 
 class CommandError(Exception):
-    """The command cannot go on. The message says what happened, why, and what to do."""
+    """The command cannot continue. The message says what happened, why, and what to do."""
 
     exit = Exit.FAILURE
 

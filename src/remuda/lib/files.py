@@ -26,12 +26,12 @@ class _Disk:
 
 
 def disable_sync() -> None:
-    """Do not sync files of this process any more; they may be lost with a loss of power."""
+    """Stop syncing the files of this process to disk, which is faster; a power loss may then lose them."""
     _Disk.is_waited_for = False
 
 
 def is_sync_enabled() -> bool:
-    """True unless `disable_sync` was called; for callers that let another library sync."""
+    """True unless `disable_sync` was called; for callers whose files are synced by another library, such as SQLite."""
     return _Disk.is_waited_for
 
 
@@ -70,7 +70,8 @@ def write_all(file: int, data: bytes, offset: int | None = None) -> None:
 
 
 def read_whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file; empty if it does not exist. A last line that a crash has cut is removed from the file."""
+    """Read the lines of a file; empty if the file does not exist. A last line without line feed, cut by a crash, is
+    removed from the file."""
     if not path.exists():
         return []
     data = path.read_bytes()
@@ -125,20 +126,22 @@ def sync_folder(folder: Path) -> None:
 
 
 class HeldLock:
-    """A lock file that this process has, exclusively if that was possible."""
+    """A lock file that this process holds, alone or together with other processes."""
 
     def __init__(self, file: int) -> None:
         self._file = file
 
     def share(self) -> None:
-        """Share the lock with other processes that share it. Raises InUseError if another process took it alone."""
+        """Turn an exclusive lock into a shared one. Raises InUseError if another process locked the file exclusively
+        meanwhile."""
         if not _try_lock(self._file, fcntl.LOCK_SH):
             raise _in_use(self._file)
 
 
 @contextmanager
 def hold_lock(lock: Path) -> Iterator[None]:
-    """Hold a lock file, which then names this process. Raises InUseError if another process has it."""
+    """Hold an exclusive lock during the block, and write the process id to the lock file. Raises InUseError if another
+    process has the lock."""
     with _open_private(lock) as file:
         if not _try_lock(file, fcntl.LOCK_EX):
             raise _in_use(file)
@@ -148,9 +151,9 @@ def hold_lock(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterator[HeldLock]:
-    """Hold a lock file alone until `share` is called, or together with processes that share it.
+    """Lock a file during the block: exclusively if it is free, else together with the processes that share it.
 
-    Raises InUseError if another process keeps it alone for longer than `patience_seconds`.
+    Waits up to `patience_seconds` while another process has it exclusively, then raises InUseError.
     """
     until = time.monotonic() + patience_seconds
     with _open_private(lock) as file:
@@ -167,7 +170,8 @@ def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterat
 
 @asynccontextmanager
 async def wait_for_lock(lock: Path) -> AsyncIterator[None]:
-    """Wait until the lock file is free and hold it. If its folder does not exist, do not lock."""
+    """Wait until the lock file is free, and hold it during the block. If its folder does not exist, the block runs
+    without lock."""
     try:
         file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:

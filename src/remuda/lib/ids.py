@@ -24,7 +24,8 @@ class IdRange:
     last: int
 
     def after(self, last_used: int | None) -> int:
-        """Return the next id after the last one used (None: no id was used yet)."""
+        """Return the next id after the last one used (None: no id was used yet). Raises IdsExhaustedError at the end of
+        the range."""
         following = self.first if last_used is None else max(last_used + 1, self.first)
         if following > self.last:
             raise IdsExhaustedError(f"ids {self.first} to {self.last} are used up")
@@ -35,7 +36,8 @@ class IdRange:
 
 
 def range_of_cell(cell_id: int) -> IdRange:
-    """Return the default range of a cell: cell 1 has room for an old installation, the others follow."""
+    """Return the default id range of a cell. Cell 1 has a larger one, with room for the ids of an existing
+    installation."""
     if cell_id < 1:
         raise ValueError(f"a cell id is a positive number, not {cell_id}")
     if cell_id == 1:

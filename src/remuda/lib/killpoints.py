@@ -60,7 +60,7 @@ _passed = 0
 
 
 def reach(name: str) -> None:
-    """Kill this process if a test armed this point."""
+    """Kill this process with SIGKILL if a test has set this kill point in the environment."""
     global _passed
     if _armed != name:
         return

@@ -104,7 +104,8 @@ class Masker:
         return len(self._tail)
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next piece and return the output that is certain now."""
+        """Mask the next piece of the stream. Returns the output that is certain; bytes that could still become part of
+        a secret are held back."""
         text = self._tail + data
         tokens = self._tokens(text)
         keep = self._first_undecided(text)
@@ -115,14 +116,15 @@ class Masker:
         return self._emit(text, keep, tokens)
 
     def finish(self) -> bytes:
-        """End the stream and return the rest. The masker can then be used for a new stream."""
+        """End the stream and return the masked bytes that were held back. The masker can then be used for a new
+        stream."""
         text = self._tail
         out = self._emit(text, len(text), self._tokens(text))
         self.covered, self.in_token = 0, False
         return out
 
     def _emit(self, text: bytes, keep: int, tokens: list[tuple[int, int, int]]) -> bytes:
-        """Return the masked text before `keep` and hold back the rest."""
+        """Return the masked text before offset `keep`, and hold back the rest. `tokens`: the result of `_tokens`."""
         at, in_token = self._mask_end(text)
         spans = [(start, end, end == len(text)) for _, start, end in tokens]
         spans += [
@@ -145,14 +147,15 @@ class Masker:
         return b"".join(out)
 
     def _mask_end(self, text: bytes) -> tuple[int, bool]:
-        """Return where the mask that was written last ends, and whether it may continue after this text."""
+        """Return where in this text the last written mask ends, and whether the mask may continue after the text."""
         if not self.in_token or self.covered > len(text):
             return self.covered, self.in_token
         end = _run_end(text, self.covered)
         return end, end == len(text)
 
     def _tokens(self, text: bytes) -> list[tuple[int, int, int]]:
-        """Return start of the prefix, start and end of the token, for tokens that are not inside an earlier one."""
+        """Find tokens in the text. Returns for each the start of its prefix, and start and end of the part to mask.
+        Tokens inside an earlier one are left out."""
         found: list[tuple[int, int, int]] = []
         reach = self._mask_end(text)[0] if self.in_token else 0
         for begin, start in sorted(self._secrets.find_prefixes(text)):
@@ -165,7 +168,8 @@ class Masker:
         return found
 
     def _first_undecided(self, text: bytes) -> int:
-        """Return the start of the longest suffix that could become a secret or a prefix with a token."""
+        """Return the start of the longest end of the text that could become a secret, or a prefix with a token, with
+        more input."""
         line = text.rfind(b"\n") + 1
         keep = len(text)
         if line == keep:
@@ -213,7 +217,8 @@ def _run_end(text: bytes, start: int) -> int:
 
 
 def _partial(text: bytes, pattern: bytes, line: int, longest: int) -> int:
-    """Return the start of the longest suffix of the last line that is a prefix of the pattern."""
+    """Return where the longest end of the text begins with which `pattern` begins; the length of the text if there is
+    none. `line`: start of the last line; `longest`: how many bytes to look at."""
     first = pattern[:1]
     at = text.find(first, max(line, len(text) - longest))
     while at >= 0:

@@ -1,13 +1,13 @@
-"""Waiting for child processes that have been killed."""
+"""Collects the exit code of child processes that have been killed."""
 
 import asyncio
 
 
 async def reap(process: asyncio.subprocess.Process) -> int:
-    """Close the pipes of a process that was killed, drop what nobody read, and return its exit code.
+    """Close the pipes of a killed process, drop unread output, and return its exit code.
 
-    `process.wait()` returns only when every pipe is at its end. A pipe never gets there while it holds more than its
-    reader takes, or while a child that outlived the process has it open, so `wait()` alone may wait for ever.
+    `process.wait()` alone may hang: it returns only when every pipe is at its end. A pipe never gets there while it
+    holds more data than is read, or while a surviving child process has it open.
     """
     process._transport.close()  # type: ignore[attr-defined]
     return await process.wait()

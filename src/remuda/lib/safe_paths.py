@@ -39,7 +39,7 @@ _MOST_NEW = 1000
 
 @contextmanager
 def close_after(descriptor: int) -> Iterator[int]:
-    """Close a descriptor at the end of the block."""
+    """Close a descriptor at the end of the block. Yields the descriptor."""
     try:
         yield descriptor
     finally:
@@ -47,7 +47,8 @@ def close_after(descriptor: int) -> Iterator[int]:
 
 
 def open_folder(name: str, *, dir_fd: int | None = None) -> int:
-    """Open a folder for reading; restores the owner's permissions if a job removed them. A link is an OSError."""
+    """Open a folder for reading, and restore the owner's permissions if a job removed them. Raises OSError for a
+    link."""
     try:
         return os.open(name, FOLDER, dir_fd=dir_fd)
     except PermissionError:
@@ -126,7 +127,8 @@ def _make(name: str, above: int, mode: int, *, is_owned: bool, may_be_mounted: b
 
 
 def open_below(base: Path, relative: str) -> int:
-    """Open a folder below another one that no job can change. A link anywhere below it is an OSError."""
+    """Open the folder `relative` below `base`, which no job can change. Raises OSError if there is a link on the way
+    below `base`."""
     here = os.open(base, _PLACE & ~os.O_NOFOLLOW)
     try:
         for part in _parts(relative):
@@ -140,7 +142,7 @@ def open_below(base: Path, relative: str) -> int:
 
 
 def remove_below(base: Path, relative: str) -> None:
-    """Remove a file or folder below a folder that no job can change. A missing one is not an error."""
+    """Remove the file or folder `relative` below `base`, which no job can change. Does nothing if it does not exist."""
     if "\0" in relative:
         return  # no path contains NUL, so it cannot exist
     *way, last = _parts(relative)
@@ -157,7 +159,7 @@ def remove_below(base: Path, relative: str) -> None:
 
 
 def remove(name: str, *, dir_fd: int | None = None) -> None:
-    """Remove a file, a link, or a folder with its contents. A missing one is not an error."""
+    """Remove a file, a link, or a folder with its contents. Does nothing if it does not exist."""
     for _ in range(_MOST_TRIES):
         try:
             os.unlink(name, dir_fd=dir_fd)
@@ -263,11 +265,11 @@ def _move(source: int, name: str, target: int, new: str) -> None:
 
 
 class MovedError(OSError):
-    """A folder was moved during a walk through its tree."""
+    """A folder was moved while its tree was walked, so the walk cannot continue."""
 
 
 class WalkedFolder(NamedTuple):
-    """One folder of a walked tree."""
+    """One folder of a tree, as `walk` yields it."""
 
     descriptor: int
     """Open until the next folder is requested."""
@@ -318,7 +320,7 @@ def walk(top: int, *, is_repaired: bool = False) -> Iterator[WalkedFolder]:
 
 
 class _Level:
-    """The remaining work in one folder of a walk."""
+    """The entries of one folder that a walk still has to visit."""
 
     __slots__ = ("folders", "identity", "is_plain", "names")
 
@@ -400,7 +402,7 @@ def _parts(relative: str) -> list[str]:
 
 
 def _entries(folder: int) -> list[tuple[str, bool]]:
-    """Return names, each with whether it is a folder."""
+    """Return the names in an open folder, each with True if it is a folder."""
     with os.scandir(folder) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
@@ -411,7 +413,8 @@ def _identity(folder: int) -> tuple[int, int]:
 
 
 def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
-    """True if the folder is a mount point. Only root can bind-mount a part of the same file system."""
+    """True if the folder is a mount point. `above`: its open parent folder; None: the parent of the path `name`. If not
+    root, the same file system means that it is none, because only root can bind-mount."""
     if above is None:
         with close_after(os.open(os.path.dirname(name.rstrip("/")) or ".", _PLACE & ~os.O_NOFOLLOW)) as parent:
             return _is_mounted(folder, parent)
@@ -432,5 +435,5 @@ def _mount_number(folder: int) -> bytes:
 
 
 def _through(descriptor: int) -> str:
-    """Return a path to the open file itself, independent of its name."""
+    """Return a path to the open file itself (in /proc), which stays right if the file is renamed."""
     return f"/proc/self/fd/{descriptor}"

@@ -13,7 +13,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def stop_signals() -> list[signal.Signals]:
-    """`STOPPING` without a SIGHUP that the caller ignores."""
+    """Return the signals that stop a command: SIGINT, SIGTERM, and SIGHUP unless the caller ignores it (`nohup`)."""
     return [each for each in STOPPING if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
 
 
@@ -21,7 +21,8 @@ def stop_signals() -> list[signal.Signals]:
 def handle_signals(
     handlers: Mapping[signal.Signals, Callable[[], object]], *, hangup_stops: bool = True
 ) -> Iterator[None]:
-    """Call the handlers in the running loop. `hangup_stops` is False if the handler of SIGHUP does something else."""
+    """Install signal handlers in the running event loop during the block. `hangup_stops`: SIGHUP stops the command, so
+    it stays ignored under `nohup`; False if its handler does something else, such as a reload."""
     import asyncio  # takes 50 ms, which a command that only needs `STOPPING` should not wait for
 
     loop = asyncio.get_running_loop()

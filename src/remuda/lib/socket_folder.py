@@ -20,7 +20,7 @@ LONGEST_FOLDER_BYTES = 50
 
 
 class SocketFolder:
-    """A new folder for sockets, locked by this process."""
+    """A new temporary folder for sockets, locked by this process."""
 
     def __init__(self) -> None:
         room = tempfile.gettempdir()
@@ -30,7 +30,7 @@ class SocketFolder:
         self.path, self._lock = _create(room)
 
     def close(self) -> None:
-        """Remove the folder; may be called again."""
+        """Remove the folder. Does nothing if it was removed before."""
         if self._lock is not None:
             remove_tree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -67,7 +67,8 @@ def _sweep(room: str) -> None:
 
 @contextmanager
 def _lock_unused(path: Path) -> Iterator[Path]:
-    """Lock a folder of this user that no process has locked. Raises OSError if there is a lock or another owner."""
+    """Lock a folder during the block. Raises OSError if another process has locked it, or it belongs to another
+    user."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(folder).st_uid != os.geteuid():

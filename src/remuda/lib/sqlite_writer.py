@@ -40,7 +40,7 @@ class ClosedError(Exception):
 
 
 class Writer:
-    """Runs operations on its connection in the order of their arrival."""
+    """A thread that runs operations on a SQLite connection, in the order of their arrival."""
 
     def __init__(self, db: sqlite3.Connection, name: str) -> None:
         self._db = db
@@ -50,7 +50,9 @@ class Writer:
         self._thread.start()
 
     async def run(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
-        """Run an operation and return its result after the commit. `is_statement`: only one statement changes data."""
+        """Run an operation in a transaction and return its result after the commit. `is_statement`: the operation
+        executes at most one statement that changes data, so it needs no explicit transaction. Raises ClosedError after
+        `close`."""
         if self._closed:
             raise ClosedError
         loop = asyncio.get_running_loop()
@@ -59,7 +61,7 @@ class Writer:
         return await future
 
     def close(self) -> None:
-        """Run the queued operations, close the connection and wait for that."""
+        """Run the queued operations, close the connection, and wait until that is done."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
@@ -106,7 +108,8 @@ class Writer:
                 operation.error = operation.error or error
 
     def _run_all(self, batch: list[_Operation]) -> bool:
-        """Run all without savepoints, which would cost two more statements each; False if one raised."""
+        """Run all operations of a batch in one transaction. Returns False if one raised; then they are run again one by
+        one. Savepoints are not used here, because they would cost two more statements each."""
         try:
             for operation in batch:
                 operation.result = operation.run(self._db)
@@ -142,7 +145,7 @@ def _run_alone(operation: _Operation, db: sqlite3.Connection) -> None:
 
 
 def _tell(batch: list[_Operation]) -> None:
-    """Wake the callers with one call per event loop; closed loops are skipped."""
+    """Pass results and errors to the callers, with one call per event loop. Closed loops are skipped."""
     for loop in {operation.loop for operation in batch}:
         own = [operation for operation in batch if operation.loop is loop]
         with contextlib.suppress(RuntimeError):

@@ -34,7 +34,7 @@ class TaskOwner:
         return task
 
     def start_once(self, work: Coroutine[Any, Any, T], *, name: str) -> "asyncio.Task[T]":
-        """Start a task, or return the running one of this name; then `work` is dropped."""
+        """Start a task, or return the running task of this name; in that case `work` is closed and not run."""
         task = self._by_name.get(name)
         if task is None or task.done():
             return self.start(work, name=name)
@@ -77,7 +77,7 @@ class TaskOwner:
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, T], *, name: str) -> T:
-    """Run a coroutine to its end even if the caller is cancelled; a second cancellation ends it."""
+    """Run a coroutine to its end even if the caller is cancelled. A second cancellation cancels the coroutine, too."""
     task = asyncio.create_task(work, name=name)  # noqa: TID251 - ended or cancelled below
     try:
         return await asyncio.shield(task)

@@ -16,7 +16,7 @@ B = TypeVar("B")
 
 
 class LightEvent:
-    """An `asyncio.Event` with a tenth of its memory while nobody waits; for thousands of instances."""
+    """Like `asyncio.Event`, with a tenth of its memory while nobody waits; for thousands of instances."""
 
     __slots__ = ("_is_set", "_waiting")
 
@@ -48,7 +48,7 @@ class LightEvent:
 
 
 async def wait_for_event(event: asyncio.Event | LightEvent, *, within_seconds: float | None) -> bool:
-    """Wait until the event is set; False if the time is over first. None: no time limit."""
+    """Wait until the event is set. Returns False if it was not set within that time; None means no limit."""
     if within_seconds is None:
         return await event.wait()
     try:
@@ -62,7 +62,8 @@ async def wait_for_event(event: asyncio.Event | LightEvent, *, within_seconds: f
 async def wait_for_any_event(
     clock: Clock, *events: asyncio.Event | LightEvent, within_seconds: float, name: str
 ) -> bool:
-    """Wait on a clock until any event is set; False if the time is over first. `name` names the tasks."""
+    """Wait until any of the events is set. Returns False if none was set within that time, measured by `clock`. `name`:
+    for the tasks that wait."""
     async with asyncio.TaskGroup() as group:
         waiting = {group.create_task(clock.sleep(within_seconds), name=f"{name}: timer")}
         waiting |= {group.create_task(_until(event), name=f"{name}: event") for event in events}
@@ -88,7 +89,7 @@ async def run_both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *
 
 @asynccontextmanager
 async def unwrap_group_error() -> AsyncIterator[None]:
-    """Around a TaskGroup: raise the first error itself instead of an exception group."""
+    """Put this around a TaskGroup to raise its first error itself instead of an exception group."""
     try:
         yield
     except BaseExceptionGroup as errors:
