@@ -1,6 +1,6 @@
-"""Which cell a command calls, and with which token: from options, the environment, or what `remuda up` stored.
+"""Finds the cell that a command calls, and the token for it: from options, the environment, or what `remuda up` stored.
 
-A stored token goes only to the stored address: a command that names another cell does not send it there.
+A stored token is sent only to the stored address, never to a cell that an option or variable names.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CellAddress:
-    """The options that name a running cell, for a command to take as one parameter."""
+    """The options that select a running cell, as one parameter of a command."""
 
     url: Url = None
     data: Data = None
@@ -48,7 +48,8 @@ USUAL_CELL = CellAddress()
 
 
 def find_access(*, url: str | None, stored: "Access | None", environment: Mapping[str, str]) -> "Access":
-    """The cell and the token for it: the option before the environment before the stored file."""
+    """Return the address of the cell and the token for it. The option takes precedence over the environment, and that
+    over the stored file."""
     from remuda.localrun.client_file import Access
 
     address = (url or environment.get("REMUDA_URL") or (stored.url if stored else "")).rstrip("/")
@@ -69,7 +70,8 @@ def find_access(*, url: str | None, stored: "Access | None", environment: Mappin
 
 
 def check_token(token: str, where: str) -> None:
-    """Raise BadInputError for a text that no HTTP header can carry."""
+    """Raise BadInputError if the token has characters that an HTTP header cannot contain. `where`: its source, for the
+    message."""
     if not token.isascii() or not token.isprintable() or " " in token:
         raise BadInputError(
             f"{where} holds a line break, a space or another character that no token has; copy it again"

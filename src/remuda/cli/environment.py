@@ -1,4 +1,5 @@
-"""`remuda environment`: writes and checks plugins that add a kind of environment, for their authors.
+"""`remuda environment`: creates and checks environment plugins, which start the machines or containers that jobs run
+in.
 
 `remuda.environments.conformance` has the checks.
 """

@@ -69,7 +69,7 @@ async def _follow(client: "UserClient", filters: Mapping[str, str | int], *, as_
 
 
 def line(event: "EventInfo", now: float) -> str:
-    """A change as one line of text."""
+    """Format a change as one line of text. `now`: the time to print at its beginning."""
     at = time.strftime("%H:%M:%S", time.localtime(now))
     return on_one_line(f"{at}  {event.kind:<8} {_words(event.kind, event.data)}")
 

@@ -1,7 +1,7 @@
-"""Turns an error into the message and the exit code of the command. `remuda.cli.main` is the caller.
+"""Maps an error to the message and the exit code of the command, for `remuda.cli.main`.
 
 Errors of other packages are listed by name, so that this module imports none of them; a test checks that each name
-exists. An error that is not listed is a bug of the program and ends with FAILURE.
+exists. An error that is not listed is a bug of the program, and the exit code is FAILURE.
 """
 
 from remuda.lib.exits import CommandError, Exit
@@ -19,14 +19,14 @@ KNOWN: dict[str, Exit] = {
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The first single error inside groups of errors."""
+    """Return the first error inside (nested) exception groups, or the error itself if it is no group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def code_of(error: BaseException) -> Exit | None:
-    """The exit code of an error whose message is written for a person, None for any other."""
+    """Return the exit code of an expected error, whose message is written for users; None for any other error."""
     if isinstance(error, CommandError):
         return error.exit
     if isinstance(error, KeyboardInterrupt):
@@ -39,7 +39,7 @@ def code_of(error: BaseException) -> Exit | None:
 
 
 def describe(error: BaseException) -> tuple[str, Exit]:
-    """The message to print, and the exit code."""
+    """Return the message to print for an error, and the exit code."""
     error = first_cause(error)
     code = code_of(error)
     if code is not None:

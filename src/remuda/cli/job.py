@@ -220,7 +220,7 @@ def _write(data: bytes) -> None:
 
 
 def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
-    """A job as lines of text. `steps`: with all fields of its steps."""
+    """Format a job as lines of text. `steps`: show all fields of its steps."""
     from remuda.localrun.render.step_lines import step_lines, used_in_words
     from remuda.localrun.render.words import duration
     from remuda.model.step_tree import tree_of
@@ -262,7 +262,7 @@ def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
 
 
 def _short_steps(tree: Sequence[dict[str, Any]]) -> list[str]:
-    """A line per step of the job's own list, and per failed or running step below it."""
+    """Return one line for each top-level step, and for each inner step that failed or still runs."""
     from remuda.localrun.render.step_events import StepView, views
     from remuda.localrun.render.words import duration
 

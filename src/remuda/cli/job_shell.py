@@ -1,8 +1,9 @@
-"""`remuda job shell` and `remuda job release`: a shell in a job that runs, or that failed and is on hold.
+"""`remuda job shell` opens a shell in a job that runs, or that failed and is kept for debugging (on hold). `remuda job
+release` ends that hold.
 
-The terminal is in raw mode meanwhile, and changes of its size are sent; `~.` at the beginning of a line hangs up. The
-exit code is the command's. Bytes go through the cell at exact offsets, so that a broken connection continues where it
-was.
+The local terminal is in raw mode meanwhile, and changes of its size are sent; `~.` at the beginning of a line
+disconnects. The exit code is the command's. Bytes go through the cell at exact offsets, so that after a broken
+connection none is lost or repeated.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ def shell(
     ],
     cell: CellAddress = USUAL_CELL,
 ) -> int:
-    """Open a shell in the environment of a job, with its variables. The job runs, or failed and is on hold.
+    """Open a shell in the environment of a job, with its variables. It runs, or failed and is kept for debugging.
 
     On a terminal, the shell has a terminal, too; `~.` at the beginning of a line disconnects. Otherwise input and
     output are passed on unchanged, for use in scripts. The exit code is that of the shell or command. Only for
@@ -65,7 +66,7 @@ def shell(
 
 
 def release(job: JobNumber, /, *, cell: CellAddress = USUAL_CELL) -> None:
-    """End the hold of a failed job: its environment is closed, and its runner can take another job.
+    """Stop keeping a failed job for debugging: its environment is closed, and its runner can take another job.
 
     Try:
 
@@ -78,14 +79,15 @@ def release(job: JobNumber, /, *, cell: CellAddress = USUAL_CELL) -> None:
 
 
 class Escape:
-    """Finds `~.` at the beginning of a line of input; `~~` there is one `~`."""
+    """Finds the escape sequence `~.` at the beginning of an input line; `~~` there stands for one `~`."""
 
     def __init__(self) -> None:
         self._at_start = True
         self._tilde = False
 
     def feed(self, data: bytes) -> tuple[bytes, bool]:
-        """The bytes to send, and whether to hang up after them."""
+        """Process input bytes. Returns the bytes to send, and True if `~.` was found, so that the shell must be
+        disconnected."""
         sent = bytearray()
         for byte in data:
             if self._tilde:
@@ -119,7 +121,7 @@ async def _look(client: "UserClient", job: int, command: tuple[str, ...], *, ter
 
 @asynccontextmanager
 async def _close_at_end(client: "UserClient", job: int, shell_id: str) -> AsyncIterator[None]:
-    """Close the shell after the block, also if a signal stops this command."""
+    """Close the shell at the cell after the block, also if a signal stops this command."""
     from remuda.wire.user_client import UserApiError
 
     task = asyncio.current_task()
@@ -136,7 +138,8 @@ async def _close_at_end(client: "UserClient", job: int, shell_id: str) -> AsyncI
 
 @contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Raw mode: every key goes to the remote shell, whose terminal handles it."""
+    """Put the terminal into raw mode during the block: every key goes to the remote shell, whose terminal handles
+    it."""
     before = termios.tcgetattr(0)
     try:
         tty.setraw(0, termios.TCSADRAIN)
@@ -146,7 +149,7 @@ def _raw_terminal() -> Iterator[None]:
 
 
 def _terminal_size() -> os.terminal_size:
-    """The current size of the terminal; COLUMNS and LINES are ignored."""
+    """Return the current size of the terminal. The variables COLUMNS and LINES are ignored."""
     try:
         return os.get_terminal_size(0)
     except OSError:
@@ -154,7 +157,7 @@ def _terminal_size() -> os.terminal_size:
 
 
 class _Shell:
-    """The client side of one shell."""
+    """The client side of one shell: sends input and prints output."""
 
     def __init__(self, client: "UserClient", job: int, shell_id: str, *, connected: bool, terminal: bool) -> None:
         self._client = client
@@ -167,7 +170,8 @@ class _Shell:
         self._is_open = False
 
     async def run(self) -> int:
-        """Run until the command ends; its exit code. Raises CommandError if the shell ends without one."""
+        """Run until the remote command ends, and return its exit code. Raises CommandError if the shell ends without
+        one."""
         with _raw_terminal() if self._terminal else nullcontext():
             async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
                 receiving = tasks.create_task(self._receive(), name="shell output")
@@ -223,7 +227,7 @@ class _Shell:
                 raise CommandError(f"the shell ended: {(await self._state())[1]}")
 
     def _start_reading(self) -> None:
-        """Read stdin in a thread: it may be a file, which an event loop cannot wait for."""
+        """Read stdin in a thread, because stdin may be a file, which an event loop cannot wait for."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read_input, args=(loop,), name="keys", daemon=True).start()
         if self._terminal:
@@ -265,7 +269,7 @@ class _Shell:
         self._has_input.set()
 
     async def _send(self) -> None:
-        """Send the input, as much at once as there is."""
+        """Send the input to the cell, in pieces as large as possible."""
         from remuda.wire.user_client import RefusedError
 
         place = 0

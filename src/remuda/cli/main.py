@@ -1,7 +1,7 @@
-"""The `remuda` command: the table of commands, and the entry point.
+"""The `remuda` command: the table of all commands, and the entry point.
 
-`call` runs a command and raises; `main` wraps it, prints the error and exits. The module of a command is imported only
-when that command is called.
+`call` runs a command and raises its errors; `main` calls it, prints an error and exits. The module of a command is
+imported only when that command is called.
 """
 
 import gc
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """The words that call a command, its function, and its line in the list of commands."""
+    """The words that call a command, its function, and its summary in the list of commands."""
 
     words: str
     target: str
@@ -91,8 +91,8 @@ COMMANDS = (
     Command("job show", "remuda.cli.job:show", "Show a job and its steps."),
     Command("job why", "remuda.cli.job:why", "Explain why a job waits, or ended."),
     Command("job log", "remuda.cli.job:log", "Print a job's log."),
-    Command("job shell", "remuda.cli.job_shell:shell", "Open a shell in a job that runs or is on hold."),
-    Command("job release", "remuda.cli.job_shell:release", "End the hold of a failed job."),
+    Command("job shell", "remuda.cli.job_shell:shell", "Open a shell in a job that runs, or failed and is kept."),
+    Command("job release", "remuda.cli.job_shell:release", "Stop keeping a failed job for debugging."),
     Command("job cancel", "remuda.cli.job:cancel", "Cancel a job."),
     Command("job payload", "remuda.cli.job:payload", "Print the payload that a runner gets with a job."),
     Command("step run", "remuda.cli.step:run", "Run a step on this machine and print its result."),
@@ -130,10 +130,10 @@ REMUDA_DEBUG=1 shows the traceback of an error."""
 
 
 def build_app(arguments: Sequence[str]) -> "App":
-    """The command tree.
+    """Build the command tree.
 
-    A summary replaces the function's docstring. Every command gets its summary but the one that is called: its help
-    page shows the docstring with the examples.
+    All commands except the called one get their summary as help, so that their modules need not be imported. The called
+    one keeps its docstring, which is its help page with the examples.
     """
     # Imported here, so that `main` handles a Ctrl-C during the import.
     from cyclopts import App, Parameter
@@ -161,7 +161,7 @@ def build_app(arguments: Sequence[str]) -> "App":
 
 
 def _show_default(value: object) -> str | None:
-    """The default of an option for its help text; None if it is empty, so that no default is shown."""
+    """Return the default of an option for its help text; None if the default is empty, so that none is shown."""
     return None if value in (None, "", ()) or value is False else str(value)
 
 
@@ -183,7 +183,7 @@ def _load(target: str) -> Callable[..., Any]:
 
 
 def main() -> None:
-    """Entry point of the `remuda` script."""
+    """Run the command of this process's arguments, print its error, and exit. Entry point of the `remuda` script."""
     # Most objects of the start stay alive; collecting them again and again takes a tenth of the start.
     gc.set_threshold(20_000, 50, 100)
     try:
@@ -205,7 +205,8 @@ def main() -> None:
 
 
 def _flush_output() -> None:
-    """Flush, or send the rest to /dev/null: the interpreter's flush into a closed pipe would change the exit code."""
+    """Flush stdout and stderr. If one is a closed pipe the rest goes to /dev/null, because the interpreter's own flush
+    would fail and change the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

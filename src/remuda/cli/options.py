@@ -35,7 +35,7 @@ def repeatable(name: str, about: str) -> Parameter:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineArguments(PipelineOptions):
-    """`PipelineOptions` with help texts, for a command to take as one parameter."""
+    """`PipelineOptions` with help texts, as one parameter of a command."""
 
     file: Annotated[
         Path | None,
@@ -87,7 +87,8 @@ NO_PIPELINE_ARGUMENTS = PipelineArguments()
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT; an IPv6 host is in brackets."""
+    """Split HOST:PORT into host and port. An IPv6 host is in brackets. Raises BadInputError if the text is no
+    address."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise BadInputError(f"--listen {text}: not an address; write HOST:PORT, for example 127.0.0.1:8929")

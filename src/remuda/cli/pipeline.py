@@ -161,7 +161,7 @@ def graph(
 
 
 def _verdict(file: PipelineFile, pipeline: "Pipeline | None", mistakes: "PipelineError | None") -> dict[str, object]:
-    """The JSON document of lint."""
+    """Return the document that `remuda pipeline lint --output json` prints."""
     import msgspec
 
     jobs = pipeline.jobs if pipeline else ()

@@ -1,4 +1,4 @@
-"""`remuda plugin`: installs, lists, writes and checks plugins that make machines for jobs.
+"""`remuda plugin`: installs, lists, creates and checks fleeting plugins, which create machines for jobs.
 
 `remuda.fleeting` does the work: `plugin_search` finds programs, `install` installs them, `conformance` has the checks.
 """
@@ -294,7 +294,8 @@ def _install(text: str, *, is_upgrading: bool, is_replacing: bool) -> None:
 
 
 def _read_plugins(file: Path) -> list[str]:
-    """The plugins of a configuration, without those whose program is outside of the plugin folder."""
+    """Return the plugins that a config.toml names, to install them. Plugins whose program is found outside of the
+    plugin folder are left out."""
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.plugin_search import find_program, plugin_folder
 
@@ -319,7 +320,8 @@ def _read_plugins(file: Path) -> list[str]:
 
 
 def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`plugin_config` and `connector_config` of a file; without either, the whole file is the former."""
+    """Read `plugin_config` and `connector_config` from a file. If it has neither key, the whole file is the
+    `plugin_config`. Raises BadInputError if it is invalid."""
     document = _table(file)
     sections = ("plugin_config", "connector_config")
     if not document.keys() & set(sections):
@@ -335,7 +337,8 @@ def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _connector(settings: dict[str, Any]) -> "Connector":
-    """The connector of `connector_config`, as a manager reads it."""
+    """Convert the keys of `connector_config` to connection settings, as a manager does. Raises BadInputError if one is
+    invalid."""
     import msgspec
 
     from remuda.fleeting.sdk import in_words
@@ -373,7 +376,7 @@ def _table(file: Path) -> dict[str, Any]:
 
 
 def _program_of(name: str) -> str:
-    """The program that a name without a version means; empty if there is none."""
+    """Return the path of the program for a plugin name without a version; empty if there is none."""
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.plugin_search import find_program
 

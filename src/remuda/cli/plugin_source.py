@@ -1,7 +1,8 @@
-"""Fetches and unpacks plugin artifacts with the agent's registry client and archive reader, with fleeting's errors.
+"""Downloads and unpacks plugin artifacts with the agent's registry client and archive reader, raising fleeting's
+errors.
 
-Both are hardened against malicious registries and archives. Only this module joins `fleeting` and `steps`, which do not
-import each other.
+Both are hardened against malicious registries and archives. Only this module uses both `fleeting` and `steps`, which do
+not import each other.
 """
 
 import os
@@ -19,7 +20,7 @@ from remuda.steps.resolving.registry import Registry
 
 
 class RegistrySource:
-    """The repository of a plugin in a registry."""
+    """Downloads manifests and blobs of a plugin's repository in a registry."""
 
     def __init__(self, reference: Reference) -> None:
         self._registry = Registry(reference.registry, reference.repository, os.environ, threading.Event())

@@ -1,4 +1,4 @@
-"""`remuda run`: its options and its help. `remuda.localrun.command` runs the pipeline."""
+"""`remuda run`: its options and help text. `remuda.localrun.command` runs the pipeline."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -95,7 +95,7 @@ def set_runner(
 
 
 def rows_of(runner: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
-    """A row per manager, or one row for a runner without managers."""
+    """Yield one table row per manager of a runner, or one row if it has no manager."""
     about = (
         str(runner["id"]),
         runner["description"] or "",

@@ -1,4 +1,4 @@
-"""`remuda scale explain` and `remuda scale sweep`: ask a running manager about the machines that it has created."""
+"""`remuda scale explain` and `remuda scale sweep`: query a running manager about the machines that it has created."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""`remuda step`: runs a step without a job, for authors of steps. `remuda.localrun.step_run` does the work."""
+"""`remuda step`: runs a single step without a job, for authors of steps. `remuda.localrun.step_run` does the work."""
 
 import json
 import re
@@ -81,7 +81,7 @@ def run(
 
 
 def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    """NAME=VALUE texts as a mapping. The last value of a name wins."""
+    """Parse NAME=VALUE texts into a dict. The last value of a name wins. `option`: the option's name, for messages."""
     pairs: dict[str, str] = {}
     for text in texts or ():
         name, sign, value = text.partition("=")

@@ -1,7 +1,7 @@
-"""`remuda up`: runs the whole platform in this process, with data that stays (`remuda.localrun.embedded`).
+"""`remuda up`: runs cell, runner manager and agent in this process, with persistent data (`remuda.localrun.embedded`).
 
-The first start makes a token and a runner. Every step may be repeated, so that the next start completes an interrupted
-one.
+The first start creates a token and registers a runner. Each part of that can be repeated, so that the next start
+completes an interrupted one.
 """
 
 import asyncio
@@ -102,7 +102,8 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
 
 
 async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
-    """The manager's configuration. Creates the runner at the first start, or if the cell does not know it any more."""
+    """Return the manager's configuration. Registers a runner at the first start, or if the cell does not know the
+    stored one any more."""
     from remuda.localrun.client_file import Access, read_access, write_access
     from remuda.localrun.embedded import shell_manager
     from remuda.wire.user_client import RefusedError
@@ -119,7 +120,7 @@ async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as
 
 
 def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> str:
-    """The text that `remuda up` prints when it is ready."""
+    """Return the text that `remuda up` prints when the platform is ready."""
     from remuda.localrun.client_file import FILE_NAME
     from remuda.localrun.render.words import plural
 
@@ -140,7 +141,7 @@ Ctrl-C stops it."""
 
 
 def _describe_isolation(isolation: Isolation) -> str:
-    """How jobs are kept from the folder, or a warning that they are not."""
+    """Return a line that says how jobs are kept from reading the platform's folder, or warns that they are not."""
     match isolation.kind:
         case "bubblewrap":
             return "Jobs run as your user and do not see that folder (bubblewrap)."

@@ -1,4 +1,4 @@
-"""`remuda version`. A module of its own, because it must import nothing else."""
+"""`remuda version`: a separate module, because it must start without importing anything else."""
 
 from remuda import __version__
 

@@ -1,1 +1,1 @@
-"""`remuda cell`: one module for a few related commands."""
+"""The commands `remuda cell ...`, which serve and maintain a cell; one module for a few related commands."""

@@ -50,7 +50,7 @@ def audit(
 
 
 def line(event: "AuditEvent") -> str:
-    """An event as one line of text."""
+    """Format an audit event as one line of text."""
     from remuda.lib.clock import rfc3339
 
     who = event.author_name or "somebody unknown"

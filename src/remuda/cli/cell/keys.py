@@ -1,6 +1,6 @@
-"""`remuda cell keys list|rotate`: the keys that sign a cell's tokens. Both commands may be called while the cell runs.
+"""`remuda cell keys list|rotate`: manage the keys that sign a cell's tokens.
 
-`remuda.cell.operations.signing_keys` does the work.
+Both commands may be called while the cell runs. `remuda.cell.operations.signing_keys` does the work.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""`remuda cell openapi`: the OpenAPI document of a cell, without one running. It is made in `remuda.cell.http`."""
+"""`remuda cell openapi`: prints the OpenAPI document of a cell without starting one. `remuda.cell.http` generates
+it."""
 
 import sys
 

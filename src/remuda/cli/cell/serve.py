@@ -1,4 +1,4 @@
-"""`remuda cell serve`: a cell with the settings of `remuda.cli.cell.settings`, which then runs until a signal."""
+"""`remuda cell serve`: reads the settings (`remuda.cli.cell.settings`) and runs a cell until a signal stops it."""
 
 import asyncio
 import sys
@@ -26,7 +26,7 @@ def serve(
     """Serve a cell: projects, pipelines, jobs, traces, artifacts, git.
 
     The first start creates an administrator's token and prints it once; REMUDA_ADMIN_TOKEN sets it instead. SIGTERM and
-    Ctrl-C stop the cell; held polls are answered at once. Every setting of a cell can be set in the environment
+    Ctrl-C stop the cell; waiting job requests are answered. Every setting of a cell can be set in the environment
     (REMUDA_PUBLIC_URL, REMUDA_LEASE_SECONDS and so on) or in the file cell.toml (public_url = "...", lease_seconds
     = 60 and so on). Options win over the environment, and the environment wins over the file. With a PostgreSQL
     database, several processes can serve one data folder, each on its own address. Set public_url of all of them to
@@ -44,7 +44,8 @@ def serve(
 
 
 def print_token(token: str) -> None:
-    """Show the administrator's token, which is stored only hashed. On stderr, where it lands in no pipe by accident."""
+    """Print the administrator's token once, because only its hash is stored. Uses stderr, so that the token does not
+    get into a pipe by accident."""
     print(
         f"\nThe administrator's token, shown only this once:\n\n    {token}\n\n"
         "Send it as PRIVATE-TOKEN, or put it into REMUDA_TOKEN for `remuda job`.\n",

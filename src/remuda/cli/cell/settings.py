@@ -51,18 +51,19 @@ SECRETS = frozenset({"admin_token", "registration_token", "database", "encryptio
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CellOptions:
-    """The options that name a cell's data, for a command to take as one parameter."""
+    """The options that select a cell's data folder, database and configuration, as one parameter of a command."""
 
     data: Data = None
     database: Database = None
     config: Config = None
 
     def settings(self, **more: Any) -> "CellSettings":
-        """The cell's settings. Prints a warning for every misspelt setting in the environment."""
+        """Return the cell's settings. Prints a warning for every misspelt setting in the environment. `more`: further
+        options."""
         return self.settings_and_sources(**more)[0]
 
     def settings_and_sources(self, **more: Any) -> tuple["CellSettings", dict[str, str]]:
-        """The settings, and the source of each that is not a default."""
+        """Return the cell's settings, and where each one that is not a default comes from. `more`: further options."""
         print_warnings(os.environ)
         return read_settings(os.environ, config=self.config, data=self.data, database=self.database, **more)
 
@@ -71,19 +72,21 @@ NO_CELL_OPTIONS = CellOptions()
 
 
 def cell_folder(data: Path | None) -> Path:
-    """The folder of a cell: that of the option, or `cell` in the user's data folder."""
+    """Return the data folder of a cell: `data` if given, else `cell` in the user's data folder."""
     return data.absolute() if data else data_folder(None) / "cell"
 
 
 def settings_from(environment: Mapping[str, str], *, config: Path | None = None, **options: Any) -> "CellSettings":
-    """A cell's settings: these options, REMUDA_<NAME> and the file for the rest. Raises BadInputError."""
+    """Read a cell's settings: from these options, else from the variable REMUDA_<NAME>, else from the file. Raises
+    BadInputError if a value is invalid."""
     return read_settings(environment, config=config, **options)[0]
 
 
 def read_settings(
     environment: Mapping[str, str], *, config: Path | None = None, **options: Any
 ) -> tuple["CellSettings", dict[str, str]]:
-    """A cell's settings, and the source of each that is not a default. An option that is None was not given."""
+    """Read a cell's settings. Returns them, and where each one that is not a default comes from. Options that are None
+    are ignored. Raises BadInputError if a value is invalid."""
     import msgspec
 
     from remuda.cell.settings import CellSettings
@@ -110,7 +113,8 @@ def read_settings(
 
 
 def _file(environment: Mapping[str, str], data: Path | None, config: Path | None) -> Path | None:
-    """The file to read; None if there is none. A file that is named by option or variable has to exist."""
+    """Return the configuration file to read: the one that the option or REMUDA_CONFIG names, else `cell.toml` in the
+    data folder if it exists, else None."""
     if config is not None or environment.get(f"{PREFIX}CONFIG"):
         return config or Path(environment[f"{PREFIX}CONFIG"])
     usual = cell_folder(data) / FILE
@@ -150,7 +154,8 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _convert(name: str, value: object, what: str, *, strict: bool) -> Any:
-    """The value with the setting's type. Raises BadInputError."""
+    """Convert a value to the type of the setting `name`. `what`: how messages name the value; `strict`: do not parse
+    texts as numbers. Raises BadInputError if the value is invalid."""
     import msgspec
 
     from remuda.cell.settings import describe_number, is_valid_number
@@ -180,7 +185,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def warnings_about(environment: Mapping[str, str]) -> list[str]:
-    """Warnings about variables that look like settings of a cell and are not."""
+    """Return warnings about REMUDA_ variables that are not settings of a cell, with the most similar name."""
     settings = {f"{PREFIX}{name.upper()}" for name in _fields()} - BY_OPTION
     warnings = []
     for name in sorted(environment):
@@ -192,7 +197,7 @@ def warnings_about(environment: Mapping[str, str]) -> list[str]:
 
 
 def print_warnings(environment: Mapping[str, str]) -> None:
-    """Print a warning for every misspelt setting."""
+    """Print a warning for every misspelt setting in the environment."""
     for warning in warnings_about(environment):
         _warn(warning)
 

@@ -1,4 +1,4 @@
-"""`remuda manager check|doctor|schema`: checks and describes a configuration file. Nothing is started."""
+"""`remuda manager check|doctor|schema`: check and describe a configuration file, without starting a manager."""
 
 import os
 from pathlib import Path
@@ -102,7 +102,7 @@ def schema() -> None:
 
 
 def _check_mode(config: Path) -> "list[Remark]":
-    """Warn if other users can read the tokens in the file."""
+    """Return a warning if other users can read the configuration file and so its tokens."""
     from remuda.manager.config.values import Remark
 
     if not config.stat().st_mode & 0o077:
@@ -111,7 +111,8 @@ def _check_mode(config: Path) -> "list[Remark]":
 
 
 def _check_code_access(config: "ManagerConfig | None", text: str) -> "list[Remark]":
-    """Warn if the users of jobs on this machine cannot read the code of Remuda's own steps."""
+    """Return a warning if the users as which jobs run on this machine cannot read the code of Remuda's own steps.
+    `text`: the configuration file, to find line numbers."""
     from remuda.localrun.isolation import find_closed_code
     from remuda.manager.config.lines import find_lines, line_of
     from remuda.manager.config.values import Remark

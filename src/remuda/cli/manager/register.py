@@ -43,7 +43,7 @@ class ServerOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class SectionOptions:
-    """Keys of the new [[runners]] section."""
+    """Options that become keys of the new [[runners]] section."""
 
     limit: Annotated[int, Parameter(help="Maximum number of jobs at the same time.", env_var="RUNNER_LIMIT")] = 0
     request_concurrency: Annotated[int, Parameter(help="Maximum number of job requests at the same time.")] = 0
@@ -75,7 +75,7 @@ class SectionOptions:
     custom_cleanup_exec: Annotated[str, Parameter(help="Program for the cleanup stage.")] = ""
 
     def values(self) -> dict[str, Any]:
-        """The section with these keys."""
+        """Return the keys of the section that were given as options, nested as in the file."""
         section: dict[str, Any] = {}
         for name, value in vars(self).items():
             if not value:
@@ -94,7 +94,7 @@ class SectionOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RunnerOptions:
-    """How the runner is confirmed and named, and where the rest of its section comes from."""
+    """The options for the runner's token and name, and for a template of its section."""
 
     token: Annotated[
         str, Parameter(help="Token of a runner that was created on the server (glrt-).", env_var="CI_SERVER_TOKEN")
@@ -191,7 +191,8 @@ def register(
 
 
 def parse_assignments(assignments: Texts) -> dict[str, Any]:
-    """The section of `--set KEY=VALUE` options. A value that is not valid TOML is a string."""
+    """Parse `--set KEY=VALUE` options into a section, nested at the dots of KEY. A value that is not valid TOML is a
+    string."""
     from remuda.manager.registration.register import merge
 
     section: dict[str, Any] = {}

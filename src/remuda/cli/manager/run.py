@@ -44,7 +44,7 @@ def run(
 
 
 def default_data(config: Path) -> Path:
-    """The data folder of a configuration; each has its own."""
+    """Return the default data folder for a configuration file; each file has its own."""
     place = hashlib.sha256(str(config.resolve()).encode()).hexdigest()[:12]
     return data_folder(None) / "managers" / place
 

@@ -1,4 +1,4 @@
-"""`remuda manager list|verify|unregister|reset-token`: the runners of a configuration file."""
+"""`remuda manager list|verify|unregister|reset-token`: list and change the runners of a configuration file."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`remuda manager status` and `remuda manager drain`: ask a running manager through the socket in its data folder."""
+"""`remuda manager status` and `remuda manager drain`: call a running manager through the socket in its data folder."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -97,7 +97,8 @@ async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
 
 
 def find_manager_folder(config: Path | None, data: Path | None) -> Path:
-    """The data folder of the manager that the options mean; without options, of the only one that runs."""
+    """Return the data folder of the manager that the options select, or of the only running manager if there are no
+    options. Raises BadInputError if none or several run."""
     from remuda.manager.process.control import is_served
 
     if data is not None:
@@ -217,6 +218,6 @@ def _health(runner: "RunnerStatus") -> str:
 
 
 def _most(runner: "RunnerStatus") -> int | None:
-    """The most jobs of the runner: the lower of its limit and its capacity; None without either."""
+    """Return how many jobs the runner can have: the lower of its limit and its capacity; None if both are unknown."""
     limits = [limit for limit in (runner.limit or None, runner.capacity) if limit is not None]
     return min(limits) if limits else None

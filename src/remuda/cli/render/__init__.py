@@ -1,1 +1,1 @@
-"""How commands show what they know: tables, trees, graphs, logs. Pure functions of values."""
+"""Formats the output of commands: tables, trees, graphs, logs. Pure functions of values."""

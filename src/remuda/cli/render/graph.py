@@ -1,8 +1,8 @@
-"""The graph of a pipeline: nodes in columns, edges between them. Pure. `graph_text` and `svg` draw it.
+"""The graph of a pipeline: nodes in columns, and edges between them. Pure. `graph_text` and `svg` draw it.
 
-A node is a job; in a large pipeline, the parts of a parallel job are one node. Its column is its stage, or the length
+A node is a job; in a large pipeline, all parts of a parallel job are one node. Its column is its stage, or the length
 of the longest chain of jobs before it. Only needs are edges. A job without `needs` waits for all jobs of earlier
-stages; its `waits` says so, as edges to all of them would be jobs squared.
+stages; its field `waits` says so, because edges to all of them would be too many.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _LONG = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A job, or all parts of a parallel job."""
+    """A job, or all parts of a parallel job together."""
 
     name: str
     stage: str
@@ -40,12 +40,12 @@ class Node:
 
     @property
     def label(self) -> str:
-        """The name, with the number of parts."""
+        """The job's name, with the number of parts if it stands for several."""
         return f"{printable(self.name, _LONG)} ×{self.parts}" if self.parts > 1 else printable(self.name, _LONG)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Properties that differ from the default, as words."""
+        """Properties of the job that differ from the default, as words, for example `manual` and `may fail`."""
         words = (
             self.when if self.when != "on_success" else "",
             "trigger" if self.is_trigger else "",
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """`target` needs `source`. Between parallel jobs: a part of one needs a part of the other."""
+    """Says that `target` needs `source`. Between parallel jobs: a part of one needs a part of the other."""
 
     source: str
     target: str
@@ -65,7 +65,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Nodes that are drawn below each other."""
+    """The nodes of one stage or level, which are drawn below each other."""
 
     title: str
     nodes: tuple[Node, ...]
@@ -93,7 +93,7 @@ class Graph:
         )
 
     def needs(self) -> dict[str, tuple[str, ...]]:
-        """The names that each node needs; nodes without needs are left out."""
+        """Return the names of the nodes that each node needs; nodes without needs are left out."""
         needs: dict[str, list[str]] = {}
         for edge in self.edges:
             needs.setdefault(edge.target, []).append(edge.source)
@@ -101,7 +101,8 @@ class Graph:
 
 
 def graph_of(pipeline: Pipeline, *, all_parts: bool | None = None) -> Graph:
-    """The graph of a pipeline. `all_parts`: each part of a parallel job is a node; None: only in a small pipeline."""
+    """Build the graph of a pipeline. `all_parts`: True for one node per part of a parallel job, False for one node for
+    all; None: one per part only in a small pipeline."""
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     if all_parts is None:
         all_parts = len(jobs) <= ALL_PARTS_UP_TO
@@ -143,7 +144,7 @@ def _node(name: str, parts: Sequence[JobSpec], levels: Mapping[str, int]) -> Nod
 
 
 def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
-    """The length of the longest chain of jobs before each job.
+    """Return for each job the length of the longest chain of jobs before it.
 
     Needs have no cycles and refer to the same or an earlier stage. The explicit stack allows chains of needs that are
     longer than Python's recursion limit.
@@ -170,7 +171,7 @@ def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
 
 
 def document(pipeline: Pipeline) -> dict[str, Any]:
-    """The JSON document of the graph. Each part of a parallel job is a node."""
+    """Return the graph as a JSON document, with one node per part of a parallel job."""
     graph = graph_of(pipeline, all_parts=True)
     specs = {job.name: job for job in pipeline.jobs}
     return {

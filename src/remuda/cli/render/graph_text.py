@@ -1,7 +1,7 @@
-"""A graph of jobs as text: a tree for people, and the DOT language of Graphviz. Pure.
+"""Draws a graph of jobs as text: as a tree for people, or in the DOT language of Graphviz. Pure.
 
-In DOT, a stage that waits for an earlier one has a gate: the jobs before lead to it, and jobs without `needs` follow
-it. So there are as many edges as jobs and needs, not jobs squared.
+In DOT, a stage that waits for an earlier one has a gate node: edges go from the earlier jobs to the gate, and from the
+gate to the jobs without `needs`. So the number of edges grows with jobs and needs, not with their square.
 """
 
 from itertools import pairwise
@@ -17,7 +17,8 @@ _LONG = 500
 
 
 def tree(graph: Graph, by: By) -> list[str]:
-    """A heading per column with its nodes below it, and what each node waits for."""
+    """Return the lines of the tree: a heading per column, below it its nodes and what each of them waits for. `by`:
+    columns are stages or levels of needs."""
     if graph.skipped is not None:
         return [f"no pipeline: {printable(graph.skipped, _LONG)}"]
     columns = graph.columns(by)
@@ -50,7 +51,7 @@ def _waits(node: Node, names: list[str], before: str) -> str:
 
 
 def dot(graph: Graph) -> list[str]:
-    """The graph in DOT, with a cluster per stage."""
+    """Return the lines of the graph in DOT, with a cluster per stage."""
     columns = graph.columns("stage")
     ids = {node.name: f"n{index}" for index, node in enumerate(graph.nodes)}
     lines = ["digraph pipeline {", "  rankdir=LR;", '  node [shape=box, style="rounded", fontname="monospace"];']

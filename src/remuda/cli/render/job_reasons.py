@@ -1,4 +1,4 @@
-"""The cell's explanation of a job's status as lines, for `remuda job why`. Pure."""
+"""Formats the cell's explanation of a job's status as lines of text, for `remuda job why`. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

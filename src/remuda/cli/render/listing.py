@@ -1,4 +1,4 @@
-"""How commands print the answer of a cell or a manager: tables, JSON, times."""
+"""Prints responses of a cell or a manager: tables, JSON, times. Used by many commands."""
 
 import json
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from remuda.localrun.render.words import on_one_line
 
 
 def print_json(value: object) -> None:
-    """Print a value of JSON types, or of msgspec structs and dataclasses of them."""
+    """Print a value as JSON: JSON types, msgspec structs and dataclasses."""
     import msgspec  # most commands have imported it by now
 
     print(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
 
 
 def print_table(table: Sequence[tuple[str, ...]]) -> None:
-    """Rows in aligned columns; the first row has the headings."""
+    """Print rows in aligned columns. The first row has the headings."""
     rows = [tuple(map(on_one_line, row)) for row in table]
     widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
     for row in rows:
@@ -23,7 +23,7 @@ def print_table(table: Sequence[tuple[str, ...]]) -> None:
 
 
 def local_time(at: str | float | None) -> str:
-    """A time of the API, or in seconds, in the reader's time zone; empty without one."""
+    """Format a time of the API (text) or in seconds in the user's time zone; empty if there is none."""
     if not at:
         return ""
     time = datetime.fromisoformat(at) if isinstance(at, str) else datetime.fromtimestamp(at, UTC)

@@ -51,7 +51,7 @@ text { fill: #e6edf3; } .note { fill: #9da7b1; } .band { fill: #161b22; } .box {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Box:
-    """The position and size of a node."""
+    """The position and size of the box that is drawn for a node."""
 
     node: Node
     note: str
@@ -68,7 +68,7 @@ class _Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Band:
-    """The background of a column, with its title."""
+    """The background rectangle of a column, with its title."""
 
     title: str
     x: float
@@ -76,7 +76,8 @@ class _Band:
 
 
 def svg(graph: Graph, *, by: By, title: str) -> str:
-    """The picture as SVG. `title` describes it in a few words."""
+    """Return the graph as SVG text. `by`: columns are stages or levels of needs. `title`: describes the picture in a
+    few words."""
     if not graph.nodes:
         return _empty(title, graph.skipped or "no jobs")
     boxes, bands = _place(graph, by)
@@ -99,7 +100,8 @@ def svg(graph: Graph, *, by: By, title: str) -> str:
 
 
 def _place(graph: Graph, by: By) -> tuple[dict[str, _Box], list[_Band]]:
-    """The boxes by node name, and the bands. A long column continues beside itself under the same title."""
+    """Compute the positions: the boxes by node name, and the background bands. A long column is continued beside
+    itself, under the same title."""
     columns = graph.columns(by)
     rows = max(SHORT_COLUMN, math.ceil(math.sqrt(max(len(column.nodes) for column in columns)) * 1.5))
     height = _LINE + _PADDING + (_LINE if any(_note(node, by) for node in graph.nodes) else 0)
@@ -129,7 +131,7 @@ def _place(graph: Graph, by: By) -> tuple[dict[str, _Box], list[_Band]]:
 def _near_needs(
     nodes: tuple[Node, ...], needs: Mapping[str, tuple[str, ...]], placed: Mapping[str, _Box]
 ) -> tuple[Node, ...]:
-    """The nodes ordered by the mean height of what they need, so that fewer curves cross."""
+    """Sort nodes by the mean height of the boxes that they need, so that fewer curves cross."""
 
     def height(node: Node) -> float:
         sources = [placed[name].y for name in needs.get(node.name, ()) if name in placed]
@@ -178,7 +180,7 @@ def _label(node: Node) -> str:
 
 
 def _note(node: Node, by: By) -> str:
-    """The second line of a box. With columns by needs, it also says that a job waits for earlier stages."""
+    """Return the second line of a box. With columns by needs, it also says that a job waits for earlier stages."""
     waits = ("after earlier stages",) if by == "needs" and node.waits == "stages" and node.level else ()
     return ", ".join((*node.notes, *waits))
 
@@ -202,5 +204,5 @@ def _empty(title: str, reason: str) -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate with one digit at most."""
+    """Format a coordinate with at most one digit after the point."""
     return f"{value:.1f}".removesuffix(".0")
