@@ -1,1 +1,3 @@
-"""Projects, groups, refs, and tokens for the container registry."""
+"""Manages projects, groups and git refs, starts the pipelines of pushes, and issues tokens for the
+container registry.
+"""

@@ -1,7 +1,7 @@
-"""Groups, and the namespaces that projects are in.
+"""Creates and lists groups, and the namespaces that projects are in.
 
-A group is in one group at most, and in its organization; users' own namespaces hold no groups. The HTTP endpoints check
-rights and call it, and so does `remuda.cell.projects.projects`.
+A group may be in one other group, of the same organization; users' own namespaces contain no groups. The HTTP
+endpoints, which check rights before, and `remuda.cell.projects.projects` call it.
 
 Invariant: a namespace is created before its content and removed after it, so everything always has its namespace.
 """
@@ -21,7 +21,7 @@ _PAGE = 100
 
 
 class Namespaces:
-    """The groups of one cell."""
+    """Creates and lists the groups of one cell."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -38,7 +38,9 @@ class Namespaces:
         visibility: str = "private",
         owner_id: int | None = None,
     ) -> Namespace:
-        """Create a group; `path` is the last part of its path. InvalidError or ConflictError when it cannot be."""
+        """Create a group in `parent`, or at the top level; `path` is the last part of its path. `owner_id`: the user
+        who becomes its owner. Raises InvalidError if the path is invalid, ConflictError if it is taken.
+        """
         if parent is not None and not parent.is_group:
             raise InvalidError("a user's own namespace holds no groups")
         full_path = check_path(f"{parent.path}/{path}" if parent else path, least_parts=1)
@@ -62,7 +64,9 @@ class Namespaces:
         return await self._store.people.add_namespace(group, first=owner)
 
     async def ensure(self, path: str, organization_id: int = ORGANIZATION_ID) -> Namespace:
-        """The namespace with this full path; missing groups are created."""
+        """Return the namespace with this full path. If it does not exist, create it as a group, with its missing parent
+        groups, in the organization.
+        """
         if namespace := await self._store.people.find_namespace(path):
             return namespace
         above, _, last = path.rpartition("/")
@@ -76,7 +80,9 @@ class Namespaces:
             raise
 
     async def adopt_projects(self) -> None:
-        """Create the groups of projects of an older release, which had none. Done once."""
+        """Create the missing groups of projects that an older release without groups has stored. Does nothing after the
+        first time.
+        """
         if await self._store.settings.load_setting(_ADOPTED):
             return
         for project in await list_all_projects(self._store):
@@ -89,7 +95,7 @@ class Namespaces:
         await self._store.settings.put_setting(_ADOPTED, "1")
 
     async def inside(self, group: Namespace) -> list[Namespace]:
-        """All groups in a group, the deepest first."""
+        """Return all subgroups of a group, recursively, the deepest first."""
         groups: list[Namespace] = []
         while True:
             page = Page(number=len(groups) // _PAGE + 1, size=_PAGE)
@@ -100,7 +106,7 @@ class Namespaces:
 
 
 async def list_all_projects(store: Store, wanted: ProjectFilter = ProjectFilter()) -> list[Project]:  # noqa: B008 - frozen
-    """All projects that match the filter, whatever their number."""
+    """Return all projects that match the filter, reading as many pages as needed."""
     projects: list[Project] = []
     while True:
         page, total = await store.projects.list_projects(Page(number=len(projects) // _PAGE + 1, size=_PAGE), wanted)

@@ -1,13 +1,14 @@
-"""Projects, their repositories, and the pipelines that pushes start.
+"""Creates and removes projects and their repositories, makes commits, and starts the pipelines of pushes.
 
-Every branch, tag or merge request whose commit the cell has not acted on starts a pipeline, up to a number per push.
-The cell compares the repository as it is with the refs it has seen, and does not rely on the event of a push. So a push
-whose client or process died is acted on later: by a new process, or by one that finds the push abandoned.
-`remuda.cell.pipelines.creation` starts the pipelines.
+Every branch, tag or merge request that has moved to another commit starts a pipeline, up to a limit per push. To find
+them, the cell compares the refs in the repository with those it has already processed ("seen refs" in the store), and
+does not rely on being told of a push. So a push whose client or process died is processed later: by a new process, or
+by one that finds the push abandoned. `remuda.cell.pipelines.creation` creates the pipelines.
 
 Called by the HTTP endpoints, and by `remuda.cell.service`, which runs `watch`.
 
-Invariant: a ref is stored as seen in the same transaction as its pipeline, so each move of a ref starts exactly one.
+Invariant: a ref is stored as processed in the same transaction as its pipeline, so each move of a ref starts exactly
+one.
 """
 
 import asyncio
@@ -68,7 +69,7 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Projects:
-    """The projects of one cell."""
+    """Creates, changes and removes the projects of one cell, and starts the pipelines of moved refs."""
 
     def __init__(
         self,
@@ -104,8 +105,9 @@ class Projects:
         organization_id: int = ORGANIZATION_ID,
         creator_id: int = USER_ID,
     ) -> Project:
-        """Create a project with an empty repository, and the missing groups of its path, in this organization;
-        InvalidError or ConflictError when that is impossible."""
+        """Create a project with an empty repository, and the missing groups of its path, in the organization. Raises
+        InvalidError if a value is invalid, ConflictError if the path is taken.
+        """
         if not is_branch_name(default_branch):
             raise InvalidError(f"default_branch: {default_branch!r} is no name for a branch")
         check_path(path)
@@ -139,19 +141,24 @@ class Projects:
         return added
 
     async def remove(self, project: Project) -> None:
-        """Hide the project, free its path and remove its repository; `upkeep` removes its pipelines later."""
+        """Mark the project as deleted, free its path and remove its repository. Periodic maintenance
+        (`remuda.cell.operations.upkeep`) removes its pipelines later.
+        """
         gone = await self._store.projects.change_project(project.id, lambda row: _mark_removed(row, self._clock.now()))
         if gone is not None:
             await self._remove_repository(gone)
 
     async def _remove_repository(self, project: Project) -> None:
-        """Remove the repository of a deleted project, after any `sync_refs` that is under way."""
+        """Remove the repository of a deleted project, after waiting for a `sync_refs` that is still running."""
         async with self._locks.setdefault(project.id, asyncio.Lock()):
             self._unsynced.discard(project.id)
             await self.repos.remove(project.repo_path)
 
     async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
-        """Create a commit from file actions and start its pipeline; its name. A repeated request changes nothing."""
+        """Create a commit from file actions, start its pipeline, and return the commit's hash. A request that is
+        repeated because its answer was lost returns the existing commit. Raises InvalidError if an action is
+        impossible.
+        """
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
         async with self.track_push(project):
@@ -166,7 +173,9 @@ class Projects:
 
     @asynccontextmanager
     async def track_push(self, project: Project) -> AsyncIterator[None]:
-        """Wrap code that moves refs of a project: their pipelines are started, by another process if this one dies."""
+        """Wrap code that moves refs of a project: when the block ends, the pipelines of the moved refs are started. If
+        this process dies, another one starts them.
+        """
         with self._pushes.begin(project.id) as acted_on:
             try:
                 yield
@@ -177,12 +186,16 @@ class Projects:
                     acted_on()
 
     def note_push(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
-        """Note who moves refs, before they move. Without a note it is the project's creator."""
+        """Record which user moves `refs`, before they move; the user's pipelines start in that name. Without such a
+        note the user is the project's creator, so a note for the creator is not always written.
+        """
         if user_id != project.creator_id or self._pushes.has_notes(project.repo_path):
             self._pushes.add_note(project.repo_path, refs, user_id)
 
     async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
-        """Move refs to existing commits, as a push by this person does. Raises GitError if that is impossible."""
+        """Set refs to existing commits and start their pipelines, like a push by `user`. Raises GitError if git cannot
+        set them, ForbiddenError for a force push to a protected branch, InvalidError for a tag named like that branch.
+        """
         for ref, target in refs.items():
             await self.check_namesake(project, ref, target)
         before = await self._check_forward(project, refs)
@@ -195,7 +208,9 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
-        """The commit of a protected branch among `refs`. Raises ForbiddenError if the move is a force push."""
+        """If `refs` includes the protected branch, return its full name and current commit; else an empty dict. Raises
+        ForbiddenError if the change of that branch would be a force push.
+        """
         ref = await self.find_forward_ref(project)
         tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
         if ref is None or tip is None:
@@ -237,7 +252,9 @@ class Projects:
         )
 
     async def _parent(self, project: Project, request: CommitRequest) -> str | None:
-        """The commit to build on; None for the first one of a repository."""
+        """Return the hash of the commit that becomes the parent of the new commit: the branch's tip or the requested
+        start; None for the first commit of a repository. Raises InvalidError if it cannot be determined.
+        """
         tip = await self.repos.commit_of(project.repo_path, f"refs/heads/{request.branch}")
         start = request.start_branch or request.start_sha
         if tip is not None:
@@ -256,15 +273,19 @@ class Projects:
         return None
 
     async def act_on_refs(self, project: Project) -> None:
-        """`sync_refs` now; if it fails, `watch` tries again, because the commit stays in the repository."""
+        """Call `sync_refs`. If it fails, log that, and let `watch` try again; nothing is lost, because the commits are
+        in the repository.
+        """
         self._unsynced.add(project.id)
         try:
             await self.sync_refs(project)
         except CellError as error:
-            _log.warning("cannot process a push; trying again", project=project.path, error=str(error))
+            _log.warning("cannot start the pipelines of a push; trying again", project=project.path, error=str(error))
 
     async def sync_refs(self, project: Project) -> None:
-        """Start a pipeline for every branch, tag and merge request that has moved since the last call."""
+        """Start a pipeline for every branch, tag and merge request that has moved since the last call. Raises CellError
+        if that fails.
+        """
         async with self._locks.setdefault(project.id, asyncio.Lock()), self._pushes.take_turn(project.repo_path):
             self._unsynced.add(project.id)
             refs = await self.repos.refs(project.repo_path)
@@ -286,7 +307,9 @@ class Projects:
     async def _find_objects(
         self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]
     ) -> dict[str, str]:
-        """The objects that the refs in the notes lead to: a tag with a message is an object of its own."""
+        """Return the object hash of each existing ref that a push note names. For an annotated tag this is the tag
+        object, not the commit, because pushes name that.
+        """
         objects = {}
         for ref in {ref for note in notes for ref in note.refs} & refs.keys():
             is_tag = ref.startswith("refs/tags/")
@@ -300,7 +323,11 @@ class Projects:
         seen: Mapping[str, str],
         notes: Mapping[str, PushNote],
     ) -> None:
-        """Start pipelines up to the limit per push, the default branch first; other refs are only stored as seen."""
+        """Start a pipeline for each ref in `moved`, the default branch first, up to the limit per push. The refs beyond
+        the limit are stored as processed without a pipeline.
+
+        `seen` has the commits of the refs before the push, `notes` who pushed them.
+        """
         default = f"refs/heads/{self.repos.head(project.repo_path)}"
         waiting = dict(sorted(moved.items(), key=lambda item: item[0] != default))
         started = 0
@@ -312,11 +339,16 @@ class Projects:
             del waiting[ref]
         if waiting:
             if self._pipelines_per_push:
-                _log.warning("push has too many refs; some start no pipeline", project=project.path, left=len(waiting))
+                _log.warning(
+                    "push moved too many refs; those beyond the limit start no pipeline",
+                    project=project.path,
+                    limit=self._pipelines_per_push,
+                    without_pipeline=len(waiting),
+                )
             await self._store.projects.put_seen_refs(project.id, waiting)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
-        """Make a pushed branch the default one if the default branch was never pushed."""
+        """If the default branch does not exist in the repository, make the first existing branch the default branch."""
         branches = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
@@ -324,7 +356,9 @@ class Projects:
     async def _start_pipeline(
         self, project: Project, ref: str, sha: str, *, before_sha: str, note: PushNote | None
     ) -> bool:
-        """Start the pipeline of a ref that moved; False when there is none to start."""
+        """Start the pipeline of a ref that has moved from `before_sha` to `sha`. Returns False if there is no pipeline
+        to start, for example because the commit has no pipeline file.
+        """
         is_request = ref.startswith("refs/merge-requests/")
         if is_request and merge_request_iid(ref) is None:
             await self._store.projects.put_seen_refs(project.id, {ref: sha})
@@ -349,13 +383,17 @@ class Projects:
         return await self._pipelines.push(request, is_skipped=is_skipped) is not None
 
     async def find_protected_ref(self, project: Project) -> str | None:
-        """The branch that only maintainers push to and run pipelines on: the default branch, once it exists."""
+        """Return the protected branch, to which only maintainers may push: the default branch as a full ref, or None
+        while it does not exist.
+        """
         head = self.repos.head(project.repo_path)
         ref = f"refs/heads/{head}"
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
-        """Raise InvalidError for a tag with the name of the protected branch, unless it leads to `target` already."""
+        """Raise InvalidError if `ref` is a tag with the same name as the protected branch, unless the tag already
+        exists and points to `target`.
+        """
         protected = await self.find_protected_ref(project) if ref.startswith("refs/tags/") else None
         if protected is None or ref != tag_with_name_of(protected):
             return
@@ -363,16 +401,18 @@ class Projects:
             raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
 
     async def find_forward_ref(self, project: Project) -> str | None:
-        """The protected branch if force pushes to it are refused."""
+        """Return the full name of the protected branch if force pushes to it are forbidden, else None."""
         return None if project.allow_force_push else await self.find_protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
-        """True if a branch or tag exists. Runs git only if the ref is not a file."""
+        """True if the full ref exists. Runs git only if the ref has no file of its own, which is slower."""
         repo = project.repo_path
         return self.repos.has_ref_file(repo, ref) or await self.repos.commit_of(repo, ref) is not None
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Sync all repositories after a start, and later those where that failed or a push was abandoned."""
+        """Until `stop` is set: call `sync_refs` for all repositories after the start, and later for those where it
+        failed or a push was abandoned. Also removes repositories of deleted projects.
+        """
         began = self._clock.monotonic()
         looks = list(LOOKS_AFTER_SECONDS)
         while not stop.is_set():
@@ -388,11 +428,13 @@ class Projects:
                     await self._retry(project_id)
                 self._forget_pushes(abandoned)
             except CellError as error:
-                _log.warning("cannot sync repositories; trying again", error=str(error))
+                _log.warning("cannot look for pushes without pipelines; trying again", error=str(error))
             await wait_for_any_event(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
 
     def _forget_pushes(self, abandoned: Mapping[str, ProjectId]) -> None:
-        """Forget abandoned pushes that were acted on and are too old to move another ref."""
+        """Remove the records of abandoned pushes that were processed and are too old to move another ref. `abandoned`:
+        record names with project ids.
+        """
         now = self._clock.monotonic()
         self._abandoned = {name: self._abandoned.get(name, now) for name in abandoned}
         for name, project_id in abandoned.items():
@@ -407,7 +449,11 @@ class Projects:
         try:
             await self.act_on_refs(project)
         except Exception as error:  # noqa: BLE001 - one repository must not stop the others
-            _log.error("cannot sync a repository; trying again", project=project.path, exc_info=error)
+            _log.error(
+                "unexpected error in starting the pipelines of a push; trying again",
+                project=project.path,
+                exc_info=error,
+            )
 
 
 def _mark_removed(project: Project, now: float) -> Project | None:

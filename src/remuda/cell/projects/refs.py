@@ -1,8 +1,8 @@
-"""Resolves the name that a person gives to a ref: its full name, its commit and its pipelines.
+"""Resolves the name of a branch, tag or merge request that a user gives: to its full ref, its commit and its pipelines.
 
 A bare name means a branch before a tag: anybody who may push can create a tag, and must not take over the name of a
 protected branch. Only branches, tags and heads of merge requests can have pipelines. The default branch is the one that
-the repository shows its clients. Called for every `PipelineRequest` that is made from a name (endpoints, schedules,
+the repository shows to git clients. Called for every `PipelineRequest` that is made from a name (endpoints, schedules,
 trigger jobs) and to find the newest pipeline or job of a name.
 """
 
@@ -18,41 +18,47 @@ _FOLDERS = (_HEADS, _TAGS)
 
 
 class Commits(Protocol):
-    """Looks up commits in repositories."""
+    """The interface for looking up the commit of a ref; implemented by `Repositories`."""
 
     async def commit_of(self, repo: str, ref: str) -> str | None:
-        """The commit that a full ref leads to."""
+        """Return the hash of the commit that a full ref points to; None if there is none."""
         ...
 
 
 class Heads(Commits, Protocol):
-    """Looks up commits and default branches."""
+    """The interface for looking up commits and default branches; implemented by `Repositories`."""
 
     def head(self, repo: str) -> str | None:
-        """The default branch that clients see."""
+        """Return the name of the default branch that git clients see; None if there is none."""
         ...
 
 
 def default_branch(repos: Heads, project: Project) -> str:
-    """The repository's default branch; the project's setting before the first push."""
+    """Return the name of the repository's default branch; if the repository has none, the one in the project's
+    settings.
+    """
     return repos.head(project.repo_path) or project.default_branch
 
 
 class SeenRefs(Protocol):
-    """Looks up the refs that the cell has acted on."""
+    """The interface for looking up refs whose pushes the cell has processed; implemented by the store."""
 
     async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
-        """True if the ref exists and the cell has acted on it."""
+        """True if the ref exists and the cell has processed its last push."""
         ...
 
 
 def tag_with_name_of(branch: str) -> str:
-    """The tag with the name of a branch, both as full refs."""
+    """Return the full ref of the tag that has the same name as a branch, given as a full ref."""
     return _TAGS + branch.removeprefix(_HEADS)
 
 
 async def split_name(refs: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
-    """The `ref` of pipelines of this name, and whether they are a tag's; None: a branch's or a tag's."""
+    """Return the value of `Pipeline.ref` and of `Pipeline.tag` with which to search for the pipelines of a name.
+
+    The second value is True for a tag, False for a branch or merge request, and None if the name may be either: then
+    both match.
+    """
     if name.startswith(_FOLDERS):
         return name.removeprefix(_HEADS).removeprefix(_TAGS), name.startswith(_TAGS)
     return name, False if await refs.is_ref_seen(project_id, _HEADS + name) else None
@@ -63,7 +69,9 @@ def merge_request_ref(iid: int) -> str:
 
 
 def candidates(name: str) -> tuple[str, ...]:
-    """The full names that a name may mean; the first one that exists counts."""
+    """Return the full refs that a name may mean, in order: the first one that exists is meant. Empty if the name is
+    invalid.
+    """
     if merge_request_iid(name) is not None:
         return (name,)
     for folder in _FOLDERS:
@@ -73,7 +81,9 @@ def candidates(name: str) -> tuple[str, ...]:
 
 
 async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, str] | None:
-    """The full name and the commit of a ref; None when there is no such ref."""
+    """Return the full ref and the commit hash that a name means; None if there is no such branch,
+    tag or merge request.
+    """
     for ref in candidates(name):
         sha = await repos.commit_of(project.repo_path, ref)
         if sha is not None:
@@ -82,5 +92,5 @@ async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, st
 
 
 async def find_ref_or_default(repos: Heads, project: Project, name: str) -> tuple[str, str] | None:
-    """`find_ref`, with the default branch for an empty name."""
+    """Return the full ref and the commit hash that a name means, or None; an empty name means the default branch."""
     return await find_ref(repos, project, name or default_branch(repos, project))

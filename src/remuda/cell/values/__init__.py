@@ -1,6 +1,7 @@
-"""Values that a cell stores. The store holds them, `core/` makes new ones from old ones, none is changed in place.
+"""Immutable values that a cell stores: jobs, pipelines, projects, users, runners. The store reads and writes them;
+`core/` computes new ones from old ones.
 
-Times are seconds since the epoch.
+All times are seconds since the epoch.
 """
 
 from remuda.cell.values.jobs import UNDER_WAY, Artifact, Family, Job, NewJob, Pipeline, StepResult

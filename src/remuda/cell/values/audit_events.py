@@ -14,7 +14,7 @@ Detail = str | int | float | bool | None | list[str]
 
 
 class AuditEvent(Value, frozen=True, kw_only=True):
-    """One action that was executed or refused."""
+    """One action that was executed or denied: who did what to which object, and when."""
 
     id: int = 0
     """Set by the store."""
@@ -39,7 +39,7 @@ class AuditEvent(Value, frozen=True, kw_only=True):
 
 
 class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects events. Empty or None: any."""
+    """Selects audit events. A field that is empty or None does not restrict the selection."""
 
     action: str = ""
     author_id: int | None = None
@@ -59,7 +59,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def conditions(self) -> dict[str, str | int | float]:
-        """SQL conditions with their values."""
+        """Return the SQL conditions of this filter, each with its parameter value."""
         conditions = {
             "action = ?": self.action or None,
             "author_id = ?": self.author_id,

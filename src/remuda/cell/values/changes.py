@@ -1,4 +1,6 @@
-"""Changes that a decision returns, and the values that the store returns for them."""
+"""Changes to a pipeline that functions in `core/` return, and the values that the store returns after it has written
+them.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +13,7 @@ from remuda.pipeline import JobSpec
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """A further try: a new job with the spec of an old one, which is marked as retried."""
+    """A retry of a job: a new job with the spec of the old one (`of`), which is marked as retried."""
 
     of: JobId
     job: Job
@@ -19,7 +21,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a decision about a pipeline, to be stored in one transaction."""
+    """The changes that a function in `core/` decided for a pipeline and its jobs, to be stored in one transaction."""
 
     jobs: tuple[Job, ...] = ()
     """Changed jobs, complete."""
@@ -36,7 +38,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobArtifacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A job and its artifacts after a decision about them."""
+    """A job and its remaining artifacts, as a function in `core/` decided; the store removes the others."""
 
     job: Job
     artifacts: tuple[Artifact, ...]
@@ -44,7 +46,7 @@ class JobArtifacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PayloadParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored parts of the payload of a job; None if a part is missing."""
+    """The stored rows from which the payload of a job, as a runner gets it, is built. None: the row is missing."""
 
     spec: JobSpec | None
     pipeline: Pipeline | None

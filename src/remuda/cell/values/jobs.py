@@ -1,4 +1,6 @@
-"""Stored values of pipelines and jobs: pipeline, job, artifact, step result."""
+"""Stored values of pipelines and jobs: pipeline, job, artifact, step result. Used by the store and
+all parts of a cell.
+"""
 
 import msgspec
 
@@ -66,7 +68,8 @@ class Pipeline(Value, frozen=True, kw_only=True):
 
 
 class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a job that changes. Its spec is stored beside it and read only when the job is handed out.
+    """The part of a job that changes. Its spec (script, image, rules) is stored separately and read only when a runner
+    gets the job.
 
     Fields with default values are not written, because the jobs of a pipeline are often read together. So a default
     must never be changed.
@@ -166,7 +169,9 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Its manager acknowledges the start (two-phase commit). Otherwise the job starts with the hand-out."""
 
     def key(self) -> CapabilityKey:
-        """The capability key of the job: what it needs from a runner."""
+        """Return the capability key of the job: the tags, protection and project that a runner must be allowed to
+        serve.
+        """
         return CapabilityKey(
             tags=frozenset(self.tags),
             protected=self.protected,
@@ -176,12 +181,16 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def start_time(self) -> float | None:
-        """When it started, or None. Without two-phase commit, a leased job has started."""
+        """Return when the job started, or None. A leased job (given to a runner) counts as started, unless the runner
+        confirms the start separately (`two_phase`).
+        """
         is_begun = self.started_at is None and self.state is JobState.LEASED and not self.two_phase
         return self.leased_at if is_begun else self.started_at
 
     def status(self) -> str:
-        """GitLab's name of the state, for its API and the Job-Status header: a leased job counts as running."""
+        """Return GitLab's name of the job's state, for the API and the Job-Status header. A leased job (given to a
+        runner) counts as running.
+        """
         return JobState.RUNNING.value if self.state is JobState.LEASED else self.state.value
 
 
@@ -206,7 +215,7 @@ class Artifact(Value, frozen=True, kw_only=True):
 
 
 class StepResult(Value, frozen=True, kw_only=True):
-    """One event of a step, as sent by the agent."""
+    """One event of a job's step (CI/CD steps, `run`), as the agent on the job's machine sent it."""
 
     job_id: JobId
     seq: int
@@ -234,7 +243,7 @@ class NewJob(Value, frozen=True, kw_only=True):
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline with the newest try of each of its jobs."""
+    """A pipeline with the newest attempt of each of its jobs."""
 
     pipeline: Pipeline
     jobs: tuple[Job, ...]

@@ -1,4 +1,4 @@
-"""Parameters of list queries: pages, and filters of jobs and pipelines. Not stored."""
+"""Parameters of list queries: pages, and filters of jobs and pipelines. They are passed to the store, not stored."""
 
 from collections.abc import Collection
 
@@ -9,7 +9,7 @@ from remuda.model.job import PipelineId, ProjectId, RunnerId
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a list, by page number or by ids."""
+    """Which part of a list a query returns: by page number and size, or by a range of ids."""
 
     number: int = 1
     size: int = 20
@@ -24,18 +24,18 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> str | None:
-        """ORDER BY clause, if it differs from the natural order."""
+        """The SQL ORDER BY expression, or None for the default order of the list."""
         return None if self.ascending is None else f"id {'ASC' if self.ascending else 'DESC'}"
 
     @property
     def bounds(self) -> dict[str, int]:
-        """SQL conditions on the ids, with their values."""
+        """SQL conditions that limit the ids, each with its parameter value."""
         conditions = {"id > ?": self.after, "id < ?": self.before}
         return {sql: value for sql, value in conditions.items() if value is not None}
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects jobs. Empty or None: any."""
+    """Selects jobs. A field that is empty or None does not restrict the selection."""
 
     project_id: ProjectId | None = None
     pipeline_id: PipelineId | None = None
@@ -64,9 +64,9 @@ ALL_JOBS = JobFilter()
 
 
 class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects and orders pipelines of a project. Empty or None: any.
+    """Selects and orders the pipelines of a project. A field that is empty or None does not restrict the selection.
 
-    As in GitLab, child pipelines are listed only if `source` names them.
+    As in GitLab, child pipelines are listed only if `source` is `parent_pipeline`.
     """
 
     ref: str = ""
@@ -89,7 +89,9 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str | None:
-        """The only selected status, or None. An index has the pipelines of one status in order."""
+        """The status, if exactly one is selected, else None. The store can then use its index of
+        pipelines by status.
+        """
         return self.statuses[0] if self.statuses is not None and len(self.statuses) == 1 else None
 
     def fits(self, pipeline: Pipeline) -> bool:

@@ -1,7 +1,8 @@
-"""Stored values of organizations, namespaces (groups, and those of users), users and members; and filters of lists.
+"""Stored values of organizations, namespaces (groups, and those of users), users and members; and filters for lists of
+them, of projects and of runners.
 
-`fits` of a filter defines its meaning; the SQL stores implement the same. `remuda.cell.core.access.rights` says what a
-level allows.
+The method `fits` defines which values a filter selects; the SQL stores implement the same.
+`remuda.cell.core.access.rights` says what an access level allows.
 """
 
 from collections.abc import Collection
@@ -34,7 +35,7 @@ class Level(IntEnum):
 
 
 class Organization(Value, frozen=True, kw_only=True):
-    """Users and projects that are invisible to other organizations."""
+    """A tenant of the cell: its users and projects are invisible to other organizations."""
 
     id: int
     path: str
@@ -45,7 +46,7 @@ class Organization(Value, frozen=True, kw_only=True):
 
 
 class Namespace(Value, frozen=True, kw_only=True):
-    """Contains projects: a group, which may be in other groups, or the namespace of a user."""
+    """A container of projects: a group, which may be inside another group, or the personal namespace of a user."""
 
     id: int
     path: str
@@ -67,7 +68,9 @@ class Namespace(Value, frozen=True, kw_only=True):
 
     @property
     def group_ids(self) -> tuple[int, ...]:
-        """Groups of a project in this namespace, the nearest first."""
+        """The ids of the groups that contain a project of this namespace, the nearest first; empty for a user's
+        namespace.
+        """
         return (self.id, *self.above) if self.is_group else ()
 
 
@@ -88,7 +91,7 @@ class User(Value, frozen=True, kw_only=True):
 
 
 class Member(Value, frozen=True, kw_only=True):
-    """The level of a user in a project, or in a group and everything in it."""
+    """The access level of a user in a project, or in a group and everything in it."""
 
     owner: Pool
     """("group", id) or ("project", id)."""
@@ -99,7 +102,9 @@ class Member(Value, frozen=True, kw_only=True):
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user sees: everything in the organization that is not private, and what the user is a member of."""
+    """What a user can see: everything in the organization that is not private, and the projects and groups of which the
+    user is a member.
+    """
 
     organization_id: int
     namespace_id: int
@@ -107,7 +112,9 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     group_ids: frozenset[int] = frozenset()
 
     def owns(self, project: Project) -> bool:
-        """True if the user is a member of the project or owns it."""
+        """True if the user is a member of the project or of a group that contains it, or if it is in the user's own
+        namespace.
+        """
         return project.organization_id == self.organization_id and (
             project.id in self.project_ids
             or project.namespace_id == self.namespace_id
@@ -116,7 +123,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects projects. Empty or None: any."""
+    """Selects projects. A field that is empty or None does not restrict the selection."""
 
     search: str = ""
     namespace_id: int | None = None
@@ -155,7 +162,7 @@ ALL_PROJECTS = ProjectFilter()
 
 
 class NamespaceFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects namespaces. Empty or None: any."""
+    """Selects namespaces. A field that is empty or None does not restrict the selection."""
 
     search: str = ""
     parent_id: int | None = None
@@ -186,7 +193,7 @@ def _sees(sight: Sight, namespace: Namespace) -> bool:
 
 
 class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects runners. Empty or None: any."""
+    """Selects runners. A field that is empty or None does not restrict the selection."""
 
     type: str = ""
     paused: bool | None = None
@@ -199,7 +206,9 @@ class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0
 
     def fits(self, runner: Runner, contacted_at: float | None) -> bool:
-        """True if the filter selects the runner; `contacted_at` is the last contact of one of its managers."""
+        """True if the filter selects the runner. `contacted_at` is when one of its managers last contacted the cell;
+        None: never.
+        """
         return (
             self.type in ("", runner.type.value)
             and self.paused in (None, runner.paused)
@@ -213,7 +222,9 @@ ALL_RUNNERS = RunnerFilter()
 
 
 def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
-    """GitLab's status of a runner or manager, by its last contact."""
+    """Return GitLab's status of a runner or manager: online, offline, stale or never_contacted. `contacted_at` is its
+    last contact with the cell; None: never.
+    """
     if contacted_at is not None and now - contacted_at < ONLINE_SECONDS:
         return "online"
     if now - (created_at if contacted_at is None else contacted_at) >= STALE_SECONDS:
@@ -222,7 +233,9 @@ def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
 
 
 def ids_of(pools: Collection[Pool], kind: str) -> list[int]:
-    """Ids of the pools of one kind."""
+    """Return the sorted ids of those pools that have the kind `kind`. A pool is a kind ("organization", "group" or
+    "project") with an id.
+    """
     return sorted(number for name, number in pools if name == kind)
 
 

@@ -1,7 +1,7 @@
-"""The request to create a pipeline: of a push, a person, a schedule or a trigger job.
+"""The request to create a pipeline, made for a push, a user, a schedule or a trigger job.
 
-The HTTP edge, schedules and trigger jobs build requests; `remuda.cell.pipelines.creation` turns one into a stored
-pipeline.
+The HTTP endpoints, schedules and trigger jobs build requests; `remuda.cell.pipelines.creation` turns a request into a
+stored pipeline.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,9 @@ from remuda.cell.values import Job, Pipeline, Project, Schedule
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects jobs of a pipeline file. The others are left out, as if their rules excluded them."""
+    """Selects jobs of a pipeline file by name or stage. All other jobs are left out, as if their
+    rules excluded them.
+    """
 
     jobs: tuple[str, ...] = ()
     """Job names, or names as written in the file before `parallel` expanded them."""
@@ -23,14 +25,14 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    """The trigger job behind a request, and its pipeline."""
+    """The trigger job that requests a downstream pipeline, and the pipeline of that job."""
 
     job: Job
     pipeline: Pipeline
 
 
 class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `creation` needs to create one pipeline."""
+    """All data that `remuda.cell.pipelines.creation` needs to create one pipeline."""
 
     project: Project
     source: str

@@ -1,4 +1,6 @@
-"""Stored values of projects: variables, schedules, trigger tokens, releases; and personal access tokens."""
+"""Stored values of projects: project, variable, schedule, trigger token, release; and personal
+access tokens of users.
+"""
 
 from typing import Any
 
@@ -78,7 +80,7 @@ class UserToken(Value, frozen=True, kw_only=True):
 
 
 class Schedule(Value, frozen=True, kw_only=True):
-    """Creates pipelines at the times of a cron line."""
+    """A pipeline schedule: creates pipelines of a ref at the times of a cron expression."""
 
     id: int
     project_id: ProjectId
@@ -100,7 +102,7 @@ class Schedule(Value, frozen=True, kw_only=True):
 
 
 class TriggerToken(Value, frozen=True, kw_only=True):
-    """Token that is valid only for `POST /projects/:id/trigger/pipeline`. Only its SHA-256 is stored."""
+    """A pipeline trigger token, valid only for `POST /projects/:id/trigger/pipeline`. Only its SHA-256 is stored."""
 
     id: int
     project_id: ProjectId
@@ -115,7 +117,7 @@ class TriggerToken(Value, frozen=True, kw_only=True):
 
 
 class Release(Value, frozen=True, kw_only=True):
-    """A release of a project, at a tag."""
+    """A release of a project: a tag with a name and a description."""
 
     project_id: ProjectId
     tag: str

@@ -1,4 +1,4 @@
-"""Stored values of runners and their managers."""
+"""Stored values of runners and of the runner manager processes that use them."""
 
 from remuda.cell.values.stored import ORGANIZATION_ID, USER_ID, Value
 from remuda.model.job import ProjectId, RunnerId
@@ -11,7 +11,7 @@ LEGACY = "<legacy>"
 
 
 class Runner(Value, frozen=True, kw_only=True):
-    """A runner: one token, any number of managers."""
+    """A registered runner: one token, which any number of runner manager processes use."""
 
     id: RunnerId
     type: RunnerType
@@ -42,7 +42,7 @@ class Runner(Value, frozen=True, kw_only=True):
     """How long its polls are held at most; None: as in the settings of the cell."""
 
     def pools(self) -> frozenset[Pool]:
-        """The sets of jobs that it serves."""
+        """Return the sets of jobs that the runner serves: those of its organization, its group or its projects."""
         match self.type:
             case RunnerType.INSTANCE:
                 return frozenset({("organization", self.organization_id)})
@@ -61,7 +61,7 @@ class Runner(Value, frozen=True, kw_only=True):
 
 
 class RunnerManager(Value, frozen=True, kw_only=True):
-    """A process that polls with the token of a runner."""
+    """A runner manager: a process that polls for jobs with the token of a runner."""
 
     runner_id: RunnerId
     system_id: str

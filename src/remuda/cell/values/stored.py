@@ -1,4 +1,4 @@
-"""Base class of stored values, and the ids of the rows that every cell begins with."""
+"""The base class of stored values, and the ids of the organization, user and namespace that every new cell has."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ MAX_PRIORITY = 100
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored value. `version` is the version of its format."""
+    """Base class of values that are stored as JSON. `version` is the version of the value's format."""
 
     # A factory, so that it is written even if defaults are omitted.
     version: int = msgspec.field(default_factory=lambda: 1)
