@@ -1,6 +1,6 @@
 """The encryption keys of a cell: where they are stored, and how keys are added and removed.
 
-Keys in the settings take precedence. Otherwise they are in a file, one per line, the key that seals first. The first
+Keys in the settings take precedence. Otherwise they are in a file, one per line; the first one encrypts. The first
 start of a cell creates the file, readable by its user only. If the store is encrypted already and the file is missing,
 no new file is created: a new key could not open the secrets and would hide that the keys are missing.
 
@@ -33,9 +33,12 @@ def key_file(settings: CellSettings) -> Path:
 
 
 def load_seals(settings: CellSettings, checked: str | None) -> Seals:
-    """The seals of a cell. `checked` is the setting CHECK of its store; None when nothing is sealed yet.
+    """Load the encryption keys of a cell, or create the first one.
 
-    Raises CellError if there are none, or when they are not those that the store was encrypted with.
+    Returns the `Seals` that encrypt and decrypt with them.
+
+    `checked` is the encrypted setting CHECK of the cell's store; None if nothing is encrypted yet. Raises CellError
+    if there are no keys, or if they cannot decrypt `checked`: they are not those that the store was encrypted with.
     """
     path = key_file(settings)
     if settings.encryption_keys:
@@ -56,7 +59,7 @@ def _keys_of_settings(settings: CellSettings) -> EncryptionKeys:
 
 
 def read_keys(path: Path) -> EncryptionKeys:
-    """The keys in a file. Raises DataFolderError if it cannot be read or has none."""
+    """Read the keys in a file. Raises DataFolderError if it cannot be read or has no key."""
     try:
         lines = path.read_text().splitlines()
     except FileNotFoundError:
@@ -73,12 +76,12 @@ def read_keys(path: Path) -> EncryptionKeys:
 
 
 def add_key(path: Path) -> EncryptionKeys:
-    """Put a new key in front of the others."""
+    """Add a new key to the file. It becomes the first one, with which secrets are encrypted. Returns all keys."""
     return _write(path, [new_key(), *read_keys(path).by_id.values()])
 
 
 def remove_key(path: Path, name: str) -> EncryptionKeys:
-    """Remove a key with which nothing is sealed any more."""
+    """Remove a key from the file, with which nothing may be encrypted any more. Returns the remaining keys."""
     return _write(path, [key for known, key in read_keys(path).by_id.items() if known != name])
 
 
@@ -91,7 +94,7 @@ def _write(path: Path, keys: list[bytes]) -> EncryptionKeys:
 
 
 def _create(path: Path) -> None:
-    """Create the file with a first key. Of several processes that start at once, one creates it."""
+    """Create the key file with a first key. If several processes start at once, the file of the first one stays."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.first")
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

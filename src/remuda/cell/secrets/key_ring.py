@@ -46,7 +46,10 @@ async def load_job_token_keys(store: Store) -> Sequence[SigningKey]:
 
 
 async def rotate(store: Store, *, cell_id: int, now: float, at_once: bool = False) -> str:
-    """Add a key, which signs from now on, and return its name. `at_once` removes all others: their tokens end."""
+    """Add a key, which signs job tokens from now on, and return its name.
+
+    `at_once`: also remove all older keys, so that the tokens they have signed become invalid now.
+    """
     old = await load_job_token_keys(store)
     key = new_key(key_name(cell_id, now, secrets.token_bytes(4)))
     await store.settings.add_signing_key(key.kid, key.pem())
@@ -56,7 +59,7 @@ async def rotate(store: Store, *, cell_id: int, now: float, at_once: bool = Fals
 
 
 async def retire(store: Store, now: float) -> list[str]:
-    """Remove the keys that no valid token needs. Returns their names."""
+    """Remove the signing keys that no token still in use was signed with. Returns their names."""
     kids = [key.kid for key in await load_job_token_keys(store)]
     if len(kids) < 2:
         return []
@@ -68,7 +71,7 @@ async def retire(store: Store, now: float) -> list[str]:
 
 
 class KeyRing:
-    """Issues job tokens and finds their jobs."""
+    """Issues job tokens, and finds the job that a token belongs to."""
 
     def __init__(self, store: Store, clock: Clock, *, cell_id: int, issuer: str, opaque: bool = False) -> None:
         self._store = store
@@ -81,7 +84,7 @@ class KeyRing:
         self._reading = asyncio.Lock()
 
     async def load(self) -> JobTokens:
-        """Read the keys. The first start of a cell creates one."""
+        """Read the signing keys from the store. The first start of a cell creates one."""
         async with self._reading:
             while not (keys := await load_job_token_keys(self._store)):
                 # Processes that start in the same second use the same name, so that only one adds a key.
@@ -99,18 +102,24 @@ class KeyRing:
         return self._tokens
 
     async def issue(self, job: Job, *, timeout_seconds: float, user_id: int) -> str:
-        """The token of a hand-out. Its `stored_hash` must be in the job's row before it is sent."""
+        """Create the token for a job that is handed out.
+
+        Its `stored_hash` must be in the job's row before it is sent.
+        """
         if self._opaque:
             return job_token.opaque(job.id, secrets.token_bytes(job_token.OPAQUE_RANDOM_BYTES))
         tokens = await self._current()
         return tokens.issue(job, timeout_seconds=timeout_seconds, now=self._clock.now(), user_id=user_id)
 
     def stored_hash(self, job: Job, token: str) -> str:
-        """The `token_hash` that the job's row must have; empty for a signed token."""
+        """The value for `token_hash` in the job's row: the hash of an opaque token, empty for a signed one."""
         return _hash(job, token) if self._opaque else ""
 
     def find_cached_job(self, token: str, scope: str, known: Callable[[JobId], Job | None]) -> Job | None:
-        """Cache-only `find_job`. None when token, keys or job are not cached, or do not fit."""
+        """Like `find_job`, but only from caches. None if token, keys or job are not cached, or the token is not valid.
+
+        `known` looks a job up in a cache.
+        """
         if self._tokens is None or self._clock.monotonic() - self._read_at >= REFRESH_SECONDS:
             return None
         claims = self._tokens.claims_from_cache(token, now=self._clock.now())
@@ -120,9 +129,10 @@ class KeyRing:
         return job
 
     async def find_job(self, token: str, scope: str, known: Callable[[JobId], Job | None] = lambda _: None) -> Job:
-        """The job that this token was issued for. Raises TokenError if the token is not valid.
+        """The job that this token was issued for. Raises TokenError if the token is not valid or lacks the scope.
 
-        `known` looks a job up in a cache; the job is not read again if the token fits it.
+        `known` looks a job up in a cache. If the token matches the cached job, the job is not read from the
+        store.
         """
         number = job_token.opaque_job(token)
         if number is not None:

@@ -1,4 +1,4 @@
-"""Seals all secrets in a database with the current key: those not sealed yet, and those sealed with an older key.
+"""Encrypts all secrets in a database with the current key: those in plain text, and those encrypted with an older key.
 
 It works in small batches. Each batch is a transaction, and a row is changed only if it is still what was read. So
 processes of the cell may run meanwhile, and after an interruption the next run continues. Called by a start that finds
@@ -42,7 +42,7 @@ class _Database(Protocol):
 
 
 async def reseal(settings: CellSettings, seals: Seals) -> int:
-    """Seal everything with the current key. Returns the number of rows changed."""
+    """Encrypt all secrets in the database with the current key. Returns the number of rows changed."""
     secrets, changed = Secrets(seals), 0
     async with _open_database(settings) as db:
         for table, key, column, kind in TABLES:
@@ -56,7 +56,7 @@ async def reseal(settings: CellSettings, seals: Seals) -> int:
 
 
 async def count_keys_in_use(settings: CellSettings) -> Counter[str]:
-    """The number of rows sealed with each key. The empty name counts secrets that are not sealed."""
+    """The number of rows encrypted with each key, by key id. The empty id counts secrets that are not encrypted."""
     counts: Counter[str] = Counter()
     async with _open_database(settings) as db:
         for table, key, column, kind in TABLES:
@@ -75,7 +75,10 @@ def _keys(kind: type[Any] | str, stored: Any) -> set[str]:
 
 
 def _reseal(secrets: Secrets, kind: type[Any] | str, stored: Any) -> Any:
-    """The new content of a column; None when it is sealed with the current key."""
+    """The value of a column, encrypted with the current key; None if it already is.
+
+    `kind` is the type of the stored value or, for a column that is one encrypted text, its purpose.
+    """
     if isinstance(kind, str):
         text = _text(stored)
         if secrets.is_current(text):
@@ -161,7 +164,7 @@ class _Postgres:
 
 
 def compact(settings: CellSettings) -> None:
-    """Rewrite a SQLite file that is not in use, so that no removed content is left in it."""
+    """Rewrite the SQLite file of a cell that is not running, so that no deleted content is left in it."""
     if settings.is_shared:
         return
     try:

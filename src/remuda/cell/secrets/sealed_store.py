@@ -1,4 +1,4 @@
-"""A store that encrypts secrets: it seals what is passed to a store and opens what the store returns.
+"""A store that encrypts secrets: it seals (encrypts) what is passed to a store and opens what the store returns.
 
 Secret are the values of variables (of projects, groups, the cell, pipelines, jobs, schedules, dotenv reports), the
 inputs of schedules, the specs of jobs (except what the store itself must read), all settings, and the keys that sign
@@ -50,7 +50,7 @@ _spec_of = msgspec.json.Decoder(JobSpec).decode
 
 
 class Secrets:
-    """Seals and opens values by their type."""
+    """Encrypts ("seals") and decrypts ("opens") the secret parts of values, depending on their types."""
 
     def __init__(self, seals: Seals) -> None:
         self.seals = seals
@@ -60,7 +60,10 @@ class Secrets:
         self._outof = self._by_type(self.open_value)
 
     def seal_value(self, value: Any) -> Any:
-        """The value to pass to the store. A function is wrapped: it gets opened values and returns sealed ones."""
+        """Encrypt the secrets in a value that is passed to the store.
+
+        A function is wrapped, so that it gets decrypted values from the store and its result is encrypted.
+        """
         change = self._into.get(type(value))
         if change is not None:
             return change(value)
@@ -69,12 +72,12 @@ class Secrets:
         return value
 
     def open_value(self, value: Any) -> Any:
-        """The readable value for one that the store returned."""
+        """Decrypt the secrets in a value that the store returned."""
         change = self._outof.get(type(value))
         return value if change is None else change(value)
 
     def is_current(self, value: Any) -> bool:
-        """Whether all secrets of a stored value are sealed with the current key."""
+        """True if all secrets of a stored value are encrypted with the current key."""
         if isinstance(value, str):
             return self.seals.is_current(value)
         return all(self._field_is_current(getattr(value, name)) for name in FIELDS[type(value)])
@@ -126,7 +129,7 @@ class Secrets:
         return replace(variable, value=self.unseal(variable.value, "ProjectVariable"))
 
     def _seal_job(self, job: Job) -> Job:
-        """Most jobs have no variables of their own."""
+        """Encrypt the variables that a job was started with. Most jobs have none and are returned unchanged."""
         return cast("Job", self._seal_maps(job)) if job.play_variables else job
 
     def _open_job(self, job: Job) -> Job:
@@ -147,7 +150,10 @@ class Secrets:
         return value
 
     def _seal_spec(self, spec: JobSpec) -> JobSpec:
-        """The fields that `core.jobs.lifecycle.new_job` needs stay readable."""
+        """Encrypt a job's spec as one text.
+
+        The fields that `core.jobs.lifecycle.new_job` needs are stored readable as well.
+        """
         return JobSpec(
             name=spec.name,
             stage=spec.stage,
@@ -175,12 +181,15 @@ class Secrets:
 
 
 def _convert_jobs(convert: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """Fast for the usual case: all jobs of a family are read for each change of one, and none has a secret."""
+    """Encrypt or decrypt jobs with `convert`. Returns the same tuple if no job has a secret.
+
+    That usual case is fast, because all jobs of a pipeline are read for each change of one.
+    """
     return tuple([convert(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
 
 
 class _SealedPort:
-    """One port of a store: seals what is passed in, opens what is returned."""
+    """Wraps one port of a store: encrypts the secrets in arguments, decrypts those in results."""
 
     def __init__(self, port: Any, secrets: Secrets) -> None:
         self._port = port
@@ -202,7 +211,10 @@ class _SealedPort:
 
 
 class _SealedSettings(_SealedPort):
-    """Settings and signing keys are texts, so their methods say which of them are sealed."""
+    """Wraps the port of settings and signing keys.
+
+    Those are plain texts, so each method says which of them are encrypted.
+    """
 
     async def load_signing_keys(self) -> Mapping[str, bytes]:
         stored = await self._port.load_signing_keys()
@@ -233,7 +245,7 @@ class _SealedSettings(_SealedPort):
 
 
 class SealedStore(Store):
-    """A store whose database holds no readable secret."""
+    """Wraps a store so that its database contains no readable secret."""
 
     def __init__(self, store: Store, seals: Seals) -> None:
         secrets = Secrets(seals)

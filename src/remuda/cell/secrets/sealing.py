@@ -34,11 +34,11 @@ _CONTEXT = b"remuda cell: sealed text"
 
 
 class SealError(StoreError):
-    """A sealed text cannot be opened. Temporary, because an operator can restore the key."""
+    """A sealed text cannot be decrypted. Treated as a temporary failure, because an operator can restore the key."""
 
 
 class EncryptionKeys:
-    """Keys by their ids. The first one seals, all of them open."""
+    """Encryption keys by their ids. The first one encrypts; all of them can decrypt."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         if not keys:
@@ -52,7 +52,7 @@ def new_key() -> bytes:
 
 
 def key_id(key: bytes) -> str:
-    """The public name of a key."""
+    """The id of a key: a short hash that can be stored and shown."""
     return hashlib.sha256(b"remuda key id" + key).hexdigest()[:12]
 
 
@@ -62,7 +62,7 @@ def format_key(key: bytes) -> str:
 
 
 def read_key(text: str, where: str) -> bytes:
-    """A key from its text. Raises CellError if it is none; the message never contains the text."""
+    """Decode a key. Raises CellError if the text is not a key; the message names `where` it is from, never the text."""
     try:
         key = base64.b64decode(text.strip(), validate=True)
     except ValueError:
@@ -76,7 +76,7 @@ def read_key(text: str, where: str) -> bytes:
 
 
 class Seals:
-    """Seals and opens texts. `reread` loads the keys again when a text names an unknown one."""
+    """Encrypts ("seals") and decrypts texts. `reread` loads the keys again if a text was sealed with an unknown one."""
 
     def __init__(
         self, keys: EncryptionKeys, reread: Callable[[], EncryptionKeys] | None = None, *, where: str = "the settings"
@@ -92,10 +92,10 @@ class Seals:
         return self._keys
 
     def refresh(self) -> None:
-        """Read the keys again.
+        """Read the keys again, to learn of added and removed ones.
 
-        Raises CellError if that fails, or when the key that sealed so far is missing: a key is removed only long after
-        a newer one was added, so these keys belong to another cell or are incomplete.
+        Raises CellError if that fails, or if the key that encrypted so far is missing: a key is removed only
+        long after a newer one was added, so these keys belong to another cell or are incomplete.
         """
         if self._reread is not None:
             keys = self._reread()
@@ -114,11 +114,14 @@ class Seals:
         return f"{MARK}{keys.primary}.{msgspec.to_builtins(salt + nonce + hidden)}"
 
     def is_current(self, text: str) -> bool:
-        """Whether it is sealed with the current key."""
+        """True if the text is sealed with the current key."""
         return text.startswith(f"{MARK}{self._keys.primary}.")
 
     def unseal(self, text: str, purpose: str) -> str:
-        """The readable text. A text that is not sealed is of a release without encryption and is returned unchanged."""
+        """Decrypt a text. Raises SealError if its key is missing, or if it was changed or sealed for another purpose.
+
+        A text that is not sealed was stored by a release without encryption, and is returned unchanged.
+        """
         if not text.startswith(MARK):
             return text
         name, _, body = text[1:].partition(".")
@@ -149,7 +152,7 @@ class Seals:
 
 
 def key_of(text: str) -> str:
-    """The id of the key of a sealed text; empty when it is not sealed."""
+    """The id of the key that a text is sealed with; empty if it is not sealed."""
     return text[1:].partition(".")[0] if text.startswith(MARK) else ""
 
 
