@@ -1,1 +1,1 @@
-"""Decisions of the cell: synchronous functions of values. No I/O, no clock, no randomness."""
+"""The decisions of a cell as pure functions: they take values and return values, without I/O, clock or randomness."""

@@ -1,8 +1,8 @@
-"""Numbered events in a bounded buffer, as server-sent events, and a filter for subscribers.
+"""A bounded buffer of numbered events, their format as server-sent events, and a filter for subscribers.
 
 `remuda.cell.events` adds events, `remuda.cell.http.remuda.events` sends them.
 
-Invariant: a subscriber that reads on from a number gets every later event, or None if some are gone.
+Invariant: a subscriber that continues from a number gets every later event, or None if some were dropped.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ CAPACITY = 4096
 
 
 class EventKind(StrEnum):
-    """What an event is about."""
+    """The kind of object that an event is about."""
 
     JOB = "job"
     PIPELINE = "pipeline"
@@ -63,7 +63,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Buffer(msgspec.Struct):
-    """The newest events, in order. `name` distinguishes the numbers of this buffer from those of others."""
+    """Keeps the newest events, in order. `name` is part of event ids, so that ids of another buffer are recognized."""
 
     name: str
     capacity: int = CAPACITY
@@ -78,13 +78,16 @@ class Buffer(msgspec.Struct):
             self._events.popleft()
 
     def forget(self) -> None:
-        """Drop all events. A subscriber that continues from an earlier number gets a reset, which says that events are
-        missing."""
+        """Drop all events. A subscriber that continues from an earlier number gets a `reset` event, which tells it that
+        events are missing.
+        """
         self._events.clear()
         self.last += 1
 
     def after(self, number: int, *, at_most: int) -> Sequence[Event] | None:
-        """The first events after a number; None if some are gone, or if the number is not of this buffer."""
+        """Return at most `at_most` events after a number; None if some of them were dropped, or the number is not of
+        this buffer.
+        """
         behind = self.last - number
         if not 0 <= behind <= len(self._events):
             return None
@@ -92,23 +95,27 @@ class Buffer(msgspec.Struct):
         return [self._events[index] for index in range(start, min(start + at_most, len(self._events)))]
 
     def mark(self, number: int) -> str:
-        """An event id as sent to subscribers."""
+        """Return the event id, as sent to subscribers, for an event number."""
         return f"{self.name}-{number}"
 
     def place(self, mark: str) -> int | None:
-        """The number of an event id that a subscriber sends back; None if it is not of this buffer."""
+        """Return the event number of an id that a subscriber sent back; None if the id is not of this buffer."""
         name, _, number = mark.rpartition("-")
         is_ours = name == self.name and number.isascii() and number.isdigit() and len(number) <= 18
         return int(number) if is_ours else None
 
     def text(self, number: int, event: Event) -> bytes:
-        """An event in the format of server-sent events."""
+        """Return an event in the format of server-sent events."""
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.mark(number).encode(), event.kind.encode(), event.body)
 
     def heartbeat(self, number: int) -> bytes:
-        """A keep-alive with the current id, so that a subscriber with a narrow filter does not fall behind."""
+        """Return a keep-alive message with the current event id, so that a subscriber whose filter matches few events
+        can reconnect from a recent id.
+        """
         return b": alive\nid: %b\n\n" % self.mark(number).encode()
 
     def reset(self, reason: str) -> bytes:
-        """Tells a subscriber that it missed events: it must read the state again, and events go on from here."""
+        """Return the event that tells a subscriber that it missed events: it must read the state again, and later
+        events follow.
+        """
         return b'id: %b\nevent: reset\ndata: {"reason":"%b"}\n\n' % (self.mark(self.last).encode(), reason.encode())

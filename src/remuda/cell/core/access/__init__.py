@@ -1,1 +1,1 @@
-"""Who may do what: rights, tokens, job token scopes, rate limits."""
+"""Access control: rights of users, tokens, job token scopes, rate limits."""

@@ -26,7 +26,7 @@ def admits(target: Project, source: Project, *, is_reading: bool) -> bool:
 
 
 def explain_refusal(target: Project, source: Project) -> str:
-    """The error message for a job that is not admitted."""
+    """Return the error message for a job of `source` whose token may not access `target`."""
     return (
         f'the project "{target.path}" does not let in jobs of "{source.path}": a maintainer of {target.path} can add '
         f"project {source.id}, or a group it is in, to its job token allow list (POST "

@@ -1,8 +1,9 @@
-"""Rate limits: a token bucket.
+"""Rate limits with token buckets.
 
-A bucket holds as many calls as the rate allows in its period. Each call takes one out, and they come back evenly. So a
-caller may use all calls of a period at once, and then as many as come back. `remuda.cell.http.edge.rate_limits` keeps
-the buckets. Every call of the API creates these values; they are tuples because those cost a tenth of frozen classes.
+A bucket holds as many calls as the rate allows in its period. Each call takes one out, and the bucket refills evenly.
+So a caller may use all calls of a period at once, and then only as many as are refilled.
+`remuda.cell.http.edge.rate_limits` keeps the buckets. Every call of the API creates these values; they are tuples
+because those cost a tenth of frozen classes.
 """
 
 import math
@@ -12,14 +13,14 @@ import msgspec
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of calls in a period; 0 calls mean no limit."""
+    """A rate limit: the number of calls allowed in a period. 0 calls mean no limit."""
 
     calls: int
     seconds: float = 60.0
 
 
 class Bucket(NamedTuple):
-    """The calls that were left at a time."""
+    """The state of a token bucket: how many calls were left at the time `at`."""
 
     left: float
     at: float
@@ -38,7 +39,10 @@ class Verdict(NamedTuple):
 
 
 def spend(bucket: Bucket | None, rate: Rate, now: float) -> tuple[Bucket, Verdict]:
-    """Take one call out of a bucket; None is a full bucket. A refused call costs nothing."""
+    """Take one call out of a bucket (None: a full one). Returns the new bucket, and whether the call is allowed.
+
+    A refused call takes nothing out.
+    """
     per_second = rate.calls / rate.seconds
     left = float(rate.calls)
     if bucket is not None:

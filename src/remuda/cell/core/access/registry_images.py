@@ -1,7 +1,8 @@
 """Access to images of the container registry.
 
 Parses the scopes of a token request, finds the project of an image (the name of an image begins with the path of its
-project), and says what a member's level and a token's scopes allow. `remuda.cell.projects.registry` calls this.
+project), and returns what a member's access level and a token's scopes allow. `remuda.cell.projects.registry` calls
+this.
 """
 
 import re
@@ -38,19 +39,21 @@ def parse_scopes(scopes: Iterable[str]) -> list[Access]:
 
 
 def project_paths(image: str) -> list[str]:
-    """Paths that the project of an image can have, the longest first. A path has at least two parts."""
+    """Return the paths that the project of an image can have, the longest first. A path has at least two parts."""
     parts = image.split("/")
     return ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
 
 
 def actions_of(level: int, token_scopes: Collection[str]) -> frozenset[str]:
-    """Actions that a level in a project and the scopes of a token allow together."""
+    """Return the registry actions (such as `pull`) that both the user's access level and the scopes of the token
+    allow.
+    """
     return frozenset(
         action for action, least in _LEVELS.items() if level >= least and not _SCOPES[action].isdisjoint(token_scopes)
     )
 
 
 def limit_access(asked: Access, allowed: Collection[str]) -> Access | None:
-    """The part of the requested access that is allowed; None if nothing is."""
+    """Return the requested access with only the allowed actions; None if no action is left."""
     actions = tuple(action for action in asked.actions if action in allowed)
     return Access(name=asked.name, actions=actions) if actions else None

@@ -1,4 +1,4 @@
-"""Rights of users, from their memberships, and what the scopes of a token leave of them.
+"""Rights of users: their access levels from memberships, and what the scopes of a token allow of them.
 
 - A level in a group counts for everything inside it; of several levels the highest counts.
 - The owner of a namespace owns the projects in it.
@@ -36,19 +36,23 @@ ADMINISTRATOR_SCOPES = ("admin_mode", "sudo")
 
 
 def unknown_scopes(scopes: Iterable[str], user: User) -> list[str]:
-    """The scopes that a token of this user cannot have."""
+    """Return those of the scopes that do not exist or that a token of this user cannot have."""
     allowed = {*SCOPES, *(ADMINISTRATOR_SCOPES if user.is_admin else ())}
     return [scope for scope in scopes if scope not in allowed]
 
 
 def scopes_allow(scopes: Collection[str], *, is_reading: bool, also: Collection[str] = ()) -> bool:
-    """True if a token with these scopes may make a call: `api` allows all, `read_api` those that only read."""
+    """Return whether a token with these scopes may make a call: `api` allows all calls, `read_api` those that only
+    read.
+
+    `also` has further scopes that allow this call.
+    """
     sufficient = {"api", *also, *(("read_api",) if is_reading else ())}
     return not sufficient.isdisjoint(scopes)
 
 
 def active_members(members: Iterable[Member], now: float) -> list[Member]:
-    """The memberships that have not expired."""
+    """Return the memberships that have not expired at `now`."""
     return [member for member in members if member.expires_at is None or member.expires_at > now]
 
 
@@ -57,7 +61,10 @@ def _highest(members: Sequence[Member], owners: Collection[Pool]) -> int:
 
 
 def project_level(user: User, members: Sequence[Member], project: Project) -> int | None:
-    """The user's level in a project; None if it is invisible. `members`: the active memberships of the user."""
+    """Return the user's access level in a project; None if the user cannot see it.
+
+    `members` are the active memberships of the user.
+    """
     if user.is_admin:
         return ADMINISTRATOR
     if project.organization_id != user.organization_id:
@@ -72,7 +79,10 @@ def project_level(user: User, members: Sequence[Member], project: Project) -> in
 
 
 def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> int | None:
-    """The user's level in a namespace; None if it is invisible."""
+    """Return the user's access level in a namespace; None if the user cannot see it.
+
+    `members` are the active memberships of the user.
+    """
     if user.is_admin:
         return ADMINISTRATOR
     if namespace.organization_id != user.organization_id:
@@ -84,7 +94,7 @@ def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> 
 
 
 def sight(user: User, members: Iterable[Member]) -> Sight | None:
-    """A filter for what the user sees in lists; None: everything."""
+    """Return a list filter for what the user can see; None for an administrator, who sees everything."""
     if user.is_admin:
         return None
     owners = [member.owner for member in members]

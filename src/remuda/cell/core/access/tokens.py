@@ -43,7 +43,10 @@ def runner_token(
     user_id: int = USER_ID,
     registered: bool = False,
 ) -> str:
-    """A new runner token. That of a runner from a registration token has another prefix and names no user."""
+    """Create a runner token, which contains the given ids for routing.
+
+    `registered`: the runner used a registration token, so its token has another prefix and no user id.
+    """
     routing = {"c": cell_id, "o": organization_id, "t": _TYPE_NUMBERS[runner_type]}
     if group_id is not None:
         routing["g"] = group_id
@@ -56,19 +59,22 @@ def runner_token(
 
 
 def key_name(cell_id: int, now: float, random: bytes) -> str:
-    """The name of a new key; it contains the creation time."""
+    """Return the name (`kid`) of a new signing key, which contains its creation time."""
     return f"cell{cell_id}-{int(now)}-{random.hex()}"
 
 
 def creation_time(kid: str) -> int | None:
-    """The creation time in the name of a key; None for a name of another form."""
+    """Return the creation time that the name of a signing key contains; None for a name of another form."""
     match = re.fullmatch(r"cell[0-9]+-([0-9]{1,12})(-[0-9a-f]+)?", kid, re.ASCII)
     return int(match[1]) if match else None
 
 
 def retirable_keys(kids: Sequence[str], *, oldest_lease: float | None, now: float) -> list[str]:
-    """The keys that no token needs any more. `kids`: oldest first; `oldest_lease`: earliest hand-out of the jobs that
-    runners have."""
+    """Return the signing keys that can be deleted, because no valid token was signed with them.
+
+    `kids` are the names of all keys, oldest first. `oldest_lease` is when the longest assigned of the jobs that runners
+    have now was handed out.
+    """
     latest = now if oldest_lease is None else min(now, oldest_lease)
     replaced_at = {old: creation_time(successor) for old, successor in pairwise(kids)}
     return [kid for kid, time in replaced_at.items() if time is not None and time + KEPT_SECONDS <= latest]
@@ -87,7 +93,9 @@ class JobTokens:
         self._verified: dict[str, JobClaims] = {}
 
     def issue(self, job: Job, *, timeout_seconds: float, now: float, user_id: int = USER_ID) -> str:
-        """The token of a hand-out. It outlives the timeout of the job, so that the runner can report the end."""
+        """Create the token that a runner gets with a job. It outlives the timeout of the job, so that the runner can
+        report the end.
+        """
         claims = JobClaims(
             cell_id=self._cell_id,
             organization_id=job.organization_id,
@@ -107,7 +115,7 @@ class JobTokens:
         self._verified[token] = claims
 
     def read(self, token: str, *, now: float) -> JobClaims:
-        """The claims of a token. Raises TokenError if its signature, expiry or cell is wrong."""
+        """Verify a token and return its claims. Raises TokenError if its signature, expiry or cell is wrong."""
         claims = self.claims_from_cache(token, now=now)
         if claims is None:
             claims = job_token.verify(token, self.keys, now=now)
@@ -117,6 +125,6 @@ class JobTokens:
         return claims
 
     def claims_from_cache(self, token: str, *, now: float) -> JobClaims | None:
-        """The claims of a token that was verified before; None if it was not, or has expired."""
+        """Return the claims of a token that was verified before; None if it is not cached or has expired."""
         claims = self._verified.get(token)
         return None if claims is None or claims.expires_at <= now else claims

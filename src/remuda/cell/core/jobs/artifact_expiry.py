@@ -1,8 +1,8 @@
 """Expiry, deletion and erasure of the artifacts of a job, by GitLab's rules.
 
-Expired artifacts stay while their pipeline runs, and while it is the newest successful one of its ref. A job that lost
-its archive or its dotenv report counts as one whose artifacts are gone, so later jobs that need them fail.
-`remuda.cell.operations.upkeep` and the HTTP edge act on this inside the store's transaction.
+Expired artifacts are kept while their pipeline runs, and while it is the newest successful one of its ref. A job that
+lost its archive or its dotenv report counts as one whose artifacts are gone, so later jobs that need them fail.
+`remuda.cell.operations.upkeep` (periodic maintenance) and the HTTP edge call this inside the store's transaction.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _FOR_LATER_JOBS = frozenset({"archive", "dotenv"})
 
 
 def with_expiry(artifact: Artifact, default: str) -> Artifact:
-    """The artifact with its expiry time. An `expire_in` that cannot be parsed counts as the default."""
+    """Return the artifact with its expiry time, from its `expire_in` or, if that cannot be parsed, from `default`."""
     words = artifact.expire_in or ""
     seconds = _seconds(words if words == NEVER or parse_duration(words) is not None else default)
     expires_at = None if seconds is None else artifact.created_at + seconds
@@ -31,14 +31,15 @@ def with_expiry(artifact: Artifact, default: str) -> Artifact:
 
 
 def _seconds(words: str) -> int | None:
-    """The seconds of an `expire_in`; None for `never` and, as in GitLab, for 0."""
+    """Return an `expire_in` text in seconds; None (no expiry) for `never` and, as in GitLab, for 0."""
     return None if words == NEVER else parse_duration(words) or None
 
 
 def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: bool, keep_latest: bool) -> bool:
-    """True if a pipeline keeps its expired artifacts. `newest`: the newest successful pipeline of its ref.
+    """Return whether the artifacts of a pipeline are kept although they have expired.
 
-    A pipeline that waits for a manual job may do so for ever, so it counts as successful.
+    `newest` is the newest successful pipeline of its ref, `has_ref` whether the ref still exists, `keep_latest` the
+    project's setting. A pipeline that waits for a manual job may wait for ever, so it counts as successful.
     """
     if pipeline.status not in OVER and pipeline.status != _BLOCKED:
         return True
@@ -49,7 +50,11 @@ def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: boo
 def without_expired(
     job: Job, artifacts: Sequence[Artifact], *, now: float, default: str, is_kept: bool
 ) -> JobArtifacts | None:
-    """The artifacts of a job without the expired ones; None if nothing changes."""
+    """Return a job and its artifacts without the expired ones; None if nothing changes.
+
+    `is_kept`: keep expired artifacts for now, and check them again later. `default` is the expiry of artifacts without
+    one.
+    """
     kept = []
     for artifact in artifacts:
         if artifact.look_at is not None and artifact.expires_at is None:
@@ -63,24 +68,24 @@ def without_expired(
 
 
 def keep_for_ever(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts:
-    """Remove the expiry of all artifacts."""
+    """Return the job with all its artifacts, without their expiry times."""
     never = tuple(replace(artifact, expires_at=None, look_at=None) for artifact in artifacts)
     return JobArtifacts(job=job, artifacts=never)
 
 
 def delete_all(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts | None:
-    """Delete all artifacts of a job; None if it has none."""
+    """Return the job without artifacts; None if it has none."""
     return _keep_only(job, artifacts, []) if artifacts else None
 
 
 def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
-    """True if the job has ended and has artifacts or a trace."""
+    """Return whether the job has ended and has artifacts or a log to erase."""
     has_trace = job.started_at is not None and not job.erased
     return job.state in FINAL and not job.is_trigger and (has_artifacts or has_trace)
 
 
 def erase(job: Job, artifacts: Sequence[Artifact], now: float) -> JobArtifacts | None:
-    """Delete artifacts and trace of a job; None if it cannot be erased."""
+    """Return the job without artifacts and log, marked as erased; None if it cannot be erased."""
     if not can_be_erased(job, has_artifacts=bool(artifacts)):
         return None
     return _keep_only(replace(job, erased=True, erased_at=now, trace_bytes=0), artifacts, [])

@@ -1,7 +1,9 @@
-"""Keys of blobs. A key contains the id of its job, so that blobs without a row can be found.
+"""Keys of artifacts and logs (traces) in the blob storage. A key contains the id of its job, so that blobs without a
+database row can be found.
 
 A thousand jobs share a folder, so that no folder grows too large. Keys of artifacts are stored with the artifact, and
-old ones lack that folder; keys of traces are computed. Used by the HTTP edge, the trace archive and the upkeep.
+old ones lack that folder; keys of traces are computed. Used by the HTTP edge, the trace archive and the periodic
+maintenance.
 """
 
 from remuda.model.job import JobId
@@ -12,22 +14,22 @@ _JOBS_A_FOLDER = 1000
 
 
 def artifact_key(job_id: JobId, kind: str, upload: str) -> str:
-    """The key of one uploaded file."""
+    """Return the blob key of an artifact. `kind` is its file type, `upload` distinguishes several uploads."""
     return f"{ARTIFACTS}/{job_id // _JOBS_A_FOLDER}/{job_id}/{kind}-{upload}"
 
 
 def trace_key(job_id: JobId) -> str:
-    """The key of an archived trace."""
+    """Return the blob key of the archived log of a job."""
     return f"{TRACES}/{job_id // _JOBS_A_FOLDER}/{job_id}.log"
 
 
 def job_of_artifact(key: str) -> JobId | None:
-    """The job of the blob of an artifact; None for a key of another form."""
+    """Return the id of the job to which the blob key of an artifact belongs; None for a key of another form."""
     return _number(key.split("/")[-2])
 
 
 def job_of_trace(key: str) -> JobId | None:
-    """The job of the blob of a trace; None for a key of another form."""
+    """Return the id of the job to which the blob key of a log belongs; None for a key of another form."""
     job_id = _number(key.rpartition("/")[2].removesuffix(".log"))
     return job_id if job_id is not None and trace_key(job_id) == key else None
 

@@ -1,9 +1,9 @@
-"""Reads the variables of a dotenv report, which a job leaves for later jobs.
+"""Reads the variables of a dotenv report, with which a job passes variables to later jobs.
 
 GitLab's rules: one `NAME=value` per line, no empty lines, no comments, quotes are part of the value, the last value of
 a name wins. Called when a report is uploaded.
 
-Invariant: no more than the limit is unpacked, however small the packed file is.
+Invariant: no more than the limit is decompressed, however small the compressed file is.
 """
 
 import re
@@ -16,7 +16,7 @@ _ANY_WRAPPER = 32 + zlib.MAX_WBITS
 
 
 def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dict[str, str]:
-    """The variables of an uploaded file, gzipped or not. InvalidError names the line and the reason."""
+    """Return the variables of an uploaded file, gzipped or not. Raises InvalidError with the line and the reason."""
     content = _unpack(packed, limit_bytes)
     if len(content) > limit_bytes:
         raise InvalidError(explain_limit(limit_bytes))
@@ -42,7 +42,7 @@ def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dic
 
 
 def explain_limit(limit_bytes: int) -> str:
-    """The error message for a report that is too large."""
+    """Return the error message for a report that is too large."""
     return (
         f"the dotenv report is larger than the cell's limit of {limit_bytes} bytes; leave only what later jobs need, "
         "or raise dotenv_limit_bytes"
@@ -62,7 +62,9 @@ def _reason(line: str, name: str, equals: str) -> str:
 
 
 def _unpack(packed: bytes, limit_bytes: int) -> bytes:
-    """Unpack gzip, up to one byte above the limit. A runner concatenates several gzip files."""
+    """Decompress gzip, up to one byte above the limit. Accepts several concatenated gzip streams, which runners
+    send.
+    """
     if not packed.startswith(b"\x1f\x8b"):
         return packed
     content = b""

@@ -1,8 +1,9 @@
-"""A draft of changes to a pipeline and its jobs, and what follows for other jobs and the pipeline.
+"""A draft of changes to a family, which is a pipeline with its jobs, and the consequences for other jobs and the
+pipeline.
 
 `FamilyDraft` knows what a retried job takes over, which job gets a resource group, and that a failure may cancel the
 others. `remuda.model.progress` says which job follows which, `remuda.model.job` which state follows which. `lifecycle`
-and `core.pipelines.trigger_jobs` create drafts; the store calls those inside its transaction.
+and `core.pipelines.trigger_jobs` create drafts; the store calls those modules inside its transaction.
 
 Invariant: of the jobs with one resource group at most one is in an occupying state. The groups that other pipelines
 occupy are read with the family, in the same transaction.
@@ -63,7 +64,7 @@ _BLANK = {field.name: field.default for field in msgspec.structs.fields(Job) if 
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a job, from its runner or from the cell."""
+    """The success or failure of a job, as reported by its runner or decided by the cell."""
 
     succeeded: bool
     reason: FailureReason | None = None
@@ -78,7 +79,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job:
-    """The job of a retry; the store assigns its id."""
+    """Return a new job that retries `job`; the store assigns its id.
+
+    `tries` is its number of attempts so far, `lost_tries` how many of them were lost before the script began.
+    """
     return replace(
         job,
         **_BLANK,
@@ -94,7 +98,7 @@ def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job
 
 
 def _apply_event(job: Job, event: JobEvent, now: float) -> Job:
-    """The job after an event, with the times that the event sets."""
+    """Return the job in the state after an event, with the timestamps that the event sets."""
     state = after(job.state, event)
     return replace(
         job,
@@ -108,7 +112,7 @@ def _apply_event(job: Job, event: JobEvent, now: float) -> Job:
 
 
 def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
-    """The job after its success or failure."""
+    """Return the job as succeeded or failed, with failure reason, exit code and log size of the outcome."""
     ended = replace(
         _apply_event(job, JobEvent.SUCCEED if outcome.succeeded else JobEvent.FAIL, now),
         failure_reason=None if outcome.succeeded else (outcome.reason or FailureReason.UNKNOWN_FAILURE).value,
@@ -124,7 +128,9 @@ def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
 
 
 class FamilyDraft:
-    """A family to which a decision is applied step by step; `changes` adds what follows and returns the result."""
+    """A pipeline and its jobs, to which changes are applied step by step. `changes` adds the consequences and returns
+    all.
+    """
 
     def __init__(self, family: Family, now: float) -> None:
         self.now = now
@@ -135,22 +141,26 @@ class FamilyDraft:
         self._occupied: set[str] | None = None
 
     def find(self, job_id: JobId) -> Job | None:
-        """The job as it is in the draft; None if it is not in the family, or was retried."""
+        """Return the job with its changes so far; None if it is not in the pipeline, or was retried before this
+        draft.
+        """
         return self._changed.get(job_id) or next((job for job in self._family.jobs if job.id == job_id), None)
 
     def get(self, job_id: JobId) -> Job:
-        """The job as it is in the draft. Raises InvalidError if it was retried."""
+        """Return the job with its changes so far. Raises InvalidError if it was retried, so that a newer attempt
+        exists.
+        """
         job = self.find(job_id)
         if job is None:
             raise InvalidError(f"job {job_id} was retried; use the newest job of its name in the pipeline")
         return job
 
     def jobs(self) -> Collection[Job]:
-        """The newest try of each job."""
+        """Return the newest attempt of each job, with its changes so far."""
         return list(self._newest.values())
 
     def put(self, job: Job) -> None:
-        """Replace a job in the draft."""
+        """Replace a job in the draft, and update which resource groups are occupied."""
         if self._occupied is not None and job.resource_group:
             old = self._newest[job.name]
             if old.state in OCCUPYING:
@@ -162,13 +172,15 @@ class FamilyDraft:
             self._changed[job.id] = job
 
     def move(self, job: Job, event: JobEvent) -> None:
-        """Apply an event to a job. Instead of being enqueued, a job waits while its resource group is occupied."""
+        """Apply an event to a job. If its resource group is occupied, ENQUEUE lets the job wait for the group
+        instead.
+        """
         if event is JobEvent.ENQUEUE and job.resource_group and self._is_taken(job.resource_group):
             event = JobEvent.HOLD
         self.put(_apply_event(job, event, self.now))
 
     def end(self, job: Job, outcome: Outcome) -> None:
-        """End a job. It may be retried by its own rules, or cancel the other jobs by those of the pipeline."""
+        """End a job. Its failure may start a retry, or cancel the other jobs if the pipeline is configured so."""
         over = apply_outcome(job, outcome, self.now)
         self.put(over)
         if over.state is not JobState.FAILED:
@@ -190,10 +202,10 @@ class FamilyDraft:
                 self.cancel(other)
 
     def cancel(self, job: Job, *, force: bool = False) -> None:
-        """Cancel a job: gracefully if its runner can, at once otherwise or with `force`.
+        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once.
 
-        A trigger job waits until its pipeline has stopped. A job that was handed out to a manager without two-phase
-        commit may run already; if it does not, its lease expires.
+        A trigger job waits until its downstream pipeline has stopped. A job that was handed out to a manager without
+        two-phase commit may already run; if it does not, its lease expires.
         """
         is_forced = force and not job.is_trigger
         if job.state in FINAL or (job.state is JobState.CANCELING and not is_forced):
@@ -204,7 +216,11 @@ class FamilyDraft:
         self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
     def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
-        """Replace a job by a new one, its retry."""
+        """Replace a job by a new job that retries it. `at_once` enqueues the new job without checking its
+        prerequisites.
+
+        `tries` and `lost_tries` are the counters of the new job (`further_try`).
+        """
         self._changed[job.id] = replace(job, retried=True)
         self._retry_of[job.name] = job.id
         fresh = further_try(job, tries, self.now, lost_tries=lost_tries)
@@ -213,7 +229,7 @@ class FamilyDraft:
             self.move(fresh, JobEvent.ENQUEUE)
 
     def revive_behind(self, job: Job) -> None:
-        """Let the jobs wait again that were skipped because of a job, directly or through others."""
+        """Reset jobs to waiting that were skipped because of this job, directly or through other jobs."""
         jobs = self.jobs()
         needed_by: defaultdict[str, list[Job]] = defaultdict(list)
         for other in jobs:
@@ -232,7 +248,7 @@ class FamilyDraft:
                 self.move(other, JobEvent.REVIVE)
 
     def changes(self) -> Changes:
-        """All changes of the draft, with what follows from them."""
+        """Return all changes: jobs, retries, and the pipeline. First enqueues or skips jobs that the changes affect."""
         waiting = [job for job in self._newest.values() if job.state is _WAITING]
         for job in sorted(waiting, key=_age):
             if not self._is_taken(job.resource_group):
@@ -264,5 +280,5 @@ class FamilyDraft:
 
 
 def _age(job: Job) -> float:
-    """A sort key by creation. A job without an id is the newest."""
+    """Return a sort key that orders jobs by creation. A job without an id is the newest."""
     return job.id if job.id != NO_JOB else math.inf

@@ -1,11 +1,11 @@
-"""Splits the time of a job into parts: waiting, machine, image, clone, cache, artifacts, script, upload.
+"""Splits the duration of a job into parts: waiting, machine, image, clone, cache, artifacts, script, upload.
 
-The cell's clock measures the whole, from pending to ended. Steps and log sections are measured by other clocks, so only
-their lengths count, and only within the whole; the rest is `other`. A step counts without the time of the steps that it
-called. `remuda.cell.http.gitlab.jobs` calls this with the step results of the agent, or with the section markers that
-gitlab-runner writes into the log.
+The cell's clock measures the total, from pending to ended. Steps and log sections are measured by other clocks, so only
+their durations count, and only up to the total; the remainder is `other`. A step counts without the time of its
+sub-steps. `remuda.cell.http.gitlab.jobs` calls this with the step results of the agent, or with the section markers
+that gitlab-runner writes into the log.
 
-Invariant: the parts sum to the whole.
+Invariant: the parts sum to the total.
 """
 
 import re
@@ -59,7 +59,7 @@ _REFERENCE = re.compile(r"builtin://([A-Za-z0-9_]+)")
 
 
 class Span(NamedTuple):
-    """A step or section: its part, start and length, by the clock of the runner."""
+    """A step or log section: the part it counts for, its start and its duration, by the clock of the runner."""
 
     part: str
     began: float
@@ -67,13 +67,13 @@ class Span(NamedTuple):
 
 
 def spans_of_steps(results: Iterable[Any], now: float) -> list[Span]:
-    """Spans of step results, each without the time of its sub-steps. A running step lasts until `now`."""
+    """Convert step results to spans, each without the time of its sub-steps. A running step lasts until `now`."""
     spans = [Span(_part(own), own.began, own.seconds) for own in own_times(tree_of(results), now)]
     return sorted(spans, key=lambda span: span.began)
 
 
 def _part(own: OwnTime) -> str:
-    """The part of a step; if it is unknown, the part of its caller."""
+    """Return the part that a step counts for; for an unknown step that of its calling step, or `other`."""
     step = own.step
     if step.get("origin") == "user":
         return "script"
@@ -83,9 +83,10 @@ def _part(own: OwnTime) -> str:
 
 
 def spans_of_sections(log: bytes) -> list[Span]:
-    """Spans of the sections of a log, or of its beginning and end. A section without end lasts until the next starts.
+    """Return the spans of the section markers in a log. `log` may be only the beginning and the end of it.
 
-    Markers inside a section are output of the job, even if they use a section name of the runner.
+    A section without end marker lasts until the next one starts. Markers inside a section are output of the job, even
+    if they use a section name of the runner.
     """
     all_markers = [(kind == b"start", float(time), name.decode()) for kind, time, name in _MARKER.findall(log)]
     markers = [marker for marker in all_markers if marker[2] in _SECTIONS]
@@ -102,7 +103,10 @@ def spans_of_sections(log: bytes) -> list[Span]:
 
 
 def split(job: Job, spans: Sequence[Span], source: str, now: float) -> TimeSplit | None:
-    """The time of a job in parts; None for a job that was never pending."""
+    """Split the duration of a job into parts; None for a job that was never pending.
+
+    `source` says where the spans come from. A job that has not ended is measured until `now`.
+    """
     if job.pending_at is None:
         return None
     began = job.pending_at
@@ -131,5 +135,5 @@ def _time_split(source: str, total: int, parts: Mapping[str, int]) -> TimeSplit:
 
 
 def _micros(seconds: float) -> int:
-    """Whole microseconds, so that sums are exact."""
+    """Convert seconds to whole microseconds, so that sums are exact."""
     return round(min(seconds, 4e9) * 1e6)

@@ -1,9 +1,10 @@
-"""The lease of a job: hand-out, acknowledgement, release, and when a silent runner counts as gone.
+"""The lease of a job: hand-out to a runner, acknowledgement, release, and when a silent runner counts as gone.
 
 These functions change the job alone; `lifecycle` changes its pipeline. Dispatch calls them inside the store's
 transaction.
 
-Invariant: only a lease increases the epoch, so the token of an earlier hand-out is invalid.
+Invariant: every hand-out increases the epoch of the job, and nothing else does, so the token of an earlier hand-out is
+invalid.
 """
 
 import math
@@ -26,7 +27,7 @@ _TOUCHES_PER_CANCEL = 6
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The runner that gets a job, and until when it must acknowledge."""
+    """The terms of a hand-out: the runner that gets the job, and the time until which it must acknowledge."""
 
     runner_id: RunnerId
     system_id: str | None
@@ -37,7 +38,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lease(job: Job, terms: Lease, now: float) -> Job | None:
-    """Hand a job out; None if it is not pending any more."""
+    """Return the job as leased to a runner; None if it is not pending any more."""
     if job.state is not JobState.PENDING:
         return None
     return replace(
@@ -56,7 +57,10 @@ def lease(job: Job, terms: Lease, now: float) -> Job | None:
 
 
 def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
-    """Note a sign of life: the job starts, or is alive. None if this epoch does not have the job."""
+    """Record a call of the runner: a leased job starts, a started job is still alive.
+
+    Returns None if the job has ended, or was handed out again since (its epoch differs).
+    """
     if job.epoch != epoch or job.state not in (JobState.LEASED, *STARTED):
         return None
     started_at = job.start_time()
@@ -70,21 +74,30 @@ def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def put_off_end(job: Job, epoch: int, now: float) -> Job | None:
-    """Note that the runner reported the end before its whole trace arrived. None if that was noted before."""
+    """Record that the runner reported the end of the job before its whole log arrived.
+
+    Returns None if that was recorded before, or the job is not running with this epoch.
+    """
     if job.epoch != epoch or job.state not in STARTED or job.end_put_off_at is not None:
         return None
     return replace(job, end_put_off_at=now)
 
 
 def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
-    """Note that the stored log differs from the runner's, so that the runner has to send it again."""
+    """Record that the stored log differs from the runner's, so that the runner must send it again.
+
+    Returns None if the job is not running with this epoch.
+    """
     if job.epoch != epoch or job.state not in STARTED:
         return None
     return replace(job, end_put_off_at=job.end_put_off_at or now, is_log_refused=True)
 
 
 def release(job: Job, epoch: int, now: float) -> Job | None:
-    """Enqueue a leased job again, with its old waiting time. None if it started, or was handed out again."""
+    """Return a leased job to the queue, without losing its waiting time.
+
+    Returns None if it has started, or was handed out again since (its epoch differs).
+    """
     if job.epoch != epoch or job.state is not JobState.LEASED:
         return None
     return replace(
@@ -102,12 +115,12 @@ def release(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def is_unheard(job: Job) -> bool:
-    """True if the store has no acknowledgement of the job by its runner."""
+    """Return whether the runner has not acknowledged the job since it was handed out, as far as it is stored."""
     return job.state is JobState.LEASED or (job.state is JobState.CANCELING and job.lease_until is not None)
 
 
 def needs_touch(job: Job, now: float, settings: CellSettings) -> bool:
-    """True if this sign of life has to be stored."""
+    """Return whether a call of the runner at `now` must be stored as a sign of life. Most are not, to save writes."""
     # A time in the future was stored before the clock was set back.
     return is_unheard(job) or abs(now - job.updated_at) >= _touch_seconds(job, settings)
 
@@ -120,12 +133,12 @@ def deadline(
     now: float = math.inf,
     outages: Sequence[Outage] | None = None,
 ) -> float | None:
-    """When the runner of this job counts as gone; None if no runner has it.
+    """Return when the runner of this job counts as gone if it does not call; None if no runner has the job.
 
-    `since`: when this process began to listen. Time in which the cell was away does not count, unless it is away so
-    often that the deadline would never come (`outages`). A started job gets a little more than the allowed silence,
-    because its last signs of life may not be stored. The limit of a job that is being canceled is shorter: it waits for
-    its after_script only. A stored time in the future counts as `since`.
+    `since`: when this process began to receive calls. Time in which the cell was down does not count, unless it is down
+    so often that the deadline would never come (`outages`). A started job gets a little more than the allowed silence,
+    because its last calls may not be stored. The limit of a job that is being canceled is shorter, because only its
+    after_script still runs. A stored time in the future counts as `since`.
     """
     if job.is_trigger:
         return None
@@ -148,6 +161,6 @@ def _silence_seconds(job: Job, settings: CellSettings) -> float:
 
 
 def _touch_seconds(job: Job, settings: CellSettings) -> float:
-    """Interval between two stored signs of life."""
+    """Return the minimum interval between two signs of life of a job's runner that are stored."""
     touches = _TOUCHES_PER_CANCEL if job.state is JobState.CANCELING else _TOUCHES_PER_SILENCE
     return _silence_seconds(job, settings) / touches

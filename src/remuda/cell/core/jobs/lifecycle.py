@@ -1,11 +1,12 @@
-"""Changes of the jobs of a pipeline together: begin, finish, cancel, retry, play, delayed start.
+"""State changes of the jobs of a pipeline: begin, finish, cancel, retry, play, delayed start.
 
-Each function takes the family as it is stored and returns all changes at once: jobs, retries, the status and times of
-the pipeline. The store calls them inside its transaction, so a crash leaves either all of a decision or nothing.
-`family` adds what follows from a change; `core.pipelines.trigger_jobs` has the rules of trigger jobs.
+Each function takes the family (the pipeline with its jobs) as it is stored and returns all changes at once: jobs,
+retries, the status and times of the pipeline. The store calls them inside its transaction, so a crash leaves either all
+of a decision or nothing. `family` adds the consequences of a change; `core.pipelines.trigger_jobs` has the rules of
+trigger jobs.
 
 Invariant: a job that ended is never changed back. A retry is a new job, and only a skipped job, which never ran, is
-revived. (A trigger job, which no runner has, goes on with its pipeline.)
+reset to waiting. The exception is a trigger job, which has no runner: it runs again if its downstream pipeline does.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ _PLAYABLE = frozenset({JobState.MANUAL, JobState.SCHEDULED})
 
 
 def reason_of(text: str | None) -> FailureReason:
-    """The failure reason that a runner sent; UNKNOWN_FAILURE for an unknown one."""
+    """Convert the failure reason that a runner sent; UNKNOWN_FAILURE for an unknown or missing text."""
     try:
         return FailureReason(text or "")
     except ValueError:
@@ -33,7 +34,7 @@ def reason_of(text: str | None) -> FailureReason:
 
 
 def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
-    """The changing part of a new job."""
+    """Create the job row of a new job from its spec. The spec itself never changes and is stored separately."""
     spec = new.spec
     return Job(
         id=job_id,
@@ -74,19 +75,19 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
 
 
 def begin(family: Family, now: float) -> Changes:
-    """Enqueue the jobs that can start at once. A pipeline without jobs keeps its status."""
+    """Enqueue the jobs of a new pipeline that can start at once. A pipeline without jobs keeps its status."""
     return FamilyDraft(family, now).changes() if family.jobs else Changes()
 
 
 def resume(family: Family, now: float) -> Changes:
-    """Enqueue the jobs whose resource groups are free."""
+    """Enqueue the jobs of a pipeline that waited for a resource group which is free now."""
     return FamilyDraft(family, now).changes()
 
 
 def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: float) -> Changes:
     """End an assigned job, retry it by its rules, and enqueue or skip the jobs that waited for it.
 
-    No changes if the job was handed out again since, or has ended.
+    Changes nothing if the job has ended, or was handed out again since (its epoch differs).
     """
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
@@ -99,8 +100,10 @@ def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: flo
 
 
 def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | None:
-    """The job after a success that changes nothing else, as long as another job of its pipeline is pending or assigned:
-    the end of that job decides about the pipeline. None if `finish` has to read the other jobs.
+    """Return the job as succeeded, if its success changes no other job; None if `finish` must read the other jobs.
+
+    The result is valid only while another job of the pipeline is pending or assigned: the end of that job then decides
+    about the pipeline.
     """
     if job.epoch != epoch or job.state is not JobState.RUNNING or not (job.ends_alone and outcome.succeeded):
         return None
@@ -108,7 +111,7 @@ def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | No
 
 
 def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
-    """Fail a waiting job. Changes nothing if the stored job differs from `job`."""
+    """Fail a pending or delayed job. Changes nothing if the stored job differs from `job`."""
     draft = FamilyDraft(family, now)
     if draft.find(job.id) != job or job.state not in (JobState.PENDING, JobState.SCHEDULED):
         return Changes()
@@ -117,12 +120,12 @@ def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
 
 
 def acknowledge(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
-    """Start a job, and its pipeline if this is the first one."""
+    """Start a job that its runner acknowledged, and its pipeline if this is the first job that starts."""
     return _with_job(family, job_id, now, lambda job: leases.acknowledge(job, epoch, now))
 
 
 def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
-    """Enqueue a leased job again. One that was canceled before its runner acknowledged it ends."""
+    """Return a leased job to the queue. If it was canceled before its runner acknowledged it, it ends instead."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is not None and job.epoch == epoch and job.state is JobState.CANCELING and leases.is_unheard(job):
@@ -132,7 +135,7 @@ def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
 
 
 def start_due(family: Family, now: float) -> Changes:
-    """Enqueue the delayed jobs that are due."""
+    """Enqueue the delayed jobs whose start time has come."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state is JobState.SCHEDULED and (job.scheduled_at or 0) <= now:
@@ -141,7 +144,7 @@ def start_due(family: Family, now: float) -> Changes:
 
 
 def cancel(family: Family, job_id: JobId, now: float, *, force: bool = False) -> Changes:
-    """Cancel a job. An ended job stays as it is; so does one in `canceling`, unless `force` ends it."""
+    """Cancel a job. An ended job stays as it is; a job in `canceling`, too, unless `force` ends it."""
     draft = FamilyDraft(family, now)
     draft.cancel(draft.get(job_id), force=force)
     return draft.changes()
@@ -156,9 +159,10 @@ def cancel_all(family: Family, now: float) -> Changes:
 
 
 def retry(family: Family, job_id: JobId, now: float) -> Changes:
-    """Retry an ended job for a user: a new job is enqueued at once, with all its automatic retries.
+    """Retry an ended job on request of a user: a new job is enqueued at once, with its full number of automatic
+    retries.
 
-    Jobs that were skipped because of it wait again.
+    Jobs that were skipped because of the ended job are reset to waiting.
     """
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
@@ -170,7 +174,9 @@ def retry(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def retry_all(family: Family, now: float) -> Changes:
-    """Retry all failed and canceled jobs, in their order. Skipped jobs wait again."""
+    """Retry all failed and canceled jobs of the pipeline, in stage and `needs` order. Skipped jobs are reset to
+    waiting.
+    """
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state in (JobState.FAILED, JobState.CANCELED):
@@ -181,7 +187,10 @@ def retry_all(family: Family, now: float) -> Changes:
 
 
 def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]) -> Changes:
-    """Enqueue a manual or delayed job now. Jobs that were skipped because of it wait again."""
+    """Enqueue a manual or delayed job now, with additional variables.
+
+    Jobs that were skipped because of it are reset to waiting.
+    """
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _PLAYABLE:
@@ -192,7 +201,10 @@ def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]
 
 
 def prioritize(job: Job, priority: int, now: float) -> Job | None:
-    """Set the priority of a job that has no runner; None if it has that priority already."""
+    """Set the priority of a job that has no runner yet; None if it has that priority already.
+
+    Raises InvalidError if the priority is out of range, or the job is assigned, ended or a trigger job.
+    """
     if abs(priority) > MAX_PRIORITY:
         raise InvalidError(f"priority {priority}: it is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if job.is_trigger:

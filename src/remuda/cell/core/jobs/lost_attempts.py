@@ -1,4 +1,5 @@
-"""Whether an attempt was lost through the platform before the script of the job began. It is then retried for free.
+"""Decides whether an attempt was lost by an infrastructure failure before the script of the job began. Such a job is
+retried without counting the attempt.
 
 Lists the failure reasons that can be such a loss, and reads the evidence. The runner itself has to report the failure:
 one that is only silent may still run the script. If the evidence is unclear, the script counts as begun, because
@@ -36,21 +37,25 @@ _SCRIPT = re.compile(rb"(step_.*|build_script|user_script|after_script)")
 
 
 def is_lost(job: Job, reason: FailureReason | None, *, before_script: bool) -> bool:
-    """True if the job is retried without counting this attempt."""
+    """Return whether a failed job is retried without counting this attempt.
+
+    `before_script`: it is certain that the script had not begun.
+    """
     return before_script and reason in POSSIBLE and job.lost_tries < MOST_LOSSES and not job.is_trigger
 
 
 def has_begun_script(result: Any) -> bool:
-    """True if this step result shows that a step of the job itself started, or may have."""
+    """Return whether this step result shows that a step from the job's own script started, or may have."""
     return isinstance(result, Mapping) and (
         (result.get("origin"), result.get("event")) == ("user", "started") or result.get("event") == CUT
     )
 
 
 def has_begun_script_by_log(log: bytes, size: int) -> bool:
-    """True if the beginning of a log of `size` bytes does not prove that the script has not begun.
+    """Return False if the log proves that the script has not begun, else True.
 
-    The proof is an empty log, or a whole log with sections of the runner and none of the script.
+    The proof is an empty log, or a complete log with sections of the runner and none of the script. `log` is the
+    beginning of a log of `size` bytes.
     """
     if not size:
         return False

@@ -11,7 +11,7 @@ from remuda.cell.core.payload.variables import JobContext
 
 
 def features_of(context: JobContext) -> dict[str, str]:
-    """The features that a job needs, each with the keyword that needs it."""
+    """Return the runner features that a job needs, each with the keyword of the job that needs it."""
     spec = context.spec
     artifacts = spec.artifacts
     reasons = {
@@ -28,7 +28,7 @@ def features_of(context: JobContext) -> dict[str, str]:
 
 
 def missing_features(context: JobContext, features: Mapping[str, bool]) -> str | None:
-    """The error message about features that the runner lacks; None if it has all."""
+    """Return an error message that lists the features which the runner lacks for a job; None if it has all."""
     missing = [
         f"{feature} (for {reason})" for feature, reason in features_of(context).items() if not features.get(feature)
     ]

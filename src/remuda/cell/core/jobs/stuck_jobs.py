@@ -1,10 +1,10 @@
-"""Jobs that wait or run for too long, and what they fail with. GitLab's rules for stuck jobs.
+"""Finds jobs that wait or run for too long, and the reason with which they fail. GitLab's rules for stuck jobs.
 
 Covers jobs that no runner takes, jobs that run on after their timeout, and delayed jobs that are long overdue. `leases`
 decides whether a runner is still there. `remuda.cell.dispatch.timeouts` calls this periodically.
 
-Invariant: no job fails because the cell itself was away. Time before `since`, when this process began to listen, does
-not count, unless the cell is away again and again (`outages`, see `core.waiting.downtime`).
+Invariant: no job fails because the cell itself was down. Time before `since`, when this process began to receive calls,
+does not count, unless the cell is down again and again (`outages`, see `core.waiting.downtime`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,10 @@ Verdict = tuple[FailureReason, str]
 def may_be_stuck(
     job: Job, settings: CellSettings, *, since: float, now: float, outages: Sequence[Outage] | None = None
 ) -> bool:
-    """True if a pending job has waited longer than a limit, so that `check_stuck` has to look at the runners."""
+    """Return whether a pending job has waited so long that `check_stuck` must check whether a runner can take it.
+
+    `since` is when this process began to receive calls; `outages` are as for `core.waiting.downtime.latest_end`.
+    """
     if job.is_trigger:
         return False
     pending_at, limit = _wait_start(job), settings.unserved_seconds
@@ -33,13 +36,20 @@ def may_be_stuck(
 def online_offers(
     runners: Iterable[Runner], managers: Iterable[RunnerManager], busy: frozenset[RunnerId], now: float
 ) -> frozenset[Fingerprint]:
-    """Fingerprints of the runners that are online or busy, and not paused."""
+    """Return what the runners that are online or busy, and not paused, offer: their fingerprints (tags, scope,
+    protection).
+
+    `busy` are the ids of runners that have a job.
+    """
     online = {manager.runner_id for manager in managers if now - manager.contacted_at < ONLINE_SECONDS} | busy
     return frozenset(runner.fingerprint() for runner in runners if not runner.paused and runner.id in online)
 
 
 def check_stuck(job: Job, offers: Iterable[Fingerprint], settings: CellSettings, now: float) -> Verdict | None:
-    """Failure reason and message of a pending job that has waited too long; None if it may keep waiting."""
+    """Return failure reason and message if a pending job has waited too long; None if it may keep waiting.
+
+    `offers` are the fingerprints of the available runners (`online_offers`).
+    """
     key = job.key()
     if not any(fits(offer, key) for offer in offers):
         return (
@@ -63,8 +73,10 @@ def check_overtime(
     now: float,
     outages: Sequence[Outage] | None = None,
 ) -> Verdict | None:
-    """Failure reason and message of a started job that its runner did not end at its timeout; None if it may keep
-    running."""
+    """Return failure reason and message if a started job runs too long after its timeout; None if it may keep running.
+
+    `since` is when this process began to receive calls; `outages` are as for `core.waiting.downtime.latest_end`.
+    """
     if job.state not in STARTED or job.started_at is None:
         return None
     over_at, limit = job.started_at + timeout_seconds, settings.overtime_seconds
@@ -76,18 +88,20 @@ def check_overtime(
 
 
 def may_be_overtime(job: Job, settings: CellSettings, now: float) -> bool:
-    """True if the job may have exceeded its timeout, so that `check_overtime` has to look at it."""
+    """Return whether a job may have exceeded its timeout, so that `check_overtime` must be called with the exact
+    timeout.
+    """
     return not job.is_trigger and job.started_at is not None and now - job.started_at >= settings.overtime_seconds
 
 
 def timeout_of(job: Job, project: Project | None, runner: Runner | None) -> int:
-    """Seconds that a job may run: its own timeout or that of the project, within the maximum of the runner."""
+    """Return the timeout of a job in seconds: its own or that of the project, but at most the maximum of the runner."""
     seconds = job.timeout_seconds or (project.timeout_seconds if project else 3600)
     return min(seconds, runner.maximum_timeout) if runner and runner.maximum_timeout else seconds
 
 
 def check_stale(job: Job, settings: CellSettings, now: float) -> Verdict | None:
-    """Failure reason and message of a delayed job that is long overdue; None if it may start."""
+    """Return failure reason and message if a delayed job is long overdue; None if it may start."""
     late = now - (job.scheduled_at or now)
     if late < settings.stale_seconds:
         return None

@@ -1,1 +1,1 @@
-"""What a runner gets with a job: variables, secrets, identity tokens, step policies."""
+"""Decisions about the payload that a runner gets with a job: variables, secrets, identity tokens, step policies."""

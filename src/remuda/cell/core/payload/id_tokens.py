@@ -3,7 +3,7 @@
 Invariant: no claim comes from a variable or from other values that a caller set for the pipeline, with two exceptions:
 the source branch of a merge request, which is never a protected branch, and the name of the environment.
 
-Pure. `remuda.wire.id_token` signs the claims; `payload_inputs` adds the tokens to the payload.
+Pure functions. `remuda.wire.id_token` signs the claims; `payload_inputs` adds the tokens to the payload.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,10 @@ def build_claims(
     access_level: str = "owner",
     user: User | None = None,
 ) -> dict[str, Any]:
-    """All claims of one token, which is valid as long as its job may run. `user` started the pipeline."""
+    """Return all claims of an identity token, which is valid as long as its job may run.
+
+    `user` is the user who started the pipeline, `access_level` that user's level in the project.
+    """
     job, pipeline, project = context.job, context.pipeline, context.project
     values = of_pipeline(replace(pipeline, predefined={}), project, context.public_url)
     values |= of_user(user) if user else {}

@@ -36,7 +36,7 @@ _FEATURES = api.PayloadFeatures(
 
 
 class Source(NamedTuple):
-    """A job whose archive another job downloads before its script."""
+    """A job and its archive of artifacts, which another job downloads before its script."""
 
     job: Job
     archive: Artifact
@@ -93,7 +93,10 @@ def _job_info(job: Job, project: Project, user_id: int) -> api.JobInfo:
 
 
 def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
-    """Refspecs: the pipeline's own ref first, then its branch or tag. With depth 0 (no limit) all branches and tags."""
+    """Return what the runner fetches: the pipeline's own ref first, then its branch or tag.
+
+    `depth` is the number of commits; with 0 (no limit) all branches and tags are fetched.
+    """
     own = f"refs/pipelines/{pipeline.id}"
     name = pipeline.ref if depth else "*"
     branch, tag = f"+refs/heads/{name}:refs/remotes/origin/{name}", f"+refs/tags/{name}:refs/tags/{name}"
@@ -113,25 +116,32 @@ def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
 
 
 def ref_of(payload: api.JobPayload) -> str | None:
-    """The branch or tag that the job fetches by name; None if it fetches all."""
+    """Return the full name of the branch or tag that the job fetches; None if it fetches all branches and tags."""
     info = payload.git_info
     return f"refs/{'tags' if info.ref_type == 'tag' else 'heads'}/{info.ref}" if info.depth else None
 
 
 def without_ref(payload: api.JobPayload) -> api.JobPayload:
-    """The payload without its branch or tag, which was deleted. The pipeline's own ref has the commit."""
+    """Return the payload without its branch or tag, because that was deleted. The pipeline's own ref still has the
+    commit.
+    """
     return replace(payload, git_info=replace(payload.git_info, refspecs=payload.git_info.refspecs[:1]))
 
 
 def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
-    """The payload without the part that only Remuda's manager reads: other runners get what GitLab sends."""
+    """Return the payload without the fields that only Remuda's manager reads, for other runners such as
+    gitlab-runner.
+    """
     remuda = payload.remuda if isinstance(payload.remuda, dict) else {}
     rest = {key: value for key, value in remuda.items() if key != "predefined"}
     return replace(payload, remuda=rest or msgspec.UNSET)
 
 
 def _depth(text: str | None) -> int:
-    """Number of commits to fetch; 0 means all. For an invalid value the default; the runner reports the mistake."""
+    """Return the number of commits to fetch from the text of GIT_DEPTH; 0 means all.
+
+    An invalid text gives the default; the runner reports the mistake.
+    """
     return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else DEFAULT_GIT_DEPTH
 
 
@@ -146,7 +156,7 @@ def _steps(spec: JobSpec, timeout: int) -> list[api.ScriptStep]:
 
 
 def _cache(cache: Mapping[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """A cache as sent to the runner.
+    """Return a cache definition as sent to the runner, with the suffix `protected` or `non_protected` in its keys.
 
     As in GitLab, protected and other refs have separate caches. So a user who may not push to a protected ref cannot
     put files into its jobs. `unprotect` turns this off.
@@ -163,12 +173,12 @@ def _dependency(source: Source, token: str) -> api.Dependency:
 
 
 def _credentials(registry: str, token: str) -> dict[str, Any]:
-    """Credentials with which the runner pulls images from the cell's registry."""
+    """Return the credentials with which the runner pulls images from the cell's registry."""
     return {"type": "registry", "url": registry, "username": _TOKEN_USER, "password": token}
 
 
 def _secrets(token: str, repo_url: str, registry: str | None) -> list[api.Variable]:
-    """Variables that contain the job token. In the URL only the token is masked."""
+    """Return the variables that contain the job token. The URL as a whole is not masked, only the token in it."""
     of_registry = [
         api.Variable(key="CI_REGISTRY_USER", value=_TOKEN_USER, public=True),
         api.Variable(key="CI_REGISTRY_PASSWORD", value=token, masked=True),

@@ -40,7 +40,10 @@ _TIERS = (
 
 
 def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[str, str]:
-    """Variables of all jobs of a pipeline. Before the pipeline is stored, those with its ids are missing."""
+    """Return the predefined variables that all jobs of a pipeline share.
+
+    Before the pipeline is stored, those that contain its ids are missing.
+    """
     base = public_url.rstrip("/")
     of_request = pipeline.merge_request_iid is not None
     ref = pipeline.predefined.get(SOURCE_BRANCH, pipeline.ref) if of_request else pipeline.ref
@@ -79,14 +82,20 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
 
 
 def of_user(user: User) -> dict[str, str]:
-    """The user who started a pipeline. Empty for the first administrator, whose values `of_pipeline` has."""
+    """Return the predefined variables about the user who started a pipeline.
+
+    Empty for the first administrator, whose values `of_pipeline` already has.
+    """
     if user.id == USER_ID:
         return {}
     return {"GITLAB_USER_LOGIN": user.username, "GITLAB_USER_NAME": user.name, "GITLAB_USER_EMAIL": user.email}
 
 
 def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
-    """Variables that follow from the spec of a job. `environment` is the expanded name."""
+    """Return the predefined variables that follow from the spec of a job.
+
+    `environment` is the name of the environment with variables expanded.
+    """
     values = {
         "CI_JOB_NAME": spec.name,
         "CI_JOB_NAME_SLUG": slug(spec.name),
@@ -107,7 +116,7 @@ def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
 def of_job(
     *, job: Job, spec: JobSpec, project: Project, runner: Runner, public_url: str, timeout: int
 ) -> dict[str, str]:
-    """Variables of an assigned job, without those of its pipeline."""
+    """Return the predefined variables of an assigned job, without those of its pipeline. `timeout` is in seconds."""
     values = {
         **of_spec(spec, job.environment),
         "CI_JOB_ID": str(job.id),
@@ -122,7 +131,10 @@ def of_job(
 
 
 def environment_slug(name: str) -> str:
-    """A part of a host name, at most 24 characters. If the name had to be changed, a hash makes it unique."""
+    """Return the name of an environment in a form for host names, with at most 24 characters.
+
+    If the name had to be changed, a hash makes the result unique.
+    """
     short = re.sub(r"[^a-z0-9]", "-", name.lower())
     short = re.sub(r"-+", "-", short if short[:1].isalpha() else f"env-{short}")
     if short != name or len(short) > 24:
@@ -131,23 +143,26 @@ def environment_slug(name: str) -> str:
 
 
 def tier(environment: str) -> str:
-    """The deployment tier that GitLab derives from the name of an environment."""
+    """Return the deployment tier (such as `production`) that GitLab derives from the name of an environment."""
     return next((kind for kind, names in _TIERS if names.search(environment)), "other")
 
 
 def group_name(job: str) -> str:
-    """The common name of jobs such as `test 1/3`."""
+    """Return the name of a job without a counter at its end: `test` for `test 1/3`."""
     endings = list(_GROUPED_BY_HAND.finditer(job))
     return job[: endings[-1].start()] if endings and endings[-1].end() == len(job) and endings[-1].start() else job
 
 
 def is_literal(key: str, value: str) -> bool:
-    """True if a `$` in the value is not a reference. Only the URL of an environment is written by users."""
+    """Return whether a `$` in a predefined variable is plain text, not a reference to another variable.
+
+    Only the URL of an environment, which users write, may have references.
+    """
     return "$" in value and key != "CI_ENVIRONMENT_URL"
 
 
 def of_project(project: Project, url: str) -> dict[str, str]:
-    """Variables of a project; `url` is the URL of the cell."""
+    """Return the predefined variables of a project. `url` is the URL of the cell."""
     return {
         **named_project(path=project.path, url=f"{url}/{project.path}", number=project.id, title=project.name),
         "CI_PROJECT_DESCRIPTION": project.description,
@@ -165,7 +180,9 @@ def _as_json(tags: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=16)
 def _of_server(base: str) -> Mapping[str, str]:
-    """Variables that are equal for all jobs of a cell. Callers do not change the mapping."""
+    """Return the predefined variables that are equal for all jobs of a cell. Cached, so callers must not change the
+    mapping.
+    """
     major, minor, patch = GITLAB_VERSION.split(".")
     return {
         **of_server(base),

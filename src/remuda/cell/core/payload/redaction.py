@@ -1,7 +1,7 @@
-"""Masks secrets in what people see: payloads of jobs and step results.
+"""Masks secrets in payloads and step results before people see them.
 
 Secrets are tokens, credentials, masked variables, identity tokens, and where external secrets are fetched. The value of
-a secret is masked wherever it occurs. Pure.
+a secret is masked wherever it occurs. Pure functions.
 """
 
 from collections.abc import Iterable
@@ -20,12 +20,15 @@ _PLAIN = frozenset({"version", "seq", "event", "status", "time", "started_at", "
 
 
 def secrets_to_mask(values: Iterable[str]) -> Secrets:
-    """A masker for these values, and for every text with the prefix of a token."""
+    """Return an object that masks these values, and every text with the prefix of a token."""
     return Secrets(values, TOKEN_PREFIXES)
 
 
 def without_secrets(value: Any, secrets: Secrets, depth: int = 0) -> Any:
-    """A copy of a JSON value with secrets masked in all strings. Raises InvalidError if it is nested too deeply."""
+    """Return a copy of a JSON value with secrets masked in all strings. Raises InvalidError if it is nested too deeply.
+
+    `depth` is the nesting depth of `value`, for recursive calls.
+    """
     if isinstance(value, str):
         return secrets.mask_bytes(value.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
     if depth > MAX_DEPTH:
@@ -40,7 +43,7 @@ def without_secrets(value: Any, secrets: Secrets, depth: int = 0) -> Any:
 
 
 def clean_result(result: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
-    """A step result without secrets. The agent masks them, too, but other agents may not."""
+    """Return a step result with secrets masked. Remuda's agent has masked them already, but other agents may not."""
     plain = {name: value for name, value in result.items() if name in _PLAIN}
     return plain | {
         without_secrets(name, secrets): _clean_field(value, secrets)
@@ -50,7 +53,10 @@ def clean_result(result: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
 
 
 def _clean_field(value: Any, secrets: Secrets) -> Any:
-    """One field. A field that is nested too deeply is left out, so that the rest of the result is kept."""
+    """Return one field of a step result with secrets masked.
+
+    A field that is nested too deeply is replaced, so that the rest of the result is kept.
+    """
     try:
         return without_secrets(value, secrets, 1)
     except InvalidError as error:
@@ -58,7 +64,7 @@ def _clean_field(value: Any, secrets: Secrets) -> Any:
 
 
 def mask_payload(payload: JobPayload, secrets: Secrets) -> Any:
-    """A payload as JSON, without its secrets."""
+    """Return a payload as a JSON value with its own secrets and `secrets` masked."""
     values = {variable.value for variable in payload.variables if variable.masked}
     values |= {payload.token, *(dependency.token for dependency in payload.dependencies or ())}
     values |= {str(entry.get("password") or "") for entry in payload.credentials or ()}

@@ -1,4 +1,4 @@
-"""Adds the server of each secrets provider to the secrets of a job: its address, and the token that it accepts.
+"""Adds to the secrets of a job the server of their provider (such as Vault): its address and the token that it accepts.
 
 As in GitLab, the runner fetches the secrets and the cell never sees them. Pure, called by `core.payload.payload`.
 """
@@ -10,7 +10,10 @@ from remuda.pipeline import JobSpec
 
 
 def with_servers(spec: JobSpec, settings: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The secrets of a job by variable name, with the servers that `settings`, its variables, name."""
+    """Return the secrets of a job by variable name, each with its server.
+
+    `settings` are the variables of the job, some of which configure servers (such as VAULT_SERVER_URL).
+    """
     return {
         name: _with_server(secret, settings, next(iter(spec.id_tokens), "")) for name, secret in spec.secrets.items()
     }

@@ -1,8 +1,8 @@
-"""Step policies of organizations, groups and projects: what the steps of their jobs may do.
+"""Step policies of organizations, groups and projects: rules for what the steps of their jobs may do.
 
-A policy is stored as a setting; every change increments its version. The payload has the policies of everything that
-the job belongs to, the widest first, so that a narrower policy can only restrict. The cell treats a policy as a JSON
-object; the step runner interprets it. Pure.
+A policy is stored as a setting; every change increments its version. The payload has the policies of the organization,
+the groups and the project of the job, in this order, so that a narrower policy can only restrict. The cell treats a
+policy as a JSON object; the step runner interprets it. Pure functions.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ LIMIT_BYTES = 64 * 1024
 
 
 class StepPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored policy of one scope. An empty document means no policy."""
+    """The stored policy of an organization, group or project. An empty document means no policy."""
 
     version: int = 0
     """Number of changes so far."""
@@ -27,17 +27,21 @@ class StepPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policy_setting(scope: Pool) -> str:
-    """Name of the setting that stores the policy of an organization, a group or a project."""
+    """Return the name of the setting that stores the policy of an organization, a group or a project."""
     return f"step_policy/{scope[0]}/{scope[1]}"
 
 
 def read_policy(text: str | None) -> StepPolicy:
-    """The stored policy, or an empty one."""
+    """Decode a stored policy; None gives an empty policy."""
     return msgspec.json.decode(text, type=StepPolicy) if text else StepPolicy()
 
 
 def change_policy(stored: str | None, document: dict[str, Any], seen: int | None, now: float) -> str:
-    """The next version, to be stored. Raises ConflictError if `seen` is not the stored version."""
+    """Return the encoded next version of a policy, to be stored.
+
+    `seen` is the version that the user has edited: raises ConflictError if the stored version differs. Raises
+    InvalidError if the document is too long.
+    """
     old = read_policy(stored)
     if seen is not None and seen != old.version:
         raise ConflictError(f"the policy has version {old.version} by now, not {seen}; read it and change that")
@@ -47,13 +51,15 @@ def change_policy(stored: str | None, document: dict[str, Any], seen: int | None
 
 
 def scopes_of(key: CapabilityKey) -> tuple[Pool, ...]:
-    """Organization, groups and project of a job, the widest first."""
+    """Return the organization, groups and project of a job, the widest first."""
     organization, *groups, project = key.pools()
     return (organization, *reversed(groups), project)
 
 
 def for_payload(scopes: tuple[Pool, ...], settings: Mapping[str, str]) -> dict[str, Any] | None:
-    """The policies as sent with a job; None if there are none."""
+    """Return the policies of these scopes as sent with a job; None if there are none. `settings` has the stored
+    policies.
+    """
     policies = [(scope, read_policy(settings.get(policy_setting(scope)))) for scope in scopes]
     layers = [
         {"scope": kind, "id": number, "version": policy.version, "document": policy.document}

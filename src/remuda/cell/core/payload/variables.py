@@ -1,10 +1,10 @@
 """Variables of a job and their precedence.
 
-From weakest to strongest: predefined; the file, merged by the compiler (workflow, job, matrix, rule); dotenv reports
-of earlier jobs; the cell; groups from the outermost to the nearest; the project (if one owner has several, the one for
-the job's environment); those the pipeline was started with; those given when a manual job was played; identity
-tokens. `$NAME` in values is left to the runner. `expansion` is for texts that the cell itself must expand, such as the
-name of a release. Called by `core.payload.payload` and by code that acts for a job.
+From weakest to strongest: predefined variables; those of the CI file, merged by the compiler (workflow, job, matrix,
+rule); dotenv reports of earlier jobs; the cell; groups from the outermost to the nearest; the project (if one owner has
+several with the same name, the one for the job's environment); those the pipeline was started with; those given when a
+manual job was played; identity tokens. `$NAME` in values is left to the runner. `expansion` is for texts that the cell
+itself must expand, such as the name of a release. Called by `core.payload.payload` and by code that acts for a job.
 """
 
 import re
@@ -24,7 +24,7 @@ from remuda.wire.runner_api import Variable
 
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the variables of a job depend on."""
+    """All stored values that the variables of a job are computed from."""
 
     job: Job
     spec: JobSpec
@@ -39,26 +39,28 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def timeout(self) -> int:
-        """How many seconds the job may run."""
+        """The timeout of the job in seconds."""
         return timeout_of(self.job, self.project, self.runner)
 
 
 def scope_fits(scope: str, environment: str) -> bool:
-    """True if a variable with this scope applies to jobs of this environment; `*` matches any text."""
+    """Return whether a variable with this environment scope applies to jobs of this environment; `*` matches any
+    text.
+    """
     if scope == "*":
         return True
     return bool(environment) and re.fullmatch(".*".join(map(re.escape, scope.split("*"))), environment) is not None
 
 
 def _precision(scope: str) -> tuple[bool, int]:
-    """Sort key of a matching scope: one without `*` is best, then the longer one."""
+    """Return a sort key for matching environment scopes: one without `*` is best, then the longer one."""
     return "*" not in scope, len(scope.replace("*", ""))
 
 
 def applicable(
     variables: Iterable[ProjectVariable], *, group_ids: Sequence[int], environment: str
 ) -> list[ProjectVariable]:
-    """The variables of cell, groups and project that apply to an environment, the stronger ones last.
+    """Return the variables of cell, groups and project that apply to an environment, in ascending precedence.
 
     `group_ids` has the nearest group first. Protected variables are included; `user_variables` filters them.
     """
@@ -75,7 +77,7 @@ def applicable(
 
 
 def cell_variables(context: JobContext) -> list[Variable]:
-    """The predefined variables of a job."""
+    """Return the predefined variables of a job."""
     own = of_job(
         job=context.job,
         spec=context.spec,
@@ -93,7 +95,9 @@ def cell_variables(context: JobContext) -> list[Variable]:
 
 
 class _Same(NamedTuple):
-    """Compares a cache key by identity. Comparing two pipelines takes as long as computing their variables."""
+    """A cache key that is compared by identity, because comparing two pipelines takes as long as computing their
+    variables.
+    """
 
     value: Any
 
@@ -106,7 +110,11 @@ class _Same(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _of_pipeline(pipeline: _Same, project: _Same, public_url: str) -> Mapping[str, Variable]:
-    """Cached, because the jobs of a pipeline are often handed out one after the other. Callers do not change it."""
+    """Return the predefined variables of a pipeline by name.
+
+    Cached, because the jobs of a pipeline are often handed out one after the other, so callers must not change the
+    result.
+    """
     return _variables(of_pipeline(pipeline.value, project.value, public_url))
 
 
@@ -118,7 +126,10 @@ def _variables(values: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def user_variables(context: JobContext) -> list[Variable]:
-    """Variables of users and of earlier jobs, the stronger ones last."""
+    """Return the variables from users and from dotenv reports of earlier jobs, in ascending precedence.
+
+    Protected variables are left out unless the pipeline runs for a protected ref.
+    """
     raw, files = set(context.spec.raw_variables), set(context.pipeline.file_variables)
     return [
         *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in context.spec.variables.items()),
@@ -136,9 +147,11 @@ def user_variables(context: JobContext) -> list[Variable]:
 
 
 def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
-    """The cell's values of predefined variables that users have set; None if the cell has no value.
+    """Return the original values of the predefined variables that users override; None for one that the cell does not
+    set.
 
-    A runner gives these values to steps that a policy inserts.
+    `ours` are the predefined variables, `theirs` those of users. A runner gives the original values to steps that a
+    policy inserts.
     """
     names = {variable.key for variable in theirs if is_predefined(variable.key)}
     if not names:
@@ -147,12 +160,15 @@ def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dic
 
 
 def last_wins(variables: Iterable[Variable]) -> list[Variable]:
-    """One variable per name: the last one."""
+    """Return one variable per name: the last one in `variables`."""
     return list({variable.key: variable for variable in variables}.values())
 
 
 def expansion(variables: Iterable[Variable]) -> Expansion:
-    """Expansion of texts by the cell itself. It leaves file variables out, because the cell does not know the paths."""
+    """Return an object that expands variables in texts for the cell itself.
+
+    It leaves file variables out, because the cell does not know their paths on the runner.
+    """
     usable = [variable for variable in last_wins(variables) if not variable.file]
     raw = frozenset(variable.key for variable in usable if variable.raw)
     return Expansion({variable.key: variable.value for variable in usable}, raw=raw)

@@ -1,7 +1,7 @@
-"""From a request and a compiled file to the pipeline and jobs that are stored.
+"""Builds the pipeline and jobs to store from a request and a compiled CI file.
 
-Names of refs, protection, the limit of pipelines that start each other, and the stored part of each job. Called by
-`remuda.cell.pipelines.creation`; `remuda.pipeline` compiles the file, `core.jobs.lifecycle` starts the first jobs.
+Handles names of refs, protection, the limit of pipelines that start each other, and the stored part of each job. Called
+by `remuda.cell.pipelines.creation`; `remuda.pipeline` compiles the file, `core.jobs.lifecycle` starts the first jobs.
 """
 
 import re
@@ -30,7 +30,7 @@ _MAX_NAME = 255
 
 
 def merge_request_iid(ref: str) -> int | None:
-    """The number of the merge request if the ref is the head of one."""
+    """Return the number of the merge request if the ref is the head ref of one, else None."""
     match = _MERGE_REQUEST.fullmatch(ref)
     return int(match[1]) if match else None
 
@@ -40,8 +40,10 @@ def _depth(request: PipelineRequest) -> int:
 
 
 def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None:
-    """Raise TooDeepError if too many pipelines started each other. `ancestors` of the upstream pipeline, nearest
-    first."""
+    """Raise TooDeepError if too many pipelines started each other, or child pipelines are nested too deeply.
+
+    `ancestors` are the pipelines above the upstream pipeline of the request, nearest first.
+    """
     if _depth(request) > MAX_DEPTH:
         raise TooDeepError(
             f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs, or jobs "
@@ -65,7 +67,7 @@ def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None
 def new_pipeline(
     request: PipelineRequest, *, default_branch: str | None, predefined: Mapping[str, str], now: float
 ) -> Pipeline:
-    """The pipeline before its file is compiled. The store sets its ids."""
+    """Create the pipeline of a request, before its file is compiled. The store sets its ids."""
     iid = merge_request_iid(request.ref)
     is_tag = request.ref.startswith(_TAGS)
     name = request.ref if iid is not None else request.ref.removeprefix(_TAGS if is_tag else _HEADS)
@@ -108,14 +110,17 @@ def new_pipeline(
 def variables_for_expansion(
     pipeline: Pipeline, variables: Iterable[ProjectVariable]
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """Values of project variables, overridden by those of the pipeline, and the names of raw ones."""
+    """Return the values of project variables, overridden by those of the pipeline, and the names of raw variables.
+
+    Values of raw variables are not expanded. Protected variables are left out unless the pipeline is protected.
+    """
     allowed = {row.key: row for row in variables if pipeline.protected or not row.protected}.values()
     values = {row.key: row.value for row in allowed} | pipeline.variables
     return values, frozenset(row.key for row in allowed if row.raw and row.key not in pipeline.variables)
 
 
 def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
-    """The pipeline with the `workflow` settings of its file."""
+    """Return the pipeline with the name and the `auto_cancel` settings from `workflow` of its compiled file."""
     return replace(
         pipeline,
         name=compiled.name,
@@ -127,7 +132,10 @@ def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
 def new_jobs(
     specs: Sequence[JobSpec], pipeline: Pipeline, project: Project, variables: Iterable[ProjectVariable], url: str
 ) -> list[NewJob]:
-    """The jobs to store. Raises MistakesError if the name of an environment or resource group cannot be expanded."""
+    """Return the jobs to store for a new pipeline. `url` is the URL of the cell.
+
+    Raises MistakesError if the name of an environment or resource group cannot be expanded.
+    """
     waits, sources = prerequisites(specs), artifact_sources(specs)
     predefined = of_pipeline(pipeline, project, url)
     own, raw = variables_for_expansion(pipeline, variables)
@@ -166,7 +174,9 @@ def new_jobs(
 
 
 def _prerequisite_names(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[str]]) -> set[str]:
-    """Names of the jobs that other jobs of the pipeline wait for."""
+    """Return the names of the jobs that other jobs of the pipeline wait for. `waits` has the jobs that each job waits
+    for.
+    """
     by_need = {name for spec in specs if spec.needs is not None for name in waits.get(spec.name, ())}
     last_stage = max((spec.stage_index for spec in specs if spec.needs is None), default=0)
     return by_need | {spec.name for spec in specs if spec.stage_index < last_stage}

@@ -1,7 +1,7 @@
-"""The request for a downstream pipeline, built from the spec and the variables of a trigger job.
+"""Builds the request for a downstream pipeline from the spec and the variables of a trigger job.
 
-A trigger job forwards the variables of the file, and on demand those of its pipeline and of dotenv reports. Their total
-size is limited. The caller reads files out of archives and the commit of another project's branch. Pure;
+A trigger job forwards the variables of the CI file, and on demand those of its pipeline and of dotenv reports. Their
+total size is limited. The caller reads files out of archives and the commit of another project's branch. Pure;
 `remuda.cell.pipelines.trigger_jobs` calls it.
 """
 
@@ -26,7 +26,7 @@ _SEVERAL = "trigger:include"
 
 
 class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A trigger job with everything that its variables depend on."""
+    """A trigger job, and all stored values that its variables are computed from."""
 
     job: Job
     spec: JobSpec
@@ -40,7 +40,7 @@ class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
     public_url: str
 
     def expander(self) -> Callable[[str], str]:
-        """A function that expands variables in texts. It raises InvalidError if the results become too long."""
+        """Return a function that expands variables in texts. It raises InvalidError if the results become too long."""
         predefined = {
             **of_pipeline(self.pipeline, self.project, self.public_url),
             **of_spec(self.spec, self.job.environment),
@@ -60,7 +60,7 @@ class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def includes(context: TriggerContext) -> tuple[dict[str, Any], ...]:
-    """The files of a child pipeline, with expanded names."""
+    """Return the `trigger:include` entries of a trigger job, with variables expanded."""
     expand = context.expander()
 
     def expand_all(value: Any) -> Any:
@@ -75,7 +75,11 @@ def includes(context: TriggerContext) -> tuple[dict[str, Any], ...]:
 
 
 def for_child(context: TriggerContext, files: Sequence[dict[str, Any]], texts: Mapping[str, str]) -> PipelineRequest:
-    """The request for a child pipeline. `texts` has the files from archives, by path."""
+    """Return the request for a child pipeline with these include entries.
+
+    `texts` has the content of the files from artifact archives, by path. Raises InvalidError if such a file is combined
+    with other files.
+    """
     pipeline = context.pipeline
     fields = {
         "project": context.project,
@@ -101,7 +105,7 @@ def for_child(context: TriggerContext, files: Sequence[dict[str, Any]], texts: M
 
 
 def for_project(context: TriggerContext, project: Project, ref: str, sha: str) -> PipelineRequest:
-    """The request for a pipeline of another project."""
+    """Return the request for a downstream pipeline in another project, for a ref and its commit."""
     return PipelineRequest(
         project=project,
         source=OTHER_PROJECT,

@@ -22,7 +22,7 @@ _MERGE_REQUEST = {
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The known options of a push."""
+    """The recognized options of a push."""
 
     skip: bool = False
     variables: Mapping[str, str] = {}
@@ -34,7 +34,7 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_push_options(options: Sequence[str]) -> PushOptions:
-    """Parse the options of a push. If one is argument twice, the last one counts."""
+    """Parse the options of a push. If an option is given twice, the last one counts."""
     skip = False
     variables: dict[str, str] = {}
     inputs: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
 
 
 def _value(text: str) -> Any:
-    """The value of a text that is JSON, such as a number or a list; else the text."""
+    """Decode a text that is JSON, such as a number or a list; return any other text unchanged."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

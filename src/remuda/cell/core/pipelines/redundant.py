@@ -1,8 +1,9 @@
 """Cancels pipelines that a newer pipeline of the same ref makes redundant, as their own `workflow:auto_cancel` says.
 
 `conservative` cancels the whole pipeline unless a job that is not interruptible has started; `interruptible` cancels
-only interruptible jobs. Each child pipeline is checked for itself, so a parent does not cancel what its child would
-keep. `remuda.cell.pipelines.creation` calls this after a pipeline was stored; `cancel` runs inside the transaction.
+only interruptible jobs. Each child pipeline is checked on its own, so a parent does not cancel jobs that its child
+would keep. `remuda.cell.pipelines.creation` calls this after a pipeline was stored; `cancel` runs inside the
+transaction.
 """
 
 from remuda.cell.core.jobs.family import FamilyDraft
@@ -17,7 +18,7 @@ ASKED_WITHIN_SECONDS = 7 * 86400
 
 
 def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
-    """True if a pipeline ran for an older commit of the ref and may be canceled."""
+    """Return whether `old` ran for an older commit of the ref than `newest`, and its settings allow to cancel it."""
     return (
         newest.source not in _NOT_BY_A_COMMIT
         and old.cancel_on_new_commit != "none"
@@ -29,7 +30,7 @@ def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
 
 
 def cancel(family: Family, now: float) -> Changes:
-    """Cancel the jobs that the mode of the pipeline allows."""
+    """Cancel the jobs of a redundant pipeline that its `auto_cancel` mode allows to cancel."""
     mode = family.pipeline.cancel_on_new_commit
     if mode == "interruptible":
         stopped = [job for job in family.jobs if job.interruptible]
@@ -45,10 +46,12 @@ def cancel(family: Family, now: float) -> Changes:
 
 
 def _has_started(job: Job) -> bool:
-    """As in GitLab, a leased job counts as started. A trigger job does not run itself."""
+    """Return whether a job has started. As in GitLab, a leased job has, and a trigger job, which has no runner, never
+    does.
+    """
     return not job.is_trigger and (job.started_at is not None or job.state is JobState.LEASED)
 
 
 def _waits_for_downstream(job: Job) -> bool:
-    """True if the job only waits for the end of its downstream pipeline."""
+    """Return whether the job is a trigger job that only waits for the end of its downstream pipeline."""
     return job.is_trigger and job.state is JobState.RUNNING and job.downstream_id is not None

@@ -1,9 +1,10 @@
-"""Next run times of pipeline schedules.
+"""Computes the run times of pipeline schedules.
 
 A schedule runs at most once a minute. Runs that were missed while the cell was down are made up for by one run. Cron
-lines count in the schedule's time zone. A time that a clock change skips runs at the end of the gap; a time that occurs
-twice runs once, except for lines that count minutes or hours (`*/10 * * * *`). The HTTP edge calls this when a schedule
-changes, `remuda.cell.pipelines.schedules` when one is due, the store when it stores a pipeline of a schedule.
+expressions use the schedule's time zone. A time that a clock change skips runs at the end of the gap; a time that
+occurs twice runs once, except for expressions that count minutes or hours (`*/10 * * * *`). The HTTP edge calls this
+when a schedule changes, `remuda.cell.pipelines.schedules` when one is due, the store when it stores a pipeline of a
+schedule.
 """
 
 from datetime import datetime
@@ -29,7 +30,7 @@ NICKNAMES = {
 
 
 class CronError(InvalidError):
-    """The cron line of a schedule is invalid."""
+    """The cron expression of a schedule is invalid."""
 
 
 class TimezoneError(InvalidError):
@@ -37,7 +38,7 @@ class TimezoneError(InvalidError):
 
 
 def next_time(cron: str, timezone: str, after: float) -> float:
-    """The first due time after `after`. CronError or TimezoneError if the schedule is invalid."""
+    """Return the first run time after `after`. Raises CronError or TimezoneError if `cron` or `timezone` is invalid."""
     line = NICKNAMES.get(cron.strip().lower(), cron)
     fields = line.split()
     advice = "write minute, hour, day of month, month and day of week, for example '0 4 * * 1-5', or @daily"
@@ -56,16 +57,17 @@ def next_time(cron: str, timezone: str, after: float) -> float:
 
 
 def with_next_time(schedule: Schedule, now: float) -> Schedule:
-    """A new or changed schedule with its next due time."""
+    """Return a new or changed schedule with its next run time after `now`."""
     return replace(schedule, next_run_at=next_time(schedule.cron, schedule.timezone, now))
 
 
 def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
-    """The stored schedule after its run `ran` created a pipeline.
+    """Return the stored schedule after a run that created a pipeline. `ran` is the schedule as the run read it, with
+    its next run time.
 
-    If a user changed its cron line or time zone since `ran` was read, its new due time is kept. A manual run never sets
-    an earlier due time. A run by the clock passes the due time that it is for (`due_at`): ConflictError if the schedule
-    has another one, because another process has run it.
+    If a user changed its cron expression or time zone since then, its new run time is kept. A manual run never sets an
+    earlier run time. A run by the clock passes the run time that it is for (`due_at`): raises ConflictError if the
+    stored schedule has another one, because another process has run it.
     """
     if due_at is not None and stored.next_run_at != due_at:
         raise ConflictError(f"schedule {stored.id} is not due any more")
@@ -76,7 +78,11 @@ def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, d
 
 
 def without_pipeline(stored: Schedule, due: Schedule, *, next_at: float | None, reason: str) -> Schedule | None:
-    """The schedule after a run that created no pipeline; None if its due time changed meanwhile."""
+    """Return the schedule after a run that created no pipeline, with its next run time and the reason as its last
+    error.
+
+    Returns None if the stored run time differs from that of `due`, because it was changed in the meantime.
+    """
     if stored.next_run_at != due.next_run_at:
         return None
     return replace(stored, next_run_at=next_at, last_error=reason)

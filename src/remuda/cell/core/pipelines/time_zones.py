@@ -1,4 +1,4 @@
-"""Time zones by name: names of the time zone database, and those of Rails that GitLab accepts for `cron_timezone`.
+"""Finds time zones by names of the time zone database, and by those of Rails that GitLab accepts for `cron_timezone`.
 
 Rails names are mostly a city alone (`Berlin`); the table below has the others. Called by `core.pipelines.schedules`.
 """
@@ -60,7 +60,7 @@ _OTHER_NAMES = {
 
 
 def time_zone(name: str) -> tzinfo | None:
-    """The time zone of a name, or None if there is none."""
+    """Return the time zone with this name, or None if it is unknown."""
     if name == "UTC":
         return UTC
     # Imported late, here and below, because few cells have schedules with a time zone.
@@ -77,7 +77,9 @@ def time_zone(name: str) -> tzinfo | None:
 
 @cache
 def _by_city() -> dict[str, str]:
-    """Zones by the city at the end of their names. If two have the same city, one is an old name of the other."""
+    """Return the names of time zones by the city at their end. If two have the same city, one is an old name of the
+    other.
+    """
     from zoneinfo import available_timezones
 
     zones = (zone for zone in sorted(available_timezones()) if zone.startswith(CONTINENTS))

@@ -17,7 +17,9 @@ MIRROR = "mirror"
 
 
 def start(family: Family, job_id: JobId, now: float) -> Changes:
-    """Start the job in the cell itself. A later cancel then waits for the pipeline that it may have started."""
+    """Mark a pending trigger job as running, without a runner. A later cancel then waits for its downstream
+    pipeline.
+    """
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.state is not JobState.PENDING:
@@ -28,7 +30,7 @@ def start(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def fail(family: Family, job_id: JobId, reason: FailureReason, message: str, now: float) -> Changes:
-    """Fail the job, because its downstream pipeline cannot be created."""
+    """Fail a trigger job, because its downstream pipeline cannot be created."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.state not in (JobState.RUNNING, JobState.CANCELING):
@@ -38,7 +40,7 @@ def fail(family: Family, job_id: JobId, reason: FailureReason, message: str, now
 
 
 def stop(family: Family, job_id: JobId, now: float) -> Changes:
-    """End a job that is being canceled and has no downstream pipeline to wait for."""
+    """End a trigger job that is being canceled and has no downstream pipeline to wait for."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.state is not JobState.CANCELING:
@@ -48,7 +50,10 @@ def stop(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, now: float) -> Changes:
-    """Bring the job in line with its downstream pipeline."""
+    """Update a trigger job to the status of its downstream pipeline: it keeps running, ends, or runs again.
+
+    `strategy` is `depend`, `mirror`, or empty: then the job succeeds as soon as the pipeline exists.
+    """
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     end = _end(strategy, downstream.status)
@@ -77,7 +82,9 @@ def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, n
 
 
 def _end(strategy: str, status: str) -> JobEvent | None:
-    """How a running job ends if its pipeline has this status; None: it runs on."""
+    """Return the event with which a running trigger job ends if its downstream pipeline has this status; None: it keeps
+    running.
+    """
     if not strategy or status == "success":
         return JobEvent.SUCCEED
     if status == "skipped":
@@ -87,10 +94,12 @@ def _end(strategy: str, status: str) -> JobEvent | None:
 
 
 def _goes_on(job: Job, downstream: Pipeline, end: JobEvent | None) -> bool:
-    """True if the job has ended and its pipeline, which was retried since, has another status.
+    """Return whether an ended trigger job runs again, because its downstream pipeline was retried and has another
+    status.
 
-    A canceled job goes on only if its child pipeline runs again. It did not wait for the end of a pipeline of another
-    project, and how its child pipeline ended makes no difference.
+    `end` is the event that the current status means for the job (`_end`). A canceled job runs again only if its child
+    pipeline does: it did not wait for the end of a pipeline of another project, and how its child pipeline ended makes
+    no difference.
     """
     if job.downstream_id != downstream.id:
         return False

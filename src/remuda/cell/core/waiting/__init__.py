@@ -1,1 +1,1 @@
-"""Decisions about waiting jobs: why they wait, for how long, and for which runners."""
+"""Decisions about waiting jobs: the reasons why they wait, how long, and which runners they need."""

@@ -1,7 +1,7 @@
-"""The jobs that a job waits for, that caused its skip, or that caused its cancel.
+"""Finds the jobs that a job waits for, that caused its skip, or that caused its cancel.
 
-`remuda.model.progress` has the rules by which jobs are enqueued; this module looks back at them. Called by `why` and
-`demand`.
+`remuda.model.progress` has the rules by which jobs are enqueued; this module explains their result afterwards. Called
+by `why` and `demand`.
 """
 
 import math
@@ -18,14 +18,14 @@ _DID_NOT_RUN = frozenset({JobState.SKIPPED, JobState.MANUAL})
 
 
 class SkipReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job was skipped, with the jobs that caused it."""
+    """The reason why a job was skipped, as text, and the jobs that caused it."""
 
     text: str
     jobs: tuple[Job, ...] = ()
 
 
 def prerequisites(job: Job, family: Family) -> list[Job]:
-    """The jobs whose end decides when this job is enqueued, by stage."""
+    """Return the jobs that must end before this job is enqueued (earlier stages, or its `needs`), ordered by stage."""
     names = frozenset(job.waits_for)
     jobs = (
         other
@@ -36,17 +36,17 @@ def prerequisites(job: Job, family: Family) -> list[Job]:
 
 
 def is_blocking(job: Job) -> bool:
-    """True if later jobs wait for this one: it has not ended, and is no optional manual job."""
+    """Return whether later jobs wait for this one: it has not ended, and is not an optional manual job."""
     return job.state not in FINAL and not (job.state is JobState.MANUAL and job.allow_failure)
 
 
 def open_prerequisites(job: Job, family: Family) -> list[Job]:
-    """The jobs that this job still waits for."""
+    """Return the jobs that this job still waits for."""
     return [other for other in prerequisites(job, family) if is_blocking(other)]
 
 
 def explain_skip(job: Job, family: Family) -> SkipReason:
-    """Why a job was skipped."""
+    """Return why a job was skipped, and which jobs caused that."""
     earlier = prerequisites(job, family)
     if job.when is When.ON_FAILURE and not any(_is_bad(other) for other in earlier):
         return SkipReason(text="it runs only when a job before it fails, and none did")
@@ -61,7 +61,9 @@ def explain_skip(job: Job, family: Family) -> SkipReason:
 
 
 def find_cancel_causes(job: Job, family: Family) -> list[Job]:
-    """The failed jobs that canceled this one, if the pipeline has `cancel_on_job_failure`."""
+    """Return the failed jobs because of which this job was canceled; empty unless the pipeline has
+    `cancel_on_job_failure`.
+    """
     if family.pipeline.cancel_on_job_failure != "all":
         return []
     ended = math.inf if job.finished_at is None else job.finished_at
@@ -74,7 +76,7 @@ def _is_bad(job: Job) -> bool:
 
 
 def _roots(job: Job, family: Family) -> list[Job]:
-    """The failed or canceled jobs that are the root cause: a job may be skipped because another was skipped."""
+    """Return the failed or canceled jobs that made this job skip, also through other skipped jobs."""
     roots: dict[str, Job] = {}
     seen = {job.name}
     waiting = deque(prerequisites(job, family))

@@ -1,9 +1,9 @@
-"""Outages of the cell: time in which it could not hear its runners does not count against them.
+"""Outages of the cell: time in which it could not receive calls of its runners does not count against them.
 
 An outage is time in which the cell did not run, was blocked or had no store. After an outage a silence limit starts
 anew, because a runner that could not reach the cell may wait before it tries again. A cell that restarts more often
-than that would never reach a limit, so a limit also ends after `MAX_FACTOR` times its length of hearing time. `leases`
-and `stuck_jobs` use this, `remuda.cell.operations.downtime` records outages.
+than that would never reach a limit, so a limit also ends after `MAX_FACTOR` times its length of uptime. `leases` and
+`stuck_jobs` use this, `remuda.cell.operations.downtime` records outages.
 """
 
 import math
@@ -18,15 +18,18 @@ IGNORED_SECONDS = 2.0
 
 
 class Outage(msgspec.Struct, frozen=True, array_like=True):
-    """A time in which the cell could not hear runners."""
+    """A period in which the cell could not receive calls of runners."""
 
     began_at: float
     ended_at: float
 
 
 def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] | None) -> float:
-    """When a limit ends at the latest, however often the cell was away. `outages` are sorted; None: they are unknown,
-    and there is no latest end."""
+    """Return when a time limit ends at the latest, however often the cell was down.
+
+    The limit has the length `limit_seconds` and started at `began_at`. `outages` must be sorted; with None (unknown)
+    there is no latest end, and infinity is returned.
+    """
     if outages is None:
         return math.inf
     end = began_at + MAX_FACTOR * limit_seconds
@@ -37,8 +40,11 @@ def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] 
 
 
 def with_outage(outages: tuple[Outage, ...], outage: Outage, *, kept_seconds: float) -> tuple[Outage, ...]:
-    """Add an outage, merge it with those that it overlaps, and drop those older than `kept_seconds`. An outage that is
-    reported repeatedly while it lasts counts once."""
+    """Return the outages with a further one, merged with those that it overlaps, without those older than
+    `kept_seconds`.
+
+    So an outage that is reported repeatedly while it lasts counts once.
+    """
     if outage.ended_at - outage.began_at < IGNORED_SECONDS:
         return outages
     merged, apart = outage, []

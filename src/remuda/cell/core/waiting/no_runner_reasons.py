@@ -1,4 +1,4 @@
-"""Explains why no runner has taken a pending job: which runners match, where they are, what is ahead, what would help.
+"""Explains why no runner has taken a pending job: which runners match, their availability, the jobs ahead, and advice.
 
 `remuda.model.runner` decides which runner fits, `remuda.queue` the order. Called by `why`.
 """
@@ -23,7 +23,7 @@ PROMPT_SECONDS = 60
 
 
 class RunnerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A runner with its last contact and its number of jobs."""
+    """A runner with the time of its last contact and its number of assigned jobs."""
 
     runner: Runner
     contacted_at: float | None = None
@@ -32,7 +32,7 @@ class RunnerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerSupply(msgspec.Struct, frozen=True, kw_only=True):
-    """The runners of the organization, and the place of a job in the queue."""
+    """The runners of an organization, and the position of a job in the queue."""
 
     runners: tuple[RunnerView, ...] = ()
     place: Place | None = None
@@ -40,7 +40,7 @@ class RunnerSupply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoRunnerReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job has no runner, in words and as data."""
+    """Why no runner has taken a job: as text, and as data for the API."""
 
     text: str
     runners: RunnerCounts
@@ -50,7 +50,9 @@ class NoRunnerReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def availability(seen: RunnerView, now: float) -> str:
-    """Whether a runner can take a job, as a field name of `RunnerCounts`."""
+    """Return the availability of a runner as the name of a field of `RunnerCounts`, such as `free`, `busy` or
+    `offline`.
+    """
     if seen.runner.paused:
         return "paused"
     if seen.jobs:
@@ -106,7 +108,7 @@ def _turn(place: Place | None) -> str:
 
 
 def _missing(counts: RunnerCounts) -> str:
-    """Why none of the matching runners is available."""
+    """Return the end of a sentence that says why none of the matching runners is available."""
     parts = {
         "paused": counts.paused,
         "offline": counts.offline,
@@ -174,7 +176,7 @@ def _advice(
 
 
 def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
-    """The most useful advice if no runner fits."""
+    """Return the most useful advice to a user if no runner fits the job."""
     if not runners:
         return "create a runner (POST /api/v4/user/runners), then `remuda manager register` and `remuda manager run`"
     key = job.key()
@@ -196,12 +198,12 @@ def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
 
 
 def runner_label(runner: Runner) -> str:
-    """A runner by id and description."""
+    """Return a text that names a runner by id and description."""
     return f'runner {runner.id} "{runner.description}"' if runner.description else f"runner {runner.id}"
 
 
 def rough_duration(seconds: float) -> str:
-    """A duration, rounded for people."""
+    """Return a duration as rounded text, such as `5 minutes`."""
     if seconds < 1:
         return "1 s"
     if seconds < 99.5:

@@ -1,4 +1,5 @@
-"""How long a runner leaves a job to a better one, which may poll another process of the cell and hear of it later.
+"""Computes how long a runner leaves a job to a better runner that polls another process of the cell and learns of the
+job later.
 
 A runner is better if it is online, fits the job and has a higher priority. If all runners have the same priority, there
 is no delay. Within one process no delay is needed: `remuda.cell.dispatch.held_polls` wakes the best runner first.
@@ -19,7 +20,9 @@ Offer = tuple[int, Fingerprint]
 
 
 def offers_of(runners: Iterable[Runner], managers: Iterable[RunnerManager], now: float) -> frozenset[Offer]:
-    """The offers of the runners that are online; empty if all have the same priority."""
+    """Return priority and fingerprint of each runner that is online and not paused; empty if all have the same
+    priority.
+    """
     contacted = {manager.runner_id for manager in managers if now - manager.contacted_at < PRESENT_SECONDS}
     online = [runner for runner in runners if not runner.paused and runner.id in contacted]
     if len({runner.priority for runner in online}) < 2:
@@ -28,7 +31,10 @@ def offers_of(runners: Iterable[Runner], managers: Iterable[RunnerManager], now:
 
 
 def delay_seconds(priority: int, need: CapabilityKey, offers: Iterable[Offer], *, since: float, now: float) -> float:
-    """Seconds for which a runner of this priority still leaves a job that is pending since `since` to others."""
+    """Return for how many seconds a runner of this priority must leave a job to better runners; 0 if there are none.
+
+    `since` is when the job became pending, `need` what it requires, `offers` is from `offers_of`.
+    """
     remaining = DELAY_SECONDS - max(now - since, 0.0)
     is_for_others = remaining > 0 and any(better > priority and fits(offer, need) for better, offer in offers)
     return remaining if is_for_others else 0.0

@@ -1,4 +1,4 @@
-"""Explains the state of a job, in words and as data: what it waits for, or why it ended, and what a user could do.
+"""Explains the state of a job, as text and as data: what it waits for, or why it ended, and what a user could do.
 
 `no_runner_reasons` explains pending jobs, `blocking_jobs` finds the causes of skipped and canceled ones.
 `remuda.cell.dispatch.explanations` brings the values.
@@ -47,7 +47,7 @@ _ADVICE = {
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with everything that explains its state."""
+    """A job with all values that are needed to explain its state."""
 
     job: Job
     family: Family
@@ -66,7 +66,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of `JobWhy` that depends on the state."""
+    """The fields of `JobWhy` that depend on the state of the job."""
 
     summary: str
     since: float | None = None
@@ -329,6 +329,6 @@ def _jobs(count: int) -> str:
 
 
 def _list_jobs(jobs: Sequence[Job]) -> str:
-    """The first three jobs in one line."""
+    """Return the names and states of the first three jobs as text, and the number of the others."""
     shown = ", ".join(f'"{job.name}" ({job.status()})' for job in jobs[:3])
     return f"{shown} and {len(jobs) - 3} more" if len(jobs) > 3 else shown
