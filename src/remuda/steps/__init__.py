@@ -1,9 +1,10 @@
-"""The step runner: an agent in the job's environment that runs steps, and keeps logs and results until fetched.
+"""The step runner: an agent in the job's environment that runs steps, and keeps logs and results until clients fetch
+them.
 
-Folders, each importing only those below it: `agent` (server, calls, shells), `engine` (execution of a job and its
+Folders, each importing only those after it: `agent` (server, gRPC calls, shells), `engine` (execution of a job and its
 steps), `delegation` (steps that another agent runs) and `policy` (which steps may run, within which limits),
-`job_files` (what is on the disk), `job_tree` (the tree of steps and what follows next, pure), `resolving` (from a
-reference to a package), `process` (processes, pipes, control groups), `pack` (the one-file program), `language`
+`job_files` (files on disk), `job_tree` (the tree of steps and which action follows, pure), `resolving` (finds the
+package of a step reference), `process` (processes, pipes, control groups), `pack` (the one-file program), `language`
 (definitions and expressions).
 
 The agent imports the standard library, grpclib and protobuf only, and PyYAML where a definition is not JSON.

@@ -1,4 +1,4 @@
-"""Errors of the agent. A job that fails is not an error but a value (`job_tree.outcome.Outcome`)."""
+"""Errors of the agent. The failure of a job is not an error but a value (`job_tree.outcome.Outcome`)."""
 
 EXIT_IN_USE = 75
 """Exit code of an agent whose data folder is served by another one."""
@@ -13,7 +13,7 @@ class BadRequestError(AgentError):
 
 
 class DefinitionError(BadRequestError):
-    """The text of the steps is not a valid definition. The message says where and what to write instead."""
+    """The definition of steps is invalid. The message says where, and what to write instead."""
 
 
 class UnknownJobError(AgentError):
@@ -22,7 +22,7 @@ class UnknownJobError(AgentError):
 
 
 class DataInUseError(AgentError):
-    """Another agent serves this data folder."""
+    """The data folder cannot be used, because another agent uses it."""
 
 
 class DamagedError(AgentError):

@@ -1,8 +1,8 @@
-"""`remuda-agent proxy`: connects stdin and stdout to the agent of this machine.
+"""`remuda-agent proxy`: connects stdin and stdout to the socket of the agent on this machine.
 
-A manager runs it at the other end of ssh or of a container engine's exec. It copies bytes unread; messages go to
-stderr. It ends when either side ends. With `--start` it starts an agent first if none answers; that agent stays when
-the proxy ends.
+A manager runs it through ssh or a container engine's exec. It copies bytes unchanged; messages go to stderr. It ends
+when either side closes. With `--start` it starts an agent first if none answers; that agent keeps running when the
+proxy ends.
 """
 
 import os

@@ -119,7 +119,9 @@ class LogFile:
     def __init__(
         self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock, waiting_limit_bytes: int = -1
     ) -> None:
-        """`waiting_limit_bytes`: 0 means the agent's default limit, a negative value no limit."""
+        """Open the log in a job's folder, or restore it after a restart. `limit_bytes`: size after which output is
+        dropped (0: no limit). `waiting_limit_bytes`: how many unconfirmed bytes are kept; 0 means the default, a
+        negative value no limit."""
         self.secrets = secrets
         """The texts to mask. May be replaced by a larger set."""
         self.clock = clock

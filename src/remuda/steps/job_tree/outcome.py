@@ -46,7 +46,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How a step, or one attempt at it, ended."""
+    """The result of a step, or of one attempt at it."""
 
     status: Status
     exit_code: int | None = None
@@ -57,7 +57,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a job ended, in the form that clients see."""
+    """The final result of a job, in the form that clients get."""
 
     status: Status
     reason: str = ""

@@ -214,7 +214,8 @@ class Node:
 
     @property
     def frame(self) -> "Node":
-        """The step in whose file this entry is written: expressions see its inputs, its folder and its list."""
+        """The enclosing step whose definition file contains this entry. Expressions of the entry see that step's
+        inputs, folder and list."""
         assert self.parent is not None
         node = self.parent
         while node.parent is not None and (node.is_group or node.makes_environment):
@@ -237,7 +238,8 @@ class Node:
 
     @property
     def is_users(self) -> bool:
-        """True if a user wrote the call: neither the manager nor a policy, nor a package that a policy inserted."""
+        """True if a user wrote the entry, and neither the manager nor a policy, nor the author of a package that a
+        policy inserted."""
         return self.call.origin == "user" and not self.is_inserted
 
     @property
@@ -324,7 +326,8 @@ class Tree:
         return next(number for number in range(1, 256) if number not in used)
 
     def enter(self, node: Node, loaded: Loaded, entered: Entered, *, serial: int, stream: int, at: float) -> None:
-        """Begin a step and create its children."""
+        """Begin a step: store its loaded definition and evaluated values, and create the nodes of its inner steps.
+        `serial`: number of the attempt in the job; `stream`: number of its log lines."""
         node.loaded, node.entered = loaded, entered
         node.serial, node.stream, node.started_at = serial, stream, at
         node.state = State.ENTERED
