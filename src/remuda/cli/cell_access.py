@@ -31,7 +31,7 @@ class CellAddress:
     data: Data = None
 
     def ask(self, question: "Callable[[UserClient], Awaitable[_T]]") -> _T:
-        """Run `question` with a client of the cell and return its result."""
+        """Call `question` with a client of the selected cell, and return its result."""
         return asyncio.run(self._ask(question))
 
     async def _ask(self, question: "Callable[[UserClient], Awaitable[_T]]") -> _T:

@@ -1,4 +1,4 @@
-"""`remuda job`: shows and cancels the jobs of a cell. `--output json` prints the cell's answer as it is."""
+"""`remuda job`: shows and cancels the jobs of a cell. `--output json` prints the cell's response unchanged."""
 
 import asyncio
 import sys

@@ -1,9 +1,8 @@
-"""`remuda job shell` opens a shell in a job that runs, or that failed and is kept for debugging (on hold). `remuda job
-release` ends that hold.
+"""`remuda job shell` and `remuda job release`: open a shell in a job, and stop keeping a failed job for debugging.
 
-The local terminal is in raw mode meanwhile, and changes of its size are sent; `~.` at the beginning of a line
-disconnects. The exit code is the command's. Bytes go through the cell at exact offsets, so that after a broken
-connection none is lost or repeated.
+A shell is possible in a job that runs, or that failed and is kept for debugging (on hold). The local terminal is in raw
+mode meanwhile, and changes of its size are sent; `~.` at the beginning of a line disconnects. The exit code is the
+command's. Bytes go through the cell at exact offsets, so that after a broken connection none is lost or repeated.
 """
 
 import asyncio
@@ -48,7 +47,7 @@ def shell(
     ],
     cell: CellAddress = USUAL_CELL,
 ) -> int:
-    """Open a shell in the environment of a job, with its variables. It runs, or failed and is kept for debugging.
+    """Open a shell in the environment of a job, with its variables. The job runs, or failed and is kept for debugging.
 
     On a terminal, the shell has a terminal, too; `~.` at the beginning of a line disconnects. Otherwise input and
     output are passed on unchanged, for use in scripts. The exit code is that of the shell or command. Only for
@@ -292,7 +291,8 @@ class _Shell:
                 self._has_room.set()
 
     async def _retry(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat a call until the cell answers, for at most `PATIENCE_SECONDS`."""
+        """Repeat a call while the cell cannot be reached, for at most `PATIENCE_SECONDS`. Then raises the last
+        error."""
         from remuda.wire.user_client import RefusedError, UserApiError
 
         loop = asyncio.get_running_loop()

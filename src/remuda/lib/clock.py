@@ -22,7 +22,7 @@ class Alarm(Protocol):
     """A scheduled call that can be cancelled."""
 
     def cancel(self) -> object:
-        """Cancel the call; no effect if it was made."""
+        """Cancel the call. No effect if it has been made already."""
 
 
 class Clock(Protocol):
@@ -35,13 +35,14 @@ class Clock(Protocol):
         """Return seconds since the epoch by the machine's wall clock."""
 
     def monotonic(self) -> float:
-        """Return seconds since a fixed moment of this process."""
+        """Return seconds that only grow; useful only for differences within this process."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait for this many seconds; returns at once for a negative number."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> "Alarm":
-        """Call the callback after a delay. Cheaper than a task for each of thousands of waiters."""
+        """Call the callback after this many seconds, and return a handle to cancel that. Cheaper than one task per
+        waiter."""
 
 
 SLEW = 0.05
@@ -154,7 +155,8 @@ class VirtualClock:
         self._wall_ahead += seconds
 
     def jump(self, seconds: float) -> None:
-        """Advance without waking sleepers, as if the process had been stopped; `advance` wakes them late."""
+        """Advance the clock without waking sleepers, as if the process had been paused. The next `advance` wakes them
+        late."""
         self._now += seconds
 
 
@@ -165,12 +167,12 @@ async def settle(rounds: int = 20) -> None:
 
 
 def rfc3339(seconds: float) -> str:
-    """Format a time for the wire: UTC, milliseconds, Z."""
+    """Format a time for APIs as RFC 3339: UTC, milliseconds, ending in Z."""
     return _in_utc(seconds, "milliseconds")
 
 
 def stamp(seconds: float) -> str:
-    """Format a time for log lines and step results: UTC, microseconds, Z."""
+    """Format a time for log lines and step results: UTC, microseconds, ending in Z."""
     whole = int(seconds)
     micros = round((seconds - whole) * 1e6)
     if micros == 1_000_000 or micros < 0:
@@ -179,7 +181,7 @@ def stamp(seconds: float) -> str:
 
 
 def parse_time(text: object) -> float | None:
-    """Parse a time with time zone into seconds; None if the text is not one."""
+    """Parse an ISO 8601 time with time zone into seconds since the epoch; None if the value is not such a text."""
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:

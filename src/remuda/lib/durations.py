@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 
 def parse_duration(given: str | float) -> float:
-    """Parse a duration into seconds; an empty text is 0. Raises ValueError with the mistake."""
+    """Parse a duration into seconds; an empty text is 0. Raises ValueError if the text is no duration."""
     if not isinstance(given, str):
         if given < 0:
             raise ValueError(f"{given} is below 0")

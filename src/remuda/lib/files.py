@@ -43,7 +43,8 @@ class InUseError(Exception):
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write a file atomically, readable by this user only. `durable`: synced to disk before this returns."""
+    """Replace a file atomically by one with this content that only this user can read. `durable`: sync it to disk
+    before returning."""
     # The file name may already have the maximum length.
     aside = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident()}.new")
     try:
@@ -61,7 +62,8 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def write_all(file: int, data: bytes, offset: int | None = None) -> None:
-    """Write all bytes to a descriptor, at its position or at `offset`: a single call may write only a part."""
+    """Write all bytes to a descriptor, at its current position or at `offset`. Needed because os.write may write only a
+    part."""
     view = memoryview(data)
     while view:
         written = os.write(file, view) if offset is None else os.pwrite(file, view, offset)

@@ -60,7 +60,7 @@ class Secrets:
         return both
 
     def find_prefixes(self, data: bytes) -> Iterable[tuple[int, int]]:
-        """Yield start and end of every prefix in the data."""
+        """Yield start and end of every token prefix in the data."""
         for pattern, family in self._families:
             for match in pattern.finditer(data):
                 begin = match.start()
@@ -69,11 +69,11 @@ class Secrets:
                         yield begin, begin + len(prefix)
 
     def can_match(self, data: bytes) -> bool:
-        """True if masking could change the data; cheaper than masking it."""
+        """True if the data may contain something to mask. Faster than masking it."""
         return any(text in data for text in self.texts) or any(True for _ in self.find_prefixes(data))
 
     def mask_bytes(self, data: bytes) -> bytes:
-        """Mask a complete byte string."""
+        """Mask the secrets in a complete byte string."""
         if not self.can_match(data):
             return data
         masker = Masker(self)

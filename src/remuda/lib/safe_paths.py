@@ -182,7 +182,8 @@ def remove(name: str, *, dir_fd: int | None = None) -> None:
 
 
 def remove_tree(path: Path | str, *, ignore_errors: bool = False) -> None:
-    """Remove a folder with its contents; links are removed, not followed. Raises OSError if something remains."""
+    """Remove a folder with its contents; links are removed, not followed. Raises OSError if not everything could be
+    removed, unless `ignore_errors`."""
     try:
         _remove_folder(os.fspath(path), None)
     except OSError:
@@ -351,9 +352,10 @@ def open_plain(path: Path | str, *, follow: bool = False) -> int:
 
 
 def open_inside(root: Path, name: str, *, follow: bool = False) -> int:
-    """Open a plain file for reading that is inside a folder after links on the way are resolved, else OSError.
+    """Open the plain file `name` in the folder `root` for reading. Raises OSError if links on the way lead out of the
+    folder.
 
-    `follow`: the file may be a link itself.
+    `follow`: the file itself may be a link.
     """
     file = open_plain(root / name, follow=follow)
     try:
@@ -367,7 +369,7 @@ def open_inside(root: Path, name: str, *, follow: bool = False) -> int:
 
 
 def replace_file(folder: int, name: str, data: bytes, *, mode: int = 0o666) -> None:
-    """Replace a file or link in an open folder atomically."""
+    """Replace a file or link in an open folder by a new file, atomically. `mode`: its permissions."""
     aside = f".{token_hex(8)}.new"
     try:
         with open(os.open(aside, _NEW_FILE, mode, dir_fd=folder), "wb") as file:
@@ -385,7 +387,8 @@ def mounts_below(folder: str, mounts: str) -> list[str]:
 
 
 def read_mounts(mounts: str) -> dict[str, tuple[str, str]]:
-    """Return mount points with device and mounted folder from the text of /proc/PID/mountinfo. Pure."""
+    """Parse the text of /proc/PID/mountinfo. Returns for each mount point the device and the folder of it that is
+    mounted. Pure."""
     lines = (line.split(" ") for line in mounts.splitlines())
     return {_unescape(words[4]): (words[2], _unescape(words[3])) for words in lines if len(words) > 4}
 

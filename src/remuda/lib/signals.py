@@ -1,7 +1,7 @@
-"""Signal handlers of commands, in the running event loop, for as long as a command runs.
+"""Installs signal handlers in the event loop for as long as a command runs.
 
-A SIGHUP that the caller ignores (`nohup`) stays ignored where it would stop the command. SIGINT does not: shells ignore
-it for whatever a script starts in the background, and a script that sends SIGINT wants it to work.
+If the caller ignores SIGHUP (`nohup`), it stays ignored where it would stop the command. SIGINT is always handled:
+shells ignore it for programs that a script starts in the background, but a script that sends SIGINT wants it to work.
 """
 
 import signal

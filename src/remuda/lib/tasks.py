@@ -56,7 +56,8 @@ class TaskOwner:
         await asyncio.gather(*tasks, return_exceptions=True)  # noqa: TID251 - supervised: cancelled above
 
     async def wait(self) -> None:
-        """Wait until no task runs, including tasks that are started meanwhile. If cancelled, cancels them."""
+        """Wait until no task runs, including tasks that are started meanwhile. If the caller is cancelled, the tasks
+        are, too."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)  # noqa: TID251 - `_finish` reports failures
 

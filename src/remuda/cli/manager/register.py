@@ -18,7 +18,7 @@ Texts = tuple[str, ...]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Settings of a runner that the server stores; they work only with a registration token."""
+    """Options for runner settings that the server stores. They have an effect only with a registration token."""
 
     tag_list: Annotated[
         str,
