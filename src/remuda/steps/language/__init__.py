@@ -1,1 +1,1 @@
-"""The language of steps: definition files, expressions, references and their values. Pure."""
+"""The step definition language: definition files, expressions, references and their values. No I/O."""

@@ -1,7 +1,7 @@
-"""Reads the entries of a list of steps; a part of `reading`.
+"""Parses the entries of a list of steps (`run:`, `parallel:`) into `Call` values; used by `reading`.
 
-An entry may use both name sets of GitLab. Some keys are our extensions: without `spec: {remuda: 1}` they are refused by
-name, because another step runner would drop them silently.
+Both sets of key names that GitLab has used are accepted. Some keys are our extensions: without `spec: {remuda: 1}` they
+are refused with a message, because another step runner would ignore them silently.
 """
 
 import re
@@ -36,7 +36,8 @@ _LONGEST_SECONDS = 366 * 86_400
 
 
 def read_calls(fields: Fields, node: Node, place: str, *, depth: int = 0) -> tuple[Call, ...]:
-    """A list of at least one entry. Names may repeat; expressions see the latest step of a name."""
+    """Parse a non-empty list of steps. Mistakes are reported to `fields`, and invalid entries are left out. Names may
+    repeat: expressions then see the latest step of that name."""
     if not isinstance(node.value, list) or not node.value:
         fields.refuse(node.line, f"{place}: a list of at least one step is needed")
         return ()
@@ -90,7 +91,8 @@ def _read_name(fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 def _read_work(
     fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 ) -> tuple[Reference | None, Mapping[str, Any]]:
-    """The reference or script that the entry runs, and its inputs."""
+    """Parse what the entry runs, `step`, `func` or `script`. Returns the reference and the inputs for it; the reference
+    is None if it is invalid."""
     keys = [key for key in ("step", "func", "script") if key in entry]
     if len(keys) != 1:
         problem = f", not {' and '.join(keys)}" if keys else ""
@@ -112,7 +114,8 @@ def _read_work(
 
 
 def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
-    """A text, or a mapping with one of the long forms."""
+    """Parse a reference to a step: a string, or a mapping with `git` or `oci`. Reports a mistake and returns None if it
+    is invalid."""
     written: Any = node.value
     if isinstance(written, dict):
         written = fields.filter_keys(written, tuple(LONG_FORMS), (), place)
@@ -137,7 +140,7 @@ def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
 
 
 def read_condition(fields: Fields, node: Node | None, place: str) -> str | None:
-    """The expression of `if`, with or without braces around it."""
+    """Return the expression of `if`, without the braces around it; None if it is missing or not an expression."""
     if node is None:
         return None
     if not isinstance(node.value, str | bool) or node.value == "":
@@ -157,7 +160,8 @@ def read_condition(fields: Fields, node: Node | None, place: str) -> str | None:
 
 
 def read_seconds(fields: Fields, node: Node, place: str) -> float | None:
-    """A number of seconds, or a text like 90s, 5m or 1h30m."""
+    """Parse a duration: a number of seconds, or a string like 90s, 5m or 1h30m. Reports a mistake and returns None if
+    it is invalid."""
     seconds = 0.0
     if isinstance(node.value, str) and node.value and (match := _DURATION.fullmatch(node.value.replace(" ", ""))):
         hours, minutes, rest = (float(part or 0) for part in match.groups())

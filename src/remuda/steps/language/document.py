@@ -1,8 +1,8 @@
-"""Parses the text of a definition file into trees of values that know their line.
+"""Parses the YAML or JSON text of a definition file into trees of nodes, each with its line number.
 
-Rules for plain YAML scalars: `yes`, dates and times are text, 0x10 is 16, 1_000 is 1000. Anchors, aliases and `<<` are
-expanded. JSON, which a runner manager sends, is read without PyYAML. Trees are built from parser events with a stack,
-because PyYAML's composer recurses and puts no limit on aliases.
+Rules for plain YAML scalars: `yes`, dates and times are strings, 0x10 is 16, 1_000 is 1000. Anchors, aliases and `<<`
+are expanded. JSON, which a runner manager sends, is parsed without PyYAML. Trees are built from parser events with a
+stack, because PyYAML's composer recurses and does not limit aliases.
 
 Invariant: a tree is not deeper than `MAX_DEPTH` and has no more than `MAX_NODES` nodes with all aliases expanded.
 """
@@ -40,7 +40,7 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value and its line: the line of its key, if it has one, else its own."""
+    """A value and its line number: that of its key in a mapping, else its own."""
 
     line: int
     value: "Scalar | list[Node] | dict[str, Node]"
@@ -48,7 +48,7 @@ class Node:
     """A scalar as it is written in the file."""
 
     def plain(self) -> Any:
-        """The value as plain lists, mappings and scalars, without lines."""
+        """Convert the node to plain lists, dicts and scalars, without line numbers."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -60,7 +60,7 @@ Scalar = bool | int | float | str | None
 
 
 class DocumentError(DefinitionError):
-    """The text is no document; `line` is where."""
+    """Raised if a text is not valid YAML or JSON, or too large; `line` is the line of the mistake."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(problem)
@@ -68,7 +68,8 @@ class DocumentError(DefinitionError):
 
 
 def read_documents(text: str) -> list[Node]:
-    """The first two documents of the text; a missing one is left out, an empty one is null."""
+    """Parse the first two documents of a text. Returns fewer if the text has fewer; an empty document has the value
+    None. Raises DocumentError."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(1, f"the text has more than {MAX_CHARACTERS} characters")
@@ -78,9 +79,10 @@ def read_documents(text: str) -> list[Node]:
 
 
 def _read_json(text: str) -> list[Node]:
-    """Empty if the text is not valid JSON: the YAML parser has better messages.
+    """Parse JSON documents. Returns an empty list if the text is not valid JSON: then the caller uses the YAML parser,
+    which has better error messages.
 
-    Comments may come before it, as in YAML; their line feeds are kept for the line numbers.
+    Comments before the first document are allowed, as in YAML; their line feeds are kept for the line numbers.
     """
     if remarks := _REMARKS.match(text):
         text = "\n" * remarks[0].count("\n") + text[remarks.end() :]
@@ -111,7 +113,7 @@ def _read_json(text: str) -> list[Node]:
 
 
 class _Written(float):
-    """A number of a JSON text that remembers its digits."""
+    """A number in a JSON text that also keeps its spelling."""
 
     __slots__ = ("written",)
     written: str
@@ -136,7 +138,8 @@ def _blank_lines(part: str) -> int:
 
 
 def _json_lines(part: str, line: int) -> Iterator[int]:
-    """The line of the root, of every key and of every list item, in order. The text is valid JSON."""
+    """Yield the line number of the root, of every key and of every list item, in order. `part` must be valid JSON that
+    begins at line `line`."""
     follows_colon = False
     for token in _TOKEN.findall(part):
         if token == "\n":
@@ -217,7 +220,7 @@ def _names_spec(document: Node) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
-    """A list or mapping whose end has not been read yet."""
+    """A list or mapping whose start was parsed but not yet its end."""
 
     line: int
     anchor: str | None
@@ -228,7 +231,7 @@ class _Open:
 
 
 class _Builder:
-    """Takes parser events one by one and leaves finished trees in `documents`."""
+    """Builds trees from YAML parser events, which `take` receives one by one. Finished trees are in `documents`."""
 
     def __init__(self) -> None:
         self.documents: list[Node] = []
@@ -268,7 +271,8 @@ class _Builder:
                 pass
 
     def _add(self, node: Node, anchor: str | None, nodes: int, height: int) -> None:
-        """Add a finished node to its parent, or to the documents."""
+        """Add a finished node to its parent, or to the documents. `nodes` and `height` are the size and depth of its
+        tree. Raises DocumentError if a limit is exceeded."""
         if anchor is not None:
             self._anchors[anchor] = (node, nodes, height)
         if not self._stack:

@@ -1,11 +1,11 @@
-"""Mistakes in a definition's expressions and values. Stands alone because most modules of the language raise them."""
+"""Exceptions for mistakes in a definition's expressions and values, shared by most modules of the language."""
 
 from remuda.steps.errors import DefinitionError
 
 
 class ExpressionError(DefinitionError):
-    """An expression cannot be parsed, or has no value here."""
+    """Raised if an expression cannot be parsed or evaluated."""
 
 
 class CheckError(DefinitionError):
-    """Inputs, outputs or exports are not what was declared."""
+    """Raised if inputs, outputs or exports do not match their declaration."""

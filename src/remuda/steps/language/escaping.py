@@ -1,7 +1,7 @@
-"""The delimiters of expressions in a text, and how to escape them. Pure.
+"""The delimiters of expressions, and how to escape them. No I/O.
 
-Stands apart from `template`, which parses such texts, so that the manager, which only writes them, imports nothing
-else.
+Separate from `template`, which parses such texts, because the manager only writes them and should not import the
+parser.
 """
 
 from typing import Any
@@ -10,7 +10,8 @@ OPENER, CLOSER = "${{", "}}"
 
 
 def escape(value: Any) -> Any:
-    """The value with all openers escaped, for definitions that are made out of other data."""
+    """Return the value with `${{` escaped in all its strings, so that data can be put into a definition without being
+    evaluated."""
     match value:
         case str():
             return value.replace(OPENER, "\\" + OPENER)

@@ -1,9 +1,9 @@
-"""Evaluates expressions in the context of a step. Pure: the engine fills a `Context` and gets values back.
+"""Evaluates expressions in the context of a step. No I/O: the engine fills a `Context` and gets values back.
 
-Defines which names exist, and how operators treat missing and sensitive values. The work of one call is limited,
-however hostile a definition is. `operations` defines values, `syntax` the grammar.
+Defines which names exist, and how operators treat missing and sensitive values. The amount of work of one call is
+limited, so that a hostile definition cannot block the agent. `operations` defines values, `syntax` the grammar.
 
-A value that is sensitive, or made with one, is returned as `Sensitive`.
+A value that is sensitive, or computed from a sensitive one, is returned as `Sensitive`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,8 +43,8 @@ _MAX_WORK = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a step's expressions can see. Any value may be marked sensitive; inside these mappings there are only plain
-    values (None, bool, int, float, str, list, dict)."""
+    """The values that a step's expressions can refer to: plain values (None, bool, int, float, str, list, dict), any of
+    which may be marked sensitive."""
 
     env: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Context:
     """True if the job was stopped; for `if`."""
 
     def names(self) -> dict[str, Any]:
-        """The roots of all paths."""
+        """Return the top-level names that an expression can use, with their values."""
         return {
             "env": self.env,
             "inputs": self.inputs,
@@ -82,19 +82,21 @@ class Context:
 
 
 def expand(value: Any, context: Context) -> Any:
-    """The value with all expressions in it evaluated, also in keys. A text that is exactly one expression keeps its
-    type."""
+    """Evaluate all expressions in a value, also in the keys of mappings. A string that is exactly one expression
+    becomes a value of any type. Raises ExpressionError."""
     return operations.check_bounds(_expand(value, _Evaluation(context)))
 
 
 def expand_text(text: str, context: Context) -> str | Sensitive:
-    """The text with all expressions in it evaluated; always a text, sensitive if anything in it is."""
+    """Evaluate all expressions in a text. Always returns a string, marked sensitive if a value in it is. Raises
+    ExpressionError."""
     value: str | Sensitive = _Evaluation(context).text(text)
     return value
 
 
 def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sensitive]:
-    """Names and texts of variables, all evaluated in the same context."""
+    """Evaluate all expressions in names and values of environment variables. Raises ExpressionError, also for an
+    invalid name."""
     evaluation = _Evaluation(context)
     expanded: dict[str, str | Sensitive] = {}
     for written, text in env.items():
@@ -108,7 +110,8 @@ def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sens
 
 
 def holds(condition: str | None, context: Context) -> bool:
-    """True if a step with this `if` runs. Without a status function it also requires that nothing has failed."""
+    """Return True if a step with this `if` condition runs. Unless the condition calls a status function such as
+    `always()`, it is also required that no step has failed and the job was not cancelled."""
     succeeds = not context.failed and not context.cancelled
     if condition is None:
         return succeeds
@@ -120,12 +123,13 @@ def holds(condition: str | None, context: Context) -> bool:
 
 
 def runs_after_failure(condition: str | None) -> bool:
-    """True if a step with this `if` may run after an earlier one has failed."""
+    """Return True if a step with this `if` condition may run after an earlier step has failed."""
     return condition is not None and _calls(syntax.parse_expression(condition), ("failure", "cancelled", "always"))
 
 
 def unknown_functions(tree: Node, *, statuses: bool = False) -> list[str]:
-    """Functions that the tree calls and that do not exist."""
+    """Return the names of functions that an expression calls and that do not exist. `statuses`: status functions such
+    as `always()` are allowed."""
     known = FUNCTIONS + STATUS_FUNCTIONS if statuses else FUNCTIONS
     return [
         node.function for node, _ in syntax.walk(tree) if isinstance(node, syntax.Call) and node.function not in known
@@ -154,11 +158,11 @@ def _expand(value: Any, evaluation: "_Evaluation") -> Any:
 
 
 class _MissingError(ExpressionError):
-    """A property or index does not exist: falsy left of `||`."""
+    """Raised if a property or index does not exist. To the left of `||` this counts as null instead."""
 
 
 class _Evaluation:
-    """One call of the evaluator, with a limit on its work."""
+    """One evaluation of a value or text, with a limit on its work."""
 
     def __init__(self, context: Context, *, statuses: bool = False) -> None:
         self._context = context
@@ -168,7 +172,7 @@ class _Evaluation:
         self._source = ""
 
     def of(self, hole: Hole) -> Any:
-        """The value of an expression; its source and line are for messages."""
+        """Evaluate one expression. Its source and line are used in error messages."""
         self._source = syntax.excerpt(hole.source) + (f", line {hole.line}" if hole.line else "")
         return self._value(hole.tree)
 
@@ -191,8 +195,8 @@ class _Evaluation:
         return str(key)
 
     def plain(self, value: Any) -> tuple[Any, bool]:
-        """The value without marks, and whether it had one. Counts as work, because operations look at whole
-        operands."""
+        """Return the value without sensitive marks, and True if it had one. Counts towards the work limit by the
+        value's size, because operations read whole operands."""
         if isinstance(value, str):
             self._spend(1 + len(value) // 64)
             return value, False
@@ -269,7 +273,8 @@ class _Evaluation:
         return self._names[name]
 
     def _subject(self, node: Node) -> tuple[Any, bool]:
-        """The value before a `.` or `[`, and whether it is marked as a whole. Contexts are not copied for it."""
+        """Evaluate what is to the left of a `.` or `[`. Returns the value, and True if it is marked sensitive as a
+        whole. Does not copy the mappings of the context."""
         self._spend(1)
         value = self._root(node.name) if isinstance(node, syntax.Name) else self._value(node)
         return (value.value, True) if isinstance(value, Sensitive) else (value, False)
@@ -368,7 +373,8 @@ class _Evaluation:
         return Sensitive(result) if marked else result
 
     def _logical(self, node: syntax.Binary, *, or_missing: bool = False) -> Any:
-        """One of the operands. The choice reveals something about the left one, so its mark is passed on."""
+        """Evaluate `&&` or `||`, which return one of the operands. Which one reveals something about the left operand,
+        so the result is sensitive if that is. `or_missing`: a missing property on the right counts as null, too."""
         either = node.operator == "||"
         left = self._or_missing(node.left) if either else self._value(node.left)
         marked = isinstance(left, Sensitive)
@@ -377,7 +383,7 @@ class _Evaluation:
         return self._mark(self._or_missing(node.right) if or_missing else self._value(node.right), marked)
 
     def _or_missing(self, node: Node) -> Any:
-        """The value left of `||`: null if a path leads nowhere."""
+        """Evaluate an operand of `||`. A property or index that does not exist counts as null."""
         if isinstance(node, syntax.Binary) and node.operator == "||":
             return self._logical(node, or_missing=True)
         try:

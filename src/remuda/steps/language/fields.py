@@ -1,7 +1,7 @@
-"""Reads the common parts of a definition: mappings, names, environment, expressions.
+"""Parses the common parts of a definition: mappings, names, environment variables, expressions.
 
-Every method adds mistakes to the report and returns a harmless value, so that one pass finds all mistakes. With
-`lenient`, unknown keys are dropped, as GitLab's step runner does; otherwise they are refused.
+Every method adds mistakes to the report and then returns a valid default, so that one pass finds all mistakes. With
+`lenient`, unknown keys are ignored, as GitLab's step runner does; otherwise they are mistakes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class Fields:
         self._report.add(line, message)
 
     def read_mapping(self, node: Node, place: str) -> dict[str, Node] | None:
-        """The entries; None, and a mistake, if it is no mapping."""
+        """Return the entries of a mapping. Reports a mistake and returns None if the node is not a mapping."""
         if isinstance(node.value, dict):
             return node.value
         self.refuse(node.line, f"{place}: a mapping of names to values is needed")
@@ -64,7 +64,7 @@ class Fields:
         return f'unknown key "{key}"{nearest(key, allowed)}'
 
     def name(self, node: Node, place: str) -> str:
-        """A name of letters, digits and _."""
+        """Parse a name of letters, digits and _. Reports a mistake and returns an empty string if it is invalid."""
         if isinstance(node.value, str) and NAME.fullmatch(node.value):
             return node.value
         shown = f'"{node.written[:100]}"' if node.value is not None else "nothing"
@@ -72,7 +72,8 @@ class Fields:
         return ""
 
     def read_named(self, node: Node | None, place: str, *, expressions: bool = False) -> dict[str, Node]:
-        """A mapping whose keys are names, or contain expressions where that is allowed; empty if missing."""
+        """Parse a mapping whose keys are names; empty if it is missing. Reports invalid keys. `expressions`: keys may
+        also contain expressions."""
         if node is None or node.value is None:
             return {}
         entries = self.read_mapping(node, place) or {}
@@ -84,14 +85,16 @@ class Fields:
         return entries
 
     def env(self, node: Node | None, place: str) -> dict[str, str]:
-        """Names and texts; other scalars as they are written, null as empty."""
+        """Parse environment variables. Scalars that are not strings are taken as they are written, null as empty; other
+        values are reported as mistakes."""
         env: dict[str, str] = {}
         for key, value in self.read_named(node, place, expressions=True).items():
             env[key] = self.scalar(value, f"{place}.{key}")
         return env
 
     def scalar(self, node: Node, place: str) -> str:
-        """A text; other scalars as they are written, null as empty."""
+        """Return a scalar as text: as it is written in the file, null as empty. Reports a mistake if it is a list or
+        mapping, or contains an invalid expression."""
         if isinstance(node.value, dict | list):
             self.refuse(node.line, f"{place}: a text is needed; put the value in quotes")
             return ""
@@ -101,7 +104,7 @@ class Fields:
         return node.written
 
     def text(self, node: Node | None, place: str) -> str:
-        """A text; empty if missing."""
+        """Parse a string; empty if it is missing. Reports a mistake if it is another type."""
         if node is None or node.value is None:
             return ""
         if not isinstance(node.value, str):
@@ -110,21 +113,21 @@ class Fields:
         return node.value
 
     def boolean(self, node: Node | None, place: str) -> bool:
-        """True or false; false if missing."""
+        """Parse a boolean; False if it is missing. Reports a mistake if it is another type."""
         if node is None or isinstance(node.value, bool):
             return node is not None and node.value is True
         self.refuse(node.line, f'{place}: true or false is needed, not "{node.written[:40]}"')
         return False
 
     def whole(self, node: Node, place: str, *, largest: int) -> int:
-        """A whole number from 0 to `largest`."""
+        """Parse an integer from 0 to `largest`. Reports a mistake and returns 0 if it is invalid."""
         if isinstance(node.value, int) and not isinstance(node.value, bool) and 0 <= node.value <= largest:
             return node.value
         self.refuse(node.line, f"{place}: a whole number from 0 to {largest} is needed")
         return 0
 
     def choice(self, node: Node | None, choices: Sequence[T], place: str) -> T:
-        """One of the texts; the first if missing."""
+        """Parse one of the words `choices`; the first is the default. Reports a mistake if it is another word."""
         if node is None:
             return choices[0]
         for choice in choices:
@@ -134,7 +137,7 @@ class Fields:
         return choices[0]
 
     def check_expressions(self, node: Node, place: str) -> None:
-        """Report expressions in the value that cannot be parsed, also those in keys."""
+        """Report all expressions in a value, also in the keys of mappings, that cannot be parsed."""
         if isinstance(node.value, str):
             self._check_text(node.value, node.line, place)
         elif isinstance(node.value, list):

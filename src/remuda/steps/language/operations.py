@@ -1,8 +1,9 @@
-"""Values and operations on them: texts, truth, order, arithmetic. Sensitive marks are removed before.
+"""Operations on the values of expressions: conversion to text, truth, comparison, arithmetic. Values have no sensitive
+marks here.
 
-A value is None, bool, int or float, str, list or dict with str keys. Numbers are IEEE doubles; one that is whole and
-exact is kept as an int, so that it looks the same in JSON. Invariant: values that passed `check_bounds` are at most
-`MAX_DEPTH` deep and `MAX_SIZE` large, shared parts counted each time, so functions here may recurse.
+A value is None, bool, int, float, str, list, or dict with str keys. Numbers are IEEE doubles; one that is an exact
+integer is stored as an int, so that it looks the same in JSON. Invariant: values that passed `check_bounds` are at most
+`MAX_DEPTH` deep and `MAX_SIZE` large (shared parts are counted each time), so functions here may recurse.
 """
 
 import json
@@ -27,7 +28,7 @@ _NUMBER = re.compile(r"[ \t\r\n]*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-
 
 
 def kind(value: Any) -> str:
-    """The type's name in the language."""
+    """Return the name of the value's type in the expression language, such as "string" or "array"."""
     match value:
         case None:
             return "null"
@@ -43,7 +44,8 @@ def kind(value: Any) -> str:
 
 
 def number(value: float) -> int | float:
-    """A number as it is kept. Raises ExpressionError if no double can hold it."""
+    """Normalize a number: an int if it is an exact integer, else a float. Raises ExpressionError if it is out of range
+    for a double."""
     try:
         value = float(value)
     except OverflowError:
@@ -54,14 +56,14 @@ def number(value: float) -> int | float:
 
 
 def number_from(text: str) -> int | float:
-    """The function `num(text)` of the language."""
+    """Implement the function `num(text)` of the language. Raises ExpressionError if the text is not a number."""
     if not _NUMBER.fullmatch(text):
         raise ExpressionError("the text is not a number")
     return number(float(text))
 
 
 def size(value: Any, limit: int) -> int:
-    """How many parts a value has, shared ones counted each time; counting ends at the limit."""
+    """Count the elements of a value, shared parts each time. Stops counting at `limit`."""
     pending, count = [value], 0
     while pending and count < limit:
         item = pending.pop()
@@ -76,7 +78,7 @@ def size(value: Any, limit: int) -> int:
 
 
 def check_bounds(value: Any) -> Any:
-    """The value itself. Raises ExpressionError if it is too large or too deep."""
+    """Return the value unchanged. Raises ExpressionError if it is too large or nested too deeply."""
     if not isinstance(value, dict | list | tuple | Sensitive):
         return value
     if size(value, MAX_SIZE) >= MAX_SIZE:
@@ -96,12 +98,13 @@ def check_bounds(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value inside a text: strings as they are, the rest as compact JSON with sorted keys."""
+    """Convert a value to text for insertion into a string: strings unchanged, others as compact JSON with sorted
+    keys."""
     return value if isinstance(value, str) else _json(value)
 
 
 def number_text(value: float) -> str:
-    """The shortest digits of a number, with an exponent only outside of 1e-6 to 1e21."""
+    """Format a number with the fewest digits, with an exponent only outside of 1e-6 to 1e21."""
     if isinstance(value, int) and abs(value) <= _EXACT:
         return str(value)
     value = float(number(value))
@@ -112,7 +115,7 @@ def number_text(value: float) -> str:
 
 
 def plain_number(value: float) -> str:
-    """All digits of a number, without an exponent."""
+    """Format a number with all its digits, without an exponent."""
     value = float(number(value))
     if value == 0:
         return "0"
@@ -121,12 +124,12 @@ def plain_number(value: float) -> str:
 
 
 def truthy(value: Any) -> bool:
-    """False for false, null, 0, "", [] and {}."""
+    """Return False for false, null, 0, "", [] and {}, and True for all other values."""
     return bool(value)
 
 
 def add(left: Any, right: Any) -> Any:
-    """The sum of two numbers, or two strings joined."""
+    """Add two numbers, or concatenate two strings. Raises ExpressionError for other types."""
     if isinstance(left, str) and isinstance(right, str):
         if len(left) + len(right) > MAX_TEXT:
             raise ExpressionError(f"the text has more than {MAX_TEXT} characters")
@@ -135,7 +138,8 @@ def add(left: Any, right: Any) -> Any:
 
 
 def arithmetic(operator: str, left: Any, right: Any) -> int | float:
-    """The operator applied to two numbers."""
+    """Apply an arithmetic operator to two numbers. Raises ExpressionError for other types, and for a division by
+    zero."""
     if kind(left) != "number" or kind(right) != "number":
         expected = "two numbers or two strings" if operator == "+" else "two numbers"
         raise ExpressionError(f"{expected} are needed, not {kind(left)} and {kind(right)}")
@@ -168,7 +172,8 @@ def compare(operator: str, left: Any, right: Any) -> bool:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """Below, at or above zero. Types are ordered, too, so values of two types are never equal."""
+    """Compare two values: returns a number below, equal to or above zero. Values of different types are ordered by
+    type, so they are never equal."""
     of = kind(left)
     if of != kind(right):
         return _ORDER.index(of) - _ORDER.index(kind(right))

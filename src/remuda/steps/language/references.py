@@ -1,8 +1,9 @@
-"""Parses the text or mapping of a `step:`. Pure; `resolving` fetches what is named here.
+"""Parses references to steps, the string or mapping of a `step:` key. No I/O; `resolving` fetches what they refer to.
 
-The kinds are tried in GitLab's order: dynamic, local, builtin, then git or OCI. For the last two GitLab's rule is not
-known; ours is: an `@` after the host means git, unless a digest follows; else a `:` in the last part of the path means
-OCI. The engine calls this again with the evaluated text of a dynamic one.
+The kinds are tried in GitLab's order: dynamic (contains an expression), local, builtin, then git or OCI. GitLab does
+not document how it distinguishes the last two. Here, an `@` after the host means git, unless a digest follows; else a
+`:` in the last part of the path means OCI. The engine parses a dynamic reference again after it has evaluated the
+expression.
 """
 
 import re
@@ -32,7 +33,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 def parse_reference(written: str | Mapping[str, Any], place: Place | str) -> Reference:
-    """The reference; mistakes name the place."""
+    """Parse a reference. Raises DefinitionError if it is invalid; `place` says in the message where it is written."""
     try:
         return _short(written) if isinstance(written, str) else _long(written)
     except _BadReferenceError as error:
@@ -40,7 +41,7 @@ def parse_reference(written: str | Mapping[str, Any], place: Place | str) -> Ref
 
 
 class _BadReferenceError(ValueError):
-    """A mistake, without the place."""
+    """Raised for an invalid reference; `parse_reference` adds the place."""
 
 
 def _short(text: str) -> Reference:
@@ -116,7 +117,8 @@ def _oci(text: str, image: str, inside: str) -> Reference:
 
 
 def _split_tag(name: str) -> tuple[str, str]:
-    """A colon before the last slash belongs to a port."""
+    """Split an OCI name into name and tag; the tag is empty if there is none. A colon before the last slash belongs to
+    a port."""
     head, slash, last = name.rpartition("/")
     last, _, tag = last.partition(":")
     return f"{head}{slash}{last}", tag
@@ -139,7 +141,7 @@ def _oci_reference(text: str, registry: str, repository: str, tag: str, folder: 
 
 
 def _fits(pattern: re.Pattern[str], text: str) -> bool:
-    """True if the text matches, or still contains an expression."""
+    """Return True if the text matches the pattern, or contains an expression, so that it can be checked only later."""
     return OPENER in text or pattern.fullmatch(text) is not None
 
 
@@ -166,7 +168,7 @@ def _long(written: Mapping[str, Any]) -> Reference:
 
 
 def without_credentials(url: str) -> str:
-    """The text for messages and results: what is before the host may be a password."""
+    """Remove user name and password from a URL, for messages and results."""
     scheme = match[0] if (match := _SCHEME.match(url)) else ""
     host, slash, path = url[len(scheme) :].partition("/")
     if slash and "@" in host:
@@ -175,7 +177,7 @@ def without_credentials(url: str) -> str:
 
 
 def _split_file(path: str) -> tuple[str, str]:
-    """Folder and file name; a last part that ends in .yml is a file."""
+    """Split a path into folder and file name. The file name is empty unless the last part ends in .yml."""
     path = re.sub("/{2,}", "/", path)
     folder, slash, last = path.rpartition("/")
     if not last.endswith(".yml"):
@@ -190,7 +192,7 @@ def _file_name(name: str) -> str:
 
 
 def _inside(path: str) -> str:
-    """A path from the root of a package; one that would leave it is refused."""
+    """Normalize a path within a package. Raises _BadReferenceError if it leaves the package."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or "\\" in path or "\0" in path:
         raise _BadReferenceError(f'"{path}" leaves the package; write a path from its root, without ".."')

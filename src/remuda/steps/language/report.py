@@ -1,4 +1,4 @@
-"""Collects mistakes while a definition is read, so that one pass shows them all."""
+"""Collects the mistakes in a definition file, so that one pass reports them all."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -10,33 +10,34 @@ MOST_COMPARED = 500
 
 
 class Report:
-    """The mistakes of one file, each with its line."""
+    """The mistakes found in one file, each with its line number."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self._mistakes: list[tuple[int, str]] = []
 
     def add(self, line: int, message: str) -> None:
-        """Add a mistake. At the limit the rest of the file is not read."""
+        """Add a mistake. Raises an error with all mistakes if there are too many to go on."""
         self._mistakes.append((line, message))
         if len(self._mistakes) >= MAX_MISTAKES:
             self.finish()
 
     def finish(self) -> None:
-        """Raise the mistakes, in the order of the file, if there are any."""
+        """Raise an error with all mistakes, in the order of the file, if there are any."""
         if self._mistakes:
             lines = [f"{self.file}:{line}: {message}" for line, message in sorted(self._mistakes, key=lambda m: m[0])]
             raise DefinitionError("\n".join(dict.fromkeys(lines)))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for an unknown word: the most similar known one, or all of them."""
+    """Return a hint for an unknown word: the most similar known word, or a list of all known words."""
     names = sorted(known)
     return did_you_mean(word, names) or (f"; known: {', '.join(names)}" if names else "")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint with the most similar known word, for words that are too many to list, or not for everybody to see."""
+    """Return a hint with the most similar known word; empty if none is similar. For cases where the known words are too
+    many to list, or may be secret."""
     import difflib  # imported only for a mistake
 
     close = difflib.get_close_matches(word[:100], list(islice(known, MOST_COMPARED)), n=1)

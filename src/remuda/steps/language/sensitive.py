@@ -1,7 +1,7 @@
-"""The mark of a sensitive value. It stays with the value through expressions and is removed only on purpose.
+"""Marks values as sensitive. A mark stays with the value through expressions and is removed only explicitly.
 
-A marked value is wrapped, so that code that expects a plain one cannot use it by accident. The mark may also be deep
-inside: a struct with one sensitive member is not sensitive as a whole, but `is_sensitive` is true for it. Values are
+A marked value is wrapped, so that code that expects a plain value cannot use it by accident. The mark may also be
+nested: a struct with one sensitive member is not wrapped itself, but `is_sensitive` returns True for it. Values are
 finite and not deeper than `operations.MAX_DEPTH`, so these functions may recurse.
 """
 
@@ -12,7 +12,7 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sensitive:
-    """A secret value, without marked values inside. `repr` does not show it either."""
+    """Wrapper of a secret value, which itself contains no wrapped values. Its `repr` does not show the value."""
 
     value: Any
 
@@ -21,12 +21,12 @@ class Sensitive:
 
 
 def sensitive(value: Any) -> Sensitive:
-    """The value with one mark around it."""
+    """Mark the value as sensitive as a whole; marks inside are removed."""
     return Sensitive(reveal(value))
 
 
 def is_sensitive(value: Any) -> bool:
-    """True if the value or anything in it is marked."""
+    """Return True if the value, or any part of it, is marked sensitive."""
     match value:
         case Sensitive():
             return True
@@ -38,7 +38,7 @@ def is_sensitive(value: Any) -> bool:
 
 
 def reveal(value: Any) -> Any:
-    """The value without any marks."""
+    """Return the value without sensitive marks, also in its parts."""
     match value:
         case Sensitive():
             return value.value
@@ -50,7 +50,7 @@ def reveal(value: Any) -> Any:
 
 
 def conceal(value: Any, instead: str = "[MASKED]") -> Any:
-    """The value with every marked part replaced, for display."""
+    """Return the value with each part that is marked sensitive replaced by `instead`, for display."""
     match value:
         case Sensitive():
             return instead

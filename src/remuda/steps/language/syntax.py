@@ -1,9 +1,10 @@
-"""The grammar of expressions: parses a text into a tree, which `evaluate` evaluates.
+"""The grammar of expressions: parses a text into a syntax tree, which `evaluate` evaluates.
 
-The language is Moa, with two extensions, so that every dotted path of older step runners stays valid: after a dot any
-word is allowed, also a reserved one, and it may contain `-`. So `a.b-c` is one path, `a.b - c` a subtraction.
+The language is GitLab's Moa, with two extensions, so that every dotted path of older step runners stays valid: after a
+dot any word is allowed, also a reserved one, and it may contain `-`. So `a.b-c` is one path, and `a.b - c` a
+subtraction.
 
-Invariant: no tree is deeper than `MAX_DEPTH`, whatever the text, so that readers of trees may recurse.
+Invariant: no tree is deeper than `MAX_DEPTH`, whatever the text, so code that walks trees may recurse.
 """
 
 import re
@@ -42,7 +43,7 @@ _UNICODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """Part of a tree. `at` is its position in the text, for messages."""
+    """Base class of the nodes of a syntax tree. `at` is the position in the text, for error messages."""
 
     at: int = field(default=0, compare=False)
 
@@ -54,7 +55,7 @@ class Literal(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template(Node):
-    """A text with expressions in it; texts in between are literals."""
+    """A string with expressions in it; the text between them is in literal nodes."""
 
     parts: tuple[Node, ...]
 
@@ -107,7 +108,8 @@ class Binary(Node):
 
 @lru_cache(maxsize=256)
 def parse_expression(text: str) -> Node:
-    """Parse a whole text that is one expression, without braces. Cached, because conditions repeat."""
+    """Parse a text that is one expression, without braces around it. Raises ExpressionError. Results are cached,
+    because conditions repeat."""
     parser = _Parser(text, 0, closes=False)
     tree = parser.expression()
     if parser.position < len(text):
@@ -116,13 +118,14 @@ def parse_expression(text: str) -> Node:
 
 
 def parse_embedded(text: str, start: int) -> tuple[Node, int]:
-    """The expression whose opener is at `start`, and the position after its closer."""
+    """Parse the expression whose opening `${{` is at `start`. Returns its tree and the position after its `}}`. Raises
+    ExpressionError."""
     parser = _Parser(text, start, closes=True)
     return _check_depth(parser.parse_embedded(), text), parser.position
 
 
 def walk(tree: Node) -> Iterator[tuple[Node, int]]:
-    """Every node with its depth, in no particular order."""
+    """Yield every node of a tree with its depth, in no particular order."""
     pending = [(tree, 1)]
     while pending:
         node, depth = pending.pop()
@@ -131,14 +134,14 @@ def walk(tree: Node) -> Iterator[tuple[Node, int]]:
 
 
 def where(text: str, at: int) -> str:
-    """A position in a text, for messages."""
+    """Describe a position in a text as line and character, for error messages."""
     line = text.count("\n", 0, at) + 1
     column = at - text.rfind("\n", 0, at)
     return f"line {line}, character {column}" if "\n" in text.strip() else f"character {column}"
 
 
 def excerpt(text: str, limit: int = 60) -> str:
-    """A text short enough for a message, in one line."""
+    """Shorten a text to one line of at most `limit` characters, for error messages."""
     flat = " ".join(text[: 4 * limit].split())
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
@@ -167,7 +170,8 @@ def _children(node: Node) -> tuple[Node, ...]:
 
 
 class _Parser:
-    """Parses from `position` on. With `closes`, the text ends at the closer, not at its own end."""
+    """A recursive descent parser that starts at `position`. `closes`: the expression is embedded in a text and ends at
+    `}}`, not at the end of the text."""
 
     def __init__(self, text: str, start: int, *, closes: bool) -> None:
         self.position = start
@@ -177,7 +181,7 @@ class _Parser:
         self._nesting = 0
 
     def parse_embedded(self) -> Node:
-        """An expression with its braces."""
+        """Parse an expression with its braces, `${{` and `}}`."""
         self.position += len(OPENER)
         tree = self.expression()
         if not self._text.startswith(CLOSER, self.position):
@@ -186,7 +190,7 @@ class _Parser:
         return tree
 
     def expression(self, level: int = 1) -> Node:
-        """Operands and operators that bind at least as strongly as `level`."""
+        """Parse operands and binary operators with a precedence of at least `level` (precedence climbing)."""
         left = self._parse_signed()
         while match := _OPERATOR.match(self._text, self.position):
             operator = match[0]
@@ -214,7 +218,7 @@ class _Parser:
         self.position = match.end() if match else self.position
 
     def _takes(self, token: str) -> bool:
-        """True if the token comes next; then it and the blanks after it are skipped."""
+        """If `token` comes next, skip it with the blanks after it and return True; else return False."""
         if not self._text.startswith(token, self.position):
             return False
         self.position += len(token)
@@ -241,7 +245,7 @@ class _Parser:
         return tree
 
     def _parse_access(self, tree: Node) -> Node:
-        """The tree with every `.name`, `[key]` and `(arguments)` that follows it."""
+        """Parse all `.name`, `[key]` and `(arguments)` that follow `tree`, and return the tree around them."""
         while True:
             self._blanks()
             at = self.position
@@ -299,7 +303,7 @@ class _Parser:
         return Name(name=word[0], at=word.start())
 
     def _parse_list(self, end: str) -> tuple[Node, ...]:
-        """Expressions with commas between them, up to `end`; a comma may follow the last."""
+        """Parse expressions separated by commas, up to the token `end`. A trailing comma is allowed."""
         items: list[Node] = []
         while not self._takes(end):
             items.append(self.expression())
@@ -335,7 +339,7 @@ class _Parser:
         return key
 
     def _parse_quoted(self) -> Node:
-        """A text in double quotes, which may contain escapes and expressions."""
+        """Parse a string in double quotes, which may contain escapes and expressions."""
         at = self.position
         self.position += 1
         parts: list[Node] = []

@@ -1,7 +1,7 @@
-"""Finds the expressions in a text. `\\${{` is a literal opener; a closer without an opener is text.
+"""Splits a text into literal parts and `${{ ... }}` expressions. `\\${{` is a literal `${{`; a lone `}}` is plain text.
 
-Called with every text of a definition, to check it and to evaluate it; results are cached, because both see the same
-texts.
+Called for every text of a definition, first to check it and later to evaluate it; results are cached for the second
+call.
 """
 
 from functools import lru_cache
@@ -15,7 +15,7 @@ _LARGEST_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """An expression and its source in the text."""
+    """A parsed expression within a text, with its source and line."""
 
     tree: Node
     source: str
@@ -27,7 +27,8 @@ Parts = tuple[str | Hole, ...]
 
 
 def parse_template(text: str) -> Parts:
-    """Texts and expressions in order; no two texts are neighbours and none is empty."""
+    """Split a text into literal strings and expressions, in order. Literal strings are not empty and never adjacent.
+    Raises ExpressionError."""
     if OPENER not in text:
         return (text,) if text else ()
     return _remembered(text) if len(text) <= _LARGEST_KEPT else _parse(text)

@@ -1,6 +1,6 @@
-"""A definition as values, once it was read and checked. Texts still contain expressions.
+"""Data types of a parsed and checked definition file. Texts in them may still contain expressions.
 
-`reading` makes these values out of a file, `references` the references in them; the engine evaluates and runs them.
+`reading` builds these values from a file, and `references` the references in them; the engine evaluates and runs them.
 """
 
 import re
@@ -19,7 +19,7 @@ MISSING: Any = object()
 
 
 class ValueType(StrEnum):
-    """Type of an input or output."""
+    """The declared type of an input or output."""
 
     STRING = "string"
     NUMBER = "number"
@@ -30,7 +30,7 @@ class ValueType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where something was written, for messages: `func.yml:12`."""
+    """Where something is written, for messages: file and line, such as `func.yml:12`."""
 
     file: str
     line: int
@@ -41,7 +41,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A declared input or output."""
+    """A declared input or output of a step."""
 
     type: ValueType
     default: Any = MISSING
@@ -51,7 +51,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """The first document of a definition file."""
+    """The spec, which is the first document of a definition file: the declared inputs and outputs of a step."""
 
     inputs: Mapping[str, Parameter] = field(default_factory=dict)
     outputs: Mapping[str, Parameter] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Spec:
 
 
 class ReferenceKind(StrEnum):
-    """How a step is found."""
+    """The kind of place where a step is found, such as a local folder, a git repository or an OCI registry."""
 
     LOCAL = "local"
     GIT = "git"
@@ -75,7 +75,7 @@ class ReferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Where a step's package is. The kind says which fields are used; others are empty."""
+    """Where a step's package is found. `kind` determines which fields are used; the others are empty."""
 
     kind: ReferenceKind
     text: str
@@ -96,7 +96,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often a failed step is tried again (an extension)."""
+    """How often and with which delay a failed step is tried again (an extension)."""
 
     times: int
     delay_seconds: float = 0.0
@@ -128,7 +128,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exec:
-    """A command, run without a shell."""
+    """A command with its arguments, which is run without a shell."""
 
     command: tuple[str, ...]
     work_dir: str | None = None
@@ -136,9 +136,10 @@ class Exec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentDefinition:
-    """A step that makes an environment (an extension): `open` before the inner steps, `close` after them, always.
+    """The commands of a step that creates an environment, such as a container (an extension): `open` runs before the
+    inner steps, and `close` always runs after them.
 
-    The command of `open` writes the output `environment`: a mapping that says how to run something there.
+    The command of `open` writes the output `environment`: a mapping that says how to run commands in the environment.
     """
 
     open: Exec
@@ -147,7 +148,7 @@ class EnvironmentDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """The second document: exactly one of `exec`, `run` and `environment`."""
+    """The second document of a definition file: what the step runs, exactly one of `exec`, `run` and `environment`."""
 
     exec: Exec | None = None
     run: tuple[Call, ...] = ()
@@ -160,7 +161,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Both documents of a definition file."""
+    """A parsed definition file: spec and definition."""
 
     spec: Spec
     definition: Definition
