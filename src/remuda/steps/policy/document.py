@@ -1,8 +1,8 @@
-"""Parses the text of a policy. Every mistake is reported with the author of the document and the key. Pure.
+"""Parses the text of a policy. Each mistake is reported with the author of the document and the key. No I/O.
 
 The agent calls it when it accepts a job, the manager when it reads its configuration, and the cell when a document is
-stored, so that the author learns of a mistake first. Unknown keys are refused: a misspelt key must not leave something
-allowed.
+stored, so that the author learns of a mistake early. Unknown keys are refused, because a misspelt key could leave a
+step allowed.
 """
 
 import json
@@ -31,10 +31,11 @@ _CONDITIONS = {"success()", "failure()", "always()"}
 
 
 def parse_policy(text: str) -> Policy:
-    """`{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; an empty text is an empty policy.
+    """Parse a policy: `{"version": 1, "layers": [{"author": ..., "document": {...}}]}`. An empty text is an empty
+    policy. Raises PolicyError if it is invalid.
 
-    `"delegated": true` is for a part of a job that another agent handed on, which runs the inserted steps there.
-    `"variables"` and `"server_ca"` are what the manager gives to inserted steps.
+    `"delegated": true` means that this agent runs a part of a job for another agent, which runs the inserted steps
+    itself. `"variables"` and `"server_ca"` are what the manager passes to inserted steps.
     """
     if not text.strip():
         return Policy()
@@ -186,7 +187,8 @@ def _sources(fields: "_Mapping", key: str) -> tuple[Source, ...]:
 
 
 def _limits(outer: "_Mapping") -> tuple[Limits, frozenset[str]]:
-    """The limits, and the names of those that are lifted."""
+    """Parse the `limits` of a document or rule. Returns the limits, and the names of those that a rule lifts (sets to
+    no limit)."""
     if "limits" not in outer:
         return NO_LIMITS, frozenset()
     fields = _Mapping(outer.take("limits"), outer.path("limits"), set(NAMES.values()))
@@ -240,7 +242,7 @@ def _whole(value: Any, where: str) -> int:
 
 
 def _check_names(layers: Collection[Layer]) -> None:
-    """Refuse two inserted steps of one name."""
+    """Raise PolicyError if two inserted steps have the same name."""
     seen: dict[str, str] = {}
     for layer in layers:
         for insertion in layer.insertions:
@@ -254,7 +256,7 @@ def _check_names(layers: Collection[Layer]) -> None:
 
 
 def nearest(key: str, known: Collection[str]) -> str:
-    """A hint with the most similar known key."""
+    """Return a hint with the most similar known key; empty if none is similar."""
     import difflib  # imported only for a mistake
 
     close = difflib.get_close_matches(key, sorted(known), n=1)
@@ -262,7 +264,7 @@ def nearest(key: str, known: Collection[str]) -> str:
 
 
 class _Mapping:
-    """A JSON object that knows its position and its allowed keys (None: any)."""
+    """A JSON object with its position in the policy, for messages. `known` are the allowed keys; None allows any."""
 
     def __init__(self, value: Any, where: str, known: Collection[str] | None, *, separator: str = ".") -> None:
         if not isinstance(value, dict):
@@ -317,7 +319,7 @@ class _Mapping:
         return value
 
     def choice(self, key: str, words: tuple[str, ...]) -> str:
-        """One of these words; the first if the key is missing."""
+        """Return the value of a key, which must be one of these words; the first is the default. Raises PolicyError."""
         value = self._value.get(key, words[0])
         if value not in words:
             options = ", ".join(dict.fromkeys(words))

@@ -1,8 +1,9 @@
-"""A job's policy, applied to the steps of its tree: what the engine asks for every step that begins, runs and ends.
+"""Applies a job's policy to its steps; the engine calls it for every step that begins, runs and ends.
 
-`rules` says what a policy means, `step_limits` what can be enforced. This module says how a step of the tree looks to
-the rules, which limits it has together with the steps around it, and which of our own programs are exempt because they
-work for the job from outside. It keeps nothing but the request, so an agent that adopts the job gives the same answers.
+`rules` defines what a policy means, and `step_limits` what can be enforced. This module describes a step of the tree to
+the rules, combines its limits with those of the steps that contain it, and exempts those of our own programs that work
+for the job from outside. It has no state but the request, so an agent that adopts the job after a restart gives the
+same answers.
 """
 
 import asyncio
@@ -63,9 +64,9 @@ class PolicyEnforcement:
         has_own_user: bool = False,
         sandbox: Sandbox | None = None,
     ) -> None:
-        """`job` is the job's folder in the agent's data folder; `key` identifies the job among those of all agents.
-        `slot` is the control group of the whole job; the groups of its steps are below it. `has_own_user`: no other job
-        on this machine uses `person`."""
+        """`person` is the user that steps run as; None for the agent's own. `job` is the job's folder in the agent's
+        data folder; `key` identifies the job among those of all agents. `slot` is the control group of the whole job,
+        which contains those of its steps. `has_own_user`: no other job on this machine uses `person`."""
         self.policy = policy
         self.person = person
         self.slot = slot
@@ -78,17 +79,18 @@ class PolicyEnforcement:
 
     @property
     def cgroup(self) -> str:
-        """The path of the job's control group; empty without one."""
+        """The path of the job's control group; empty if it has none."""
         return self.slot.path if self.slot is not None else ""
 
     @property
     def is_restricted(self) -> bool:
-        """True if there is a policy, a control group or another user for this job's steps."""
+        """True if the job's steps have a policy, a control group, or a user other than the agent's."""
         return bool(self.policy.layers or self.cgroup) or self.person is not None
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables for the user of the steps, in the weakest layer: the agent's home is of no use to another user."""
+        """Environment variables such as HOME for the user of the steps, because the agent's own values do not fit
+        another user or a sandbox. All other sources of variables override them."""
         if self.person is None and (self.sandbox is None or self.sandbox.hidden):
             return {}
         temporary = f"{self._work_dir}.tmp"
@@ -98,9 +100,9 @@ class PolicyEnforcement:
         return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
 
     def prepare(self, *, has_begun: bool = False) -> None:
-        """Give the user of the steps access to the job's folders, and to nothing else of the agent. Raises AgentError
-        if the job cannot be restricted as it must be. `has_begun`: an earlier agent has done that, and steps may have
-        changed files since."""
+        """Create the job's control group, check that its sandbox works, and give the user of the steps access to the
+        job's folders, but to no other folder of the agent. Raises AgentError if a required restriction cannot be
+        applied. `has_begun`: an earlier agent has done this, so the ownership of files is not changed again."""
         if self.slot is not None:
             self.slot.begin()
         if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
@@ -116,18 +118,18 @@ class PolicyEnforcement:
         hand_over(self._work_dir, self.person)
 
     def remark(self) -> str | None:
-        """A warning for the job's log if its control group cannot be used."""
+        """Return a warning for the job's log if its control group cannot be used; None if it can."""
         if not self.cgroup or self._host.groups.folders():
             return None
         why = "; ".join(sorted(set(self._host.groups.lacking.values())))
         return f"the job's processes are not in the control group {self.cgroup}: {why}"
 
     def insertable(self) -> dict[str, Call]:
-        """Everything that the policy inserts anywhere, by name."""
+        """Return all steps that the policy inserts anywhere in a job, by name."""
         return {insertion.call.name: insertion.call for layer in self.policy.layers for insertion in layer.insertions}
 
     def decide(self, node: Node, loaded: Loaded) -> Decision:
-        """Whether a step may begin, and its limits."""
+        """Decide whether the policy allows a step, and with which limits."""
         if not self.policy.layers:
             return FREE
         within = self._limits_around(node)
@@ -136,7 +138,8 @@ class PolicyEnforcement:
         return decide(self.policy, _subject(node, loaded), within=within)
 
     def decide_inputs(self, node: Node, loaded: Loaded, entered: Entered, env: Mapping[str, str]) -> Decision:
-        """Whether a step may begin with these inputs. `env`: its variables, if our own programs get them."""
+        """Decide whether the policy allows a step with these inputs. `env`: the step's variables,
+        among which DOCKER_HOST may name a container engine; empty if our own programs do not get them."""
         if not node.is_users or not is_own_name(loaded, ENGINE_CLIENTS):
             return FREE
         address = str(reveal(entered.inputs.get("engine") or "") or env.get("DOCKER_HOST", ""))
@@ -145,7 +148,7 @@ class PolicyEnforcement:
         return decide_engine(self.policy, address)
 
     def around(self, node: Node, loaded: Loaded) -> Inserted:
-        """The steps that the policy inserts before and after a step that may begin."""
+        """Return the steps that the policy inserts before and after this step."""
         if not self.policy.layers or node.phase or node.is_group or loaded.kind is None:
             return NOTHING_INSERTED
         return find_insertions(self.policy, _subject(node, loaded))
@@ -154,7 +157,7 @@ class PolicyEnforcement:
         return self.decide(node, node.loaded).limits if node.loaded is not None else NO_LIMITS
 
     def enclose(self, node: Node) -> Enclosure:
-        """Set up the limits around the command of a step that has begun."""
+        """Set up the limits for the command of a step that has begun."""
         if not self.is_restricted:
             return self._free
         is_client, is_inside = is_own(node, ENGINE_CLIENTS), runs_in_container(node)
@@ -172,7 +175,7 @@ class PolicyEnforcement:
         )
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
-        """The launch with the step's limits, user and sandbox around it."""
+        """Return the launch changed so that the step's limits, user and sandbox apply to it."""
         env = dict(launch.env)
         if enclosure is not self._free and is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
             env["REMUDA_LIMITS"] = enclosure.limits.to_json()
@@ -198,7 +201,8 @@ class PolicyEnforcement:
         )
 
     def wrap_in_sandbox(self, launch: Launch, node: Node, env_file: Path) -> Launch:
-        """The launch inside the job's sandbox, unless the step has the agent's rights."""
+        """Return the launch changed so that it runs in the job's sandbox. Unchanged if the step runs with the agent's
+        rights, or there is no sandbox."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
         argv, env = self.wrap_command(
@@ -219,10 +223,10 @@ class PolicyEnforcement:
         is_own: bool,
         is_inserted: bool = False,
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Command line and environment to run a command in the job's sandbox. The program that makes the sandbox runs
-        outside of it, so the command's variables go into `env_file`, from which they are set inside. `is_inserted`: the
-        sandbox has the files of inserted steps. Raises AgentError if `is_own`, one of our own programs, cannot be
-        loaded there. Raises DefinitionError if the variables cannot be set."""
+        """Return command line and environment that run a command in the job's sandbox. The program that creates the
+        sandbox runs outside of it, so the command's variables are written to `env_file` and set inside. `is_own`: the
+        command is one of our own programs. `is_inserted`: the files of inserted steps are visible. Raises AgentError if
+        our own program cannot be loaded in the sandbox, and DefinitionError if the variables cannot be set."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
             why = problem(self.person.uid, self.person.gid, shown=hidden_folders.own_places())
@@ -238,7 +242,8 @@ class PolicyEnforcement:
         return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
 
     def refusal(self, enclosure: Enclosure) -> str | None:
-        """Why a step must not start although it is allowed: its limits would be advisory, and a policy refuses that."""
+        """Return why a step must not start although it is allowed: a layer of the policy refuses steps whose limits are
+        only advisory (not enforced against a hostile step). None if it may start."""
         author = self.policy.refuses_advisory
         if author is None or not enclosure.advisory:
             return None
@@ -246,7 +251,8 @@ class PolicyEnforcement:
         return f"the policy of {author} wants no step whose limits are advisory ({weak})"
 
     def report(self, decision: Decision, enclosure: Enclosure | None) -> dict[str, Any]:
-        """`policy` of a result; empty without restrictions."""
+        """Return the key `policy` for a step result: the decision and the limits. Empty if the job is not
+        restricted."""
         if not self.is_restricted or not (decision.rule or enclosure):
             return {}
         details: dict[str, Any] = {"decision": "allowed" if decision.allowed else "denied", "rule": decision.rule}
@@ -254,20 +260,20 @@ class PolicyEnforcement:
         return {"policy": details | (enclosure.report() if enclosure else {})}
 
     def usage(self) -> dict[str, float]:
-        """Resource usage of the whole job, if it has a control group."""
+        """Return the resource usage of the whole job; empty if it has no control group."""
         return self.slot.usage() if self.slot is not None else {}
 
     def files_in_shared_places(self) -> Iterator[str | None]:
-        """Files and folders of the job's own user in folders for everybody, and None for each one of others. Searches
-        only when it is iterated."""
+        """Yield the paths of files that the job's own user has in shared folders such as /tmp, and None for each file
+        of another user, so that a long search can be interrupted. Yields nothing if other jobs use the same user."""
         if self._own_uid is not None and not user_cleanup.is_listed(self._own_uid):
             for entry in user_cleanup.search_files(self._own_uid):
                 yield entry and entry.path
 
     async def sweep(self, clock: Clock) -> tuple[str, ...]:
-        """End whatever a finished job has left, and remove its user's files. Returns descriptions of processes that do
-        not end. A cancelled caller still waits for the thread: the next job may have the same user, and a late thread
-        would remove its files."""
+        """Kill all processes of a finished job, and remove the files of its user in shared folders, and its control
+        group. Returns descriptions of processes that do not end. If the caller is cancelled, it still waits for the
+        thread: the next job may have the same user, and a late thread would remove its files."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             clearing = asyncio.to_thread(_clear_user, self._own_uid)
@@ -276,8 +282,8 @@ class PolicyEnforcement:
         return survivors
 
     async def end_processes(self, clock: Clock) -> tuple[str, ...]:
-        """End the processes that steps have left while the job goes on; files stay. Returns descriptions of those that
-        do not end."""
+        """Kill the processes that steps have left running, while the job goes on; files are kept. Returns descriptions
+        of processes that do not end."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)
@@ -285,7 +291,7 @@ class PolicyEnforcement:
         return survivors
 
     def leave_slot(self) -> None:
-        """Remove the control group of the job, unless a container of it is still there."""
+        """Remove the control group of the job, unless a container is still in it."""
         if self.slot is not None:
             self.slot.remove()
 
@@ -303,10 +309,12 @@ class PolicyEnforcement:
         return self._job / EXCHANGE
 
     def give(self, files: StepFiles, node: Node, *, has_raw: bool) -> None:
-        """Give the job's user the files of a step, those of its list, and those of no step.
+        """Create the files that a step writes, and give the job's user access to them, to those of the list that
+        contains the step, and to file variables.
 
-        They are made here, in a folder of the agent's, where the job's user cannot replace one by a link. A container
-        of the job can: then DefinitionError, or an OSError that `is_jobs_doing` recognizes.
+        They are created here, in a folder of the agent, where the job's user cannot replace a file by a link. A
+        container of the job can do that: then this raises DefinitionError, or an OSError that `is_jobs_doing`
+        recognizes.
         """
         assert self.person is not None
         raw = [files.own_path(".raw")] if has_raw else []
@@ -342,7 +350,8 @@ class PolicyEnforcement:
                 os.fchown(opened, self.person.uid, self.person.gid)
 
     def _let_read(self, path: str) -> None:
-        """Let the job's user only read a file of an inserted step, although the step runs as that user."""
+        """Make a file of an inserted step readable but not writable for the job's user, although the step runs as that
+        user."""
         assert self.person is not None
         with close_after(open_plain(path)) as file:
             os.fchown(file, os.geteuid(), self.person.gid)
@@ -354,8 +363,8 @@ class PolicyEnforcement:
 
 
 def _end_processes(uid: int) -> None:
-    """Runs in a thread, because the list of users may be on another machine. Repeats, because a process may start
-    another before it is killed."""
+    """Kill all processes of a user, repeatedly, because a process may start another before it is killed. Does nothing
+    for a user of the machine's user list. Blocks, because that list may be on another machine; run it in a thread."""
     if user_cleanup.is_listed(uid):
         return
     for _ in range(_LOOKS):
@@ -387,12 +396,13 @@ def _subject(node: Node, loaded: Loaded) -> Subject:
 
 
 def _is_read(file: str) -> bool:
-    """True for files that say what a step does, and for those of no step; the step writes to the others."""
+    """Return True for files that a step only reads: script, inputs, command, and file variables. The step writes to all
+    others."""
     suffix = file.partition(".")[2]
     return not suffix or suffix.startswith(("script", "inputs", "command"))
 
 
 def _is_given(file: str, steps: Collection[str]) -> bool:
-    """True for files of these steps, and for those that belong to no step, such as file variables."""
+    """Return True for files of these steps, and for files that belong to no step, such as file variables."""
     name, _, suffix = file.partition(".")
     return name in steps or not (suffix and is_step_name(name))

@@ -1,14 +1,14 @@
-"""Hides the platform's own folders from jobs on the machine of a whole platform.
+"""Hides the platform's own folders from jobs that run on the same machine as the whole platform.
 
 `remuda up` and `remuda run` start jobs as the platform's own user, who could read the administrator's token, the keys
-and the database. bubblewrap mounts an empty folder over each hidden one; what a job needs of it is mounted again.
-Programs, homes and the network stay. A process inside sees no process outside, whose /proc entry could lead to the
-rest, and has no rights to undo it: without root it is in a user namespace of its own, and root has lost them. Processes
-left running end with the command. The platform's own code can only be read, so what it imports later is what was
-installed.
+and the database. So bubblewrap mounts an empty folder over each hidden one; those parts that a job needs are mounted
+again. Programs, homes and the network stay visible. A process inside sees no process outside, through whose /proc entry
+it could reach the hidden folders, and has no privileges to unmount them: if not started by root it is in a user
+namespace of its own, and root has dropped the capabilities. Background processes end with the command. The platform's
+own code is mounted read-only, so that jobs cannot change modules that are imported later.
 
-Unlike `sandbox`, which uses it, this needs no job: `remuda run` puts its whole agent behind it. Imports nothing slow,
-because the start of a run waits for it.
+Unlike `sandbox`, which uses it, this needs no job: `remuda run` runs its whole agent this way. It imports no slow
+modules, because the start of a run waits for it.
 """
 
 import os
@@ -35,7 +35,7 @@ _SHARED_PREFIXES = ("/", "/usr", "/usr/local")
 
 
 def find_program(name: str) -> str | None:
-    """The system's own program, whatever PATH says."""
+    """Return the path of a program in the system's own folders, without looking at PATH; None if there is none."""
     paths = (f"{folder}/{name}" for folder in SEARCH)
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
@@ -49,10 +49,10 @@ def hide(
     fixed: Iterable[str] = (),
     env_file: str = "",
 ) -> tuple[str, ...]:
-    """The command line that runs a command behind hidden folders. All paths are absolute. `hidden` folders are empty
-    there, except what is `kept` of them, or `lent` for reading only. What is `fixed` outside of them is neither changed
-    nor replaced. `env_file`: bubblewrap options that set the command's variables; without one it has those of its
-    caller."""
+    """Return the command line that runs a command while folders are hidden. All paths are absolute. `hidden` folders
+    appear empty, except for the paths in them that are `kept`, or `lent` read-only. Paths outside of them that are
+    `fixed` can be neither changed nor replaced. `env_file`: a file with bubblewrap options that set the command's
+    variables; without it the command inherits the environment."""
     covered = _outermost(os.path.realpath(path) for path in hidden if os.path.isdir(path))
     start = ["-c", WITH_VARIABLES, "remuda-sandbox", env_file] if env_file else ["-c", STAY, "remuda-sandbox"]
     words = ["/bin/sh", *start, find_program("bwrap") or "bwrap", *(FROM_FILE if env_file else ())]
@@ -70,8 +70,8 @@ def hide(
 
 
 def own_code() -> tuple[str, ...]:
-    """The folders that this program is loaded from, except those with other programs of the machine: jobs of root may
-    install packages there."""
+    """Return the folders that this program is loaded from. Leaves out folders that contain other programs, too, such as
+    /usr: a job of root may install packages there."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     home = os.path.realpath(os.path.expanduser("~"))
     shared = (*_SHARED_PREFIXES, home, f"{home}/.local")
@@ -81,7 +81,7 @@ def own_code() -> tuple[str, ...]:
 
 @cache
 def own_places() -> tuple[str, ...]:
-    """Everything that a process needs to load this program."""
+    """Return all paths that a process needs in order to load this program."""
     from remuda.steps.pack.program import own_file  # imported here, because most starts of a run do not need it
 
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -93,7 +93,8 @@ def own_places() -> tuple[str, ...]:
 
 @cache
 def problem() -> str | None:
-    """Why nothing can be hidden on this machine; None if it can. It is tried, which takes a few milliseconds."""
+    """Return why folders cannot be hidden on this machine; None if they can. Tries it once, which takes a few
+    milliseconds; the result is cached."""
     if find_program("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
     command = hide(["/bin/sh", "-c", ":"], hidden=["/var/tmp"])
@@ -121,7 +122,8 @@ def problem() -> str | None:
 
 
 def _service_manager_sockets() -> tuple[str, ...]:
-    """Sockets of services that start programs for any caller, outside of all hiding."""
+    """Return the sockets of service managers (systemd, D-Bus), through which a process could start programs that see
+    the hidden folders."""
     if (uid := os.geteuid()) == 0:
         return ("/run/systemd/private", "/run/dbus/system_bus_socket")
     return (f"/run/user/{uid}/bus", f"/run/user/{uid}/systemd/private")
@@ -136,21 +138,22 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 
 
 def _below(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """Those that would be hidden otherwise, by their real names."""
+    """Return the real paths of those that are in a hidden folder (`covered`)."""
     real = (os.path.realpath(path) for path in paths)
     return [path for path in real if any(path == outer or path.startswith(f"{outer}/") for outer in covered)]
 
 
 def _outside(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """Those that are not hidden, by their real names."""
+    """Return the real paths of those that are not in a hidden folder (`covered`), without those that are below another
+    one."""
     real = [os.path.realpath(path) for path in paths]
     below = _below(covered, real)
     return _outermost(path for path in real if path not in below)
 
 
 def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str], fixed: Sequence[str]) -> list[str]:
-    """Mount the outer before the inner. Every folder above a fixed one is a mount, too: a mount cannot be moved away to
-    put another in its place."""
+    """Return the bubblewrap options for all mounts, outer folders before inner ones. Every folder above a fixed path is
+    a mount, too, because a mount point cannot be renamed and replaced by another folder."""
     above = {parent for path in fixed for parent in _parents(path)}
     mounts = [(path, 0, ["--dev-bind", path, path]) for path in above]
     mounts += [(path, 1, ["--ro-bind-try", path, path]) for path in fixed]
@@ -161,7 +164,7 @@ def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str]
 
 
 def _parents(path: str) -> list[str]:
-    """The folders above one, without the root."""
+    """Return the parent folders of a path, without the root."""
     names = path.strip("/").split("/")
     return ["/" + "/".join(names[:count]) for count in range(1, len(names))]
 
@@ -171,5 +174,5 @@ def _each(option: str, values: Iterable[str]) -> list[str]:
 
 
 def bind(option: str, paths: Iterable[str]) -> list[str]:
-    """The option for each of the paths, which are the same inside and outside."""
+    """Return the bubblewrap words that mount each path at the same path inside, with this option."""
     return [word for path in paths for word in (option, path, path)]

@@ -1,6 +1,6 @@
-"""What this machine lets the agent enforce, found once when the agent starts.
+"""Finds out which limits the agent can enforce on this machine, once when the agent starts.
 
-Abilities are tried, not guessed. `step_limits` decides what follows from them for a step.
+Each ability is tested by using it. `step_limits` decides what follows for a step.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ OWN_USER = "steps run as the agent's own user, who can undo it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The abilities of a machine."""
+    """What the agent can enforce on this machine."""
 
     is_root: bool
     groups: Groups = field(default_factory=Groups)
@@ -29,7 +29,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """Whether and how one kind of limit can be enforced."""
+    """Whether one kind of limit can be enforced, and a sentence about how, or why not."""
 
     name: str
     enforced: bool
@@ -38,25 +38,27 @@ class Ability:
 
 
 def find_host(data: Path, cgroup: str = "") -> Host:
-    """Find the abilities. `data` is the agent's folder: agents that share a machine do not share groups. `cgroup`:
-    where the groups are, if not below the agent's own."""
+    """Test what the agent can enforce on this machine. `data` is the agent's data folder, from which the name of its
+    control groups is derived, so that agents on one machine do not share them. `cgroup`: the group in which they are
+    created, if not the agent's own."""
     groups = find_groups(groups_name(data), parent=cgroup or None)
     return Host(is_root=os.geteuid() == 0, groups=groups, has_networks=can_leave_network())
 
 
 def groups_name(data: Path) -> str:
-    """Name of the group that contains those of all steps of an agent."""
+    """Return the name of the control group that contains the groups of all steps of an agent. `data` is its data
+    folder."""
     return "remuda-" + hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
 
 
 @cache
 def host_of(data: Path, cgroup: str = "") -> Host:
-    """`find_host`, cached for the life of the agent."""
+    """Return the result of `find_host`, cached for the life of the agent."""
     return find_host(data, cgroup)
 
 
 def describe(host: Host) -> tuple[Ability, ...]:
-    """The abilities for people, and for the agent's own report."""
+    """Return the abilities in a form for people and for the agent's status report."""
     by_groups: Mapping[str, str] = {
         "memory": "more is killed",
         "cpu": "more is slowed down",

@@ -1,9 +1,10 @@
-"""Removes the System V IPC objects of a job's own user when the job is over: memory, messages, semaphores.
+"""Removes the System V IPC objects (shared memory, message queues, semaphores) of a job's own user when the job is
+over.
 
 They are not in the file system and outlive their processes, so the next job in the slot, which has the same user, would
 find them. The kernel lists those of this IPC namespace; those of a sandbox or container end with it.
 
-Its own module because it calls the C library; `user_cleanup` works on processes and files.
+It is its own module because it calls the C library; `user_cleanup` removes processes and files.
 """
 
 import ctypes
@@ -16,7 +17,7 @@ _REMOVERS = {"shm": ("shmid", "shmctl"), "msg": ("msqid", "msgctl"), "sem": ("se
 
 
 def remove_memory(uid: int) -> None:
-    """Remove everything that the user owns or has made, as far as possible."""
+    """Remove all System V IPC objects that the user owns or has created. Failures are ignored."""
     libc = ctypes.CDLL(None)
     for kind, (column, name) in _REMOVERS.items():
         remove = getattr(libc, name)
@@ -26,7 +27,8 @@ def remove_memory(uid: int) -> None:
 
 
 def _list_owned(uid: int, kind: str, column: str) -> list[int]:
-    """The numbers of a user's entries; empty if the kernel has no such list."""
+    """Return the ids of a user's IPC objects of one kind; `column` is the name of the id in the kernel's list. Empty if
+    the kernel has no such list."""
     try:
         head, *lines = (_LISTS / kind).read_text().splitlines()
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""The user that the steps of a job run as, if the agent is root: another one, who cannot reach the agent.
+"""The user that the steps of a job run as, if the agent is root: one who cannot access the agent's files and processes.
 
-Parses `run_as` of a request, and hands folders over. The manager decides who runs as whom. A numeric user need not
-exist in the user list, so that each slot can have one of its own.
+Parses `run_as` of a request, and changes the ownership of folders. The manager decides which user a job gets. A numeric
+user need not exist in the user list, so that each job slot can have its own.
 """
 
 import os
@@ -19,7 +19,7 @@ LARGEST_ID = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobUser:
-    """A user that is not the agent's."""
+    """The user that steps run as, if it is not the agent's own."""
 
     uid: int
     gid: int
@@ -28,7 +28,8 @@ class JobUser:
 
 
 def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
-    """A user's name, UID or UID:GID; None for an empty text. Raises BadRequestError if this agent cannot do that."""
+    """Parse a user name, UID or UID:GID; None for an empty text. Raises BadRequestError if there is no such user, it is
+    root, or this agent is not root and so cannot switch users."""
     if not text:
         return None
     own = os.geteuid() if agent_uid is None else agent_uid
@@ -41,10 +42,11 @@ def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
 
 
 def hand_over(folder: Path, person: JobUser, opened: int | None = None, *, closed: bool = False) -> None:
-    """Make a user the owner of a folder and its content. Links are not followed.
+    """Change the owner of a folder and its content to a user. Links are not followed. Raises AgentError if the user
+    cannot reach the folder.
 
-    `opened` is the folder's descriptor, if the caller has one. `closed`: only the owner can enter, whatever the modes
-    of the content.
+    `opened` is the folder's descriptor, if the caller has one. `closed`: also set the folder's mode to 0700, so that no
+    other user can enter, whatever the modes of the content.
     """
     if opened is None:
         with close_after(_open(folder)) as descriptor:
@@ -102,7 +104,8 @@ def _env(entry: pwd.struct_passwd) -> dict[str, str]:
 
 
 def _barrier(folder: Path, person: JobUser) -> Path | None:
-    """The first folder on the way that the user may not search."""
+    """Return the outermost parent folder that the user has no permission to enter; None if the user can reach the
+    folder."""
     for parent in reversed(folder.absolute().parents):
         status = parent.stat()
         if status.st_uid == person.uid:

@@ -1,7 +1,7 @@
-"""Measures limits that the kernel does not watch: the size of a folder, and without control groups the memory and
-number of a step's processes.
+"""Measures usage that the kernel does not limit: the size of a folder, and without control groups the memory and number
+of a step's processes.
 
-Measuring is late by up to one interval and does not see other places, so such a limit is called advisory, although a
+A measurement is late by up to one interval and covers no other folders, so such a limit is called advisory, although a
 step that exceeds it is ended.
 """
 
@@ -21,7 +21,7 @@ SHARE = 20
 
 
 def folder_bytes(folder: Path) -> int:
-    """Disk space of a folder, without a time limit for the measurement; 0 if it does not exist."""
+    """Return the disk usage of a folder; 0 if it does not exist. Takes as long as it needs, so run it in a thread."""
     return folder_size(folder, within_seconds=math.inf) or 0
 
 
@@ -35,7 +35,8 @@ async def until_exceeded(
     pids: int | None,
     clock: Clock,
 ) -> str:
-    """Measure repeatedly. Returns a description of the exceeded limit; never returns otherwise."""
+    """Measure the folder and the processes of a session repeatedly. Returns a message as soon as a limit is exceeded;
+    until then it does not return. `disk_before` is the folder's size before the step."""
     if disk_bytes is None and memory_bytes is None and pids is None:
         await asyncio.Event().wait()
     while True:
@@ -55,7 +56,8 @@ async def until_exceeded(
 
 
 def disk_error(size: int, limit: int, *, before: int = 0) -> str | None:
-    """The message for a step that made a folder grow beyond its limit; None if it did not."""
+    """Return the error message if a step made its work folder grow by more than `limit` bytes; None if it did not.
+    `before` is the size before the step."""
     if size - before <= limit:
         return None
     grown = format_bytes(size - before)

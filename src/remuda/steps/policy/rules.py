@@ -1,12 +1,13 @@
-"""What a policy means for one step: whether it may run, within which limits, and what runs around it. Pure.
+"""Evaluates a policy for one step: whether it may run, with which limits, and which steps run around it. No I/O.
 
-Every layer decides by the first of its rules that fits. A step runs when all layers allow it, and within the strictest
-of all limits, so a narrower layer can only narrow. Unknown facts count against a step: one without a version (or with a
-name such as latest) fits no `allow` with a version range, and every `deny` with one.
+A policy has layers (runner, organization, group, project). In every layer the first rule that matches decides. A step
+runs if all layers allow it, with the strictest of all limits, so an inner layer can only add restrictions. Unknown
+facts count against a step: a step without a version (or with a name such as latest) matches no `allow` rule with a
+version range, and every `deny` rule with one.
 
-An inserted step, and whatever it runs, is allowed by the layer that inserts it and by those below it, which cannot
-switch off what is required; the layers above still decide. No step of a job can take its name. The engine asks after
-every resolution, for nested steps too.
+An inserted step, and all steps that it runs, are allowed by the layer that inserts it and by the inner layers, which
+cannot disable what is required; the outer layers still decide. No step of a job can have the name of an inserted step.
+The engine asks after each reference is resolved, for nested steps too.
 """
 
 import re
@@ -24,7 +25,7 @@ __all__ = ["decide", "decide_engine", "find_insertions", "parse_layer", "parse_p
 
 
 def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> Decision:
-    """Whether a step may run; `within` are the limits of the step that calls it."""
+    """Decide whether a step may run, and with which limits; `within` are the limits of the step that contains it."""
     source = source_of(subject)
     owner = None if subject.origin == "inserted" else _inserter(policy, [subject.name])
     if owner is not None:
@@ -47,7 +48,8 @@ def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> D
 
 
 def decide_engine(policy: Policy, address: str) -> Decision:
-    """Whether a user's step may use the container engine that it names: only if every layer allows it."""
+    """Decide whether a user's step may use the container engine at `address`: only if there is a policy and every layer
+    allows it."""
     for layer in policy.layers:
         if not any(_glob(pattern).fullmatch(address) for pattern in layer.engines):
             reason = _engine_refusal(address, layer.author)
@@ -58,9 +60,10 @@ def decide_engine(policy: Policy, address: str) -> Decision:
 
 
 def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
-    """What runs around the whole job, or around one step of it. Outer layers enclose inner ones.
+    """Return the steps to insert around one step, or around the whole job if `subject` is None. Steps of outer layers
+    enclose those of inner ones.
 
-    Inserted steps have nothing around them.
+    Nothing is inserted around an inserted step.
     """
     if policy.is_delegated if subject is None else subject.origin == "inserted":
         return NOTHING_INSERTED
@@ -82,7 +85,8 @@ def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
 
 
 def source_of(subject: Subject) -> str:
-    """The part of a reference that globs are matched against: without scheme, version, and folder in the package."""
+    """Return the part of a step's reference that rules are matched against: without scheme, version, and folder within
+    the package."""
     text = subject.reference
     match subject.kind:
         case ReferenceKind.BUILTIN:
@@ -111,7 +115,8 @@ def _refusal(subject: Subject, layer: Layer, rule: Rule | None) -> str:
 
 
 def _limits(layer: Layer, rule: Rule | None) -> Limits:
-    """A rule's own limits replace the document's, one by one."""
+    """Return the limits of a layer for a step: those of the rule where it sets or lifts one, else those of the
+    layer."""
     if rule is None:
         return layer.limits
     values = {
@@ -141,7 +146,8 @@ def _fits(rule: Rule, subject: Subject, source: str) -> bool:
 
 
 def _matches_either(pattern: Source, subject: Subject, source: str) -> bool:
-    """Matches the written path or the real one: no link avoids a rule."""
+    """Return True if a pattern matches the written path of a step or its real path, so that a symbolic link cannot
+    avoid a rule."""
     places = (source, subject.real) if subject.real else (source,)
     return any(_matches(pattern, subject.kind, place) for place in places)
 
@@ -154,14 +160,14 @@ def _matches(pattern: Source, kind: ReferenceKind, source: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _glob(text: str) -> re.Pattern[str]:
-    """`*` matches within a part of a path, `**` across parts."""
+    """Compile a glob: `*` matches within one part of a path, `**` across parts."""
     pieces = re.split(r"(\*\*|\*|\?)", text)
     meanings = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(meanings.get(piece) or re.escape(piece) for piece in pieces), re.DOTALL)
 
 
 def _inserter(policy: Policy, names: Iterable[str]) -> int | None:
-    """The index of the layer that inserts a step of one of these names."""
+    """Return the index of the layer that inserts a step with one of these names; None if no layer does."""
     searched = set(names)
     for index, layer in enumerate(policy.layers):
         if any(insertion.call.name in searched for insertion in layer.insertions):

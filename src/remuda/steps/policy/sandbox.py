@@ -1,13 +1,13 @@
-"""A job's own view of the machine's files, made by bubblewrap: the system for reading, its own folders for writing.
+"""The sandbox of a job, made by bubblewrap: the system is read-only, and only the job's own folders are writable.
 
 A sandboxed step sees the system's programs and configuration, the job's working directory, its exchange folder, and the
 folders that the request names (caches); /tmp and home are its own, and empty. It sees only its own processes, and no
-folders of other jobs, the agent or the manager. The network is the machine's, unless a policy says otherwise. Processes
-that a step leaves running end with it.
+folders of other jobs, the agent or the manager. The network is the machine's, unless a policy restricts it. Background
+processes that a step leaves running end with it.
 
-With `hidden` a job is only kept from the platform's own folders, see `hidden_folders`.
+With `hidden`, only the platform's own folders are hidden from the job, see `hidden_folders`.
 
-`problem` tries whether a sandbox can be made: if not, the job is refused, and never run without.
+`problem` tests whether a sandbox can be made: if not, the job is refused, and never runs without one.
 """
 
 import os
@@ -53,8 +53,9 @@ class Sandbox:
     def wrap(
         self, command: Sequence[str], *, env_file: str, is_own: bool, is_inserted: bool = False
     ) -> tuple[str, ...]:
-        """The command line that runs a command in the sandbox. `is_own`: one of our own programs, whose code has to be
-        visible. `env_file`: see `variable_options`."""
+        """Return the command line that runs a command in the sandbox. `env_file`: file with the content of
+        `variable_options`. `is_own`: it is one of our own programs, whose code has to be visible. `is_inserted`: it
+        belongs to an inserted step, whose files have to be visible."""
         shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable)
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:
@@ -71,8 +72,8 @@ class Sandbox:
 
 
 def variable_options(env: Mapping[str, str]) -> bytes:
-    """The content of an `env_file`. Raises DefinitionError if there are too many variables for bubblewrap, or if a
-    value has a NUL, after which another option could follow."""
+    """Return the content of an `env_file`: bubblewrap options that set these variables. Raises DefinitionError if there
+    are too many variables for bubblewrap, or one contains a NUL, after which a job could add other options."""
     if len(env) > MOST_VARIABLES:
         raise DefinitionError(f"the step has {len(env)} variables; in a sandbox there can be {MOST_VARIABLES} at most")
     for name, value in env.items():
@@ -82,9 +83,10 @@ def variable_options(env: Mapping[str, str]) -> bytes:
 
 
 def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str, ...] = ()) -> str | None:
-    """Why no sandbox can be made on this machine in which a user can read the places `shown`; None if one can.
+    """Return why no sandbox can be made on this machine in which the user `uid` can read the paths `shown`; None if one
+    can.
 
-    Only success is cached: the machine may have been out of processes for a moment.
+    Tries it. Only success is cached, because a failure may be temporary, such as a lack of processes.
     """
     if (uid, gid, shown) in _usable:
         return None
@@ -140,7 +142,8 @@ def _wrap(
 
 
 def _bind_system(place: str) -> list[str]:
-    """A part of the system as it is here: `/bin` is a link on most systems, and must be one there."""
+    """Return the bubblewrap options that show a system folder read-only. A link, as `/bin` is on most systems, becomes
+    the same link in the sandbox."""
     if os.path.islink(place):
         return ["--symlink", os.readlink(place), place]
     return ["--ro-bind-try", place, place]

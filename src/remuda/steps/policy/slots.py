@@ -1,10 +1,10 @@
-"""The control group of a slot: around everything that a job has on the machine, its containers included.
+"""The control group of a job slot: it contains all processes that a job has on the machine, its containers included.
 
-Made when the job begins, with the limits of the runner, and removed when it is over, so that the next job in the slot
-begins with nothing used. A group that exists already belongs to the operator: it stays, with its settings. A job whose
-limits cannot be enforced does not run; without limits the group is only for accounting, and the job runs even if there
-is none (`PolicyEnforcement.remark`). An agent that adopts the job can repeat all calls, because what existed before is
-noted in the job's folder first.
+It is created when the job begins, with the limits of the runner, and removed when the job is over, so that the next job
+in the slot starts with zero usage. A group that existed before belongs to the operator: it is kept, with its settings.
+A job whose limits cannot be enforced does not run; without limits the group is only for accounting, and the job runs
+even if it cannot be created (`PolicyEnforcement.remark`). An agent that adopts the job can repeat all calls, because
+which groups existed before is first written to a file in the job's folder.
 """
 
 import json
@@ -26,17 +26,18 @@ _KEYS = {"memory": "slot_memory", "cpu": "slot_cpus", "pids": "slot_pids"}
 
 
 class SlotGroup:
-    """The control group around one job."""
+    """The control group of one job, which contains the groups of its steps."""
 
     def __init__(self, path: str, *, limits: Limits, name: str, job: Path) -> None:
-        """`path` in every hierarchy; `name` of the agent's groups below it; `job` is the job's folder."""
+        """`path` is the path of the group in every cgroup hierarchy, `name` that of the agent's groups in it. `job` is
+        the job's folder."""
         self.limits = limits
         self.path = path
         self._name = name
         self._note = job / NOTE
 
     def begin(self) -> None:
-        """Make the group. Raises AgentError if a limit cannot be enforced."""
+        """Create the group and set its limits. Raises AgentError if a limit cannot be enforced."""
         if not self._note.exists():
             existing = [str(place) for place in list_places(self.path) if place.is_dir()]
             used = self._group.usage() if existing else None
@@ -56,7 +57,7 @@ class SlotGroup:
             )
 
     def usage(self) -> dict[str, float]:
-        """What the whole job has used so far, with the names of results."""
+        """Return what the whole job has used so far, with the keys of a result; empty if unknown."""
         used, noted = self._group.usage(), self._note_content
         if used is None or noted is None:
             return {}
@@ -68,11 +69,13 @@ class SlotGroup:
         return usage
 
     def count_refused_forks(self) -> int:
-        """How often the job could not start another process, if the kernel counts that here."""
+        """Return how often the kernel refused to start a process because of this group's pids limit. Some kernels count
+        that in the step's group instead."""
         return self._group.count_refused_forks()
 
     def remove(self) -> None:
-        """Remove the group when the job is over, unless a process in it cannot be ended."""
+        """Remove the group when the job is over. Does nothing if it existed before the job or still contains a
+        process."""
         noted = self._note_content
         if noted is None:
             return
@@ -83,7 +86,7 @@ class SlotGroup:
 
     @cached_property
     def _group(self) -> StepGroup:
-        """The group as a `StepGroup` of its parents."""
+        """This group as a `StepGroup`, for its methods."""
         groups = find_groups(self._name, parent=self.path)
         above = {controller: folder.parent.parent for controller, folder in groups.v1.items()}
         v2 = groups.v2.parent.parent if groups.v2 else None
@@ -100,5 +103,5 @@ class SlotGroup:
 
 
 def limits_of(memory_bytes: int, cpus: float, pids: int) -> Limits:
-    """Limits from a request, where 0 means no limit."""
+    """Convert the limits of a request, where 0 means no limit."""
     return Limits(memory_bytes=memory_bytes or None, cpus=cpus or None, pids=pids or None)

@@ -1,10 +1,11 @@
-"""Sets up the limits of one step as far as this machine can: what runs before its command, which groups it joins.
+"""Sets up the limits of one step as far as this machine can: control groups to join, and the spec for
+`enclosure_entry`.
 
-Decides what is enforced and what is only advisory, and why. A limit is enforced if it holds against a hostile step: the
-kernel watches it, and the step runs as another user than the agent, or in a container. Everything else is advisory,
-although it is set up and acted on in the same way.
+Decides which limits are enforced and which are only advisory, and why. A limit is enforced if it holds against a
+hostile step: the kernel applies it, and the step runs as another user than the agent, or in a container. All others are
+advisory: they are set up in the same way, and a step that exceeds one is ended, but it could evade them.
 
-`enclose` may be called again for a running step (with the same key), as an agent does that adopts one.
+`enclose` may be called again for a running step (with the same key), as an agent does that adopts one after a restart.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ INSIDE = "steps in a container have the limits of the container, none of their o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enclosure:
-    """The limits around one step."""
+    """The limits that apply to one step, and how they are set up."""
 
     limits: Limits
     work_dir: Path
@@ -60,13 +61,14 @@ class Enclosure:
 
     @property
     def replaces_proxies(self) -> bool:
-        """True if the step gets our proxy in place of those that its variables name."""
+        """True if the step has a network allow list, so that the proxy variables in its environment are replaced by our
+        own proxy."""
         network = self.spec.get("network") or ()
         return bool(network) and all(network)
 
     def since(self, file: Path) -> "Enclosure":
-        """A copy that knows the size of the work folder before the step; `file` keeps it for an agent that adopts the
-        step."""
+        """Return a copy with the present size of the work folder, against which the disk limit is measured. The size is
+        stored in `file`, so that an agent that adopts the step uses the same."""
         try:
             before = int(file.read_bytes())
         except (OSError, ValueError):
@@ -75,10 +77,10 @@ class Enclosure:
         return replace(self, disk_before=before)
 
     def wrap(self, command: Sequence[str], env: Mapping[str, str], env_file: Path) -> tuple[list[str], dict[str, str]]:
-        """Command line and environment to start in place of a command.
+        """Return the command line and environment that apply the limits and then run `command`.
 
-        If the step becomes another user, its environment is put into a file until then: the programs before that run as
-        root, and a variable such as LD_PRELOAD must not affect them.
+        If the step switches to another user, its environment is passed in `env_file`: the programs before the switch
+        run as root, and a variable such as LD_PRELOAD must not affect them.
         """
         if not self.spec:
             return list(command), dict(env)
@@ -90,16 +92,16 @@ class Enclosure:
         return [*own_command("enclose"), json.dumps(spec), *command], dict(env)
 
     def report(self) -> dict[str, Any]:
-        """`enforced`, `advisory` and `why` of the step's result."""
+        """Return the keys `enforced`, `advisory` and `why` for the step's result."""
         return {"enforced": list(self.enforced), "advisory": list(self.advisory), "why": dict(self.advisory)}
 
     def usage(self) -> dict[str, float]:
-        """The usage that its control groups report, with the names of results."""
+        """Return the resource usage from the step's control groups, with the keys of a result; empty if it has none."""
         used = self.group.usage() if self.group else None
         return {} if used is None else {name: value for name, value in asdict(used).items() if value is not None}
 
     async def find_broken_limit(self) -> str | None:
-        """A description of the limit that the ended step has exceeded; None if there is none."""
+        """Return a message about the limit that the ended step has exceeded; None if it has exceeded none."""
         limits, group = self.limits, self.group
         whole = self.slot.limits.memory_bytes if self.slot else None
         if group is not None and (limits.memory_bytes or whole) and group.count_memory_kills():
@@ -114,7 +116,8 @@ class Enclosure:
         return None
 
     def hint(self) -> str | None:
-        """How a limit may have contributed to a step's failure; None if it has not."""
+        """Return a message about how a limit may have caused a step's failure, such as processes that could not start;
+        None if there is no sign of that."""
         if self.group is None:
             return None
         refused, whole = self.group.count_refused_forks(), self.slot.limits.pids if self.slot else None
@@ -128,8 +131,8 @@ class Enclosure:
         return None
 
     async def until_exceeded(self, session: int, clock: Clock) -> str:
-        """Measure what the kernel does not watch. Returns a description of the exceeded limit; never returns
-        otherwise."""
+        """Measure those limits that the kernel does not enforce. Returns a message as soon as one is exceeded; until
+        then it does not return. `session` is the step's session id."""
         limits = NO_LIMITS if self.is_inside else self.limits
         return await measurement.until_exceeded(
             folder=self.work_dir,
@@ -143,7 +146,7 @@ class Enclosure:
 
     @property
     def is_measured(self) -> bool:
-        """True if there is a limit that only the agent watches."""
+        """True if the step has a limit that the agent has to measure, because the kernel does not enforce it."""
         limits = NO_LIMITS if self.is_inside else self.limits
         if limits is NO_LIMITS:
             return False
@@ -155,7 +158,7 @@ class Enclosure:
         return self.group is not None and self.group.groups.limits(name)
 
     def remove(self) -> None:
-        """Remove the groups of an ended step. Processes that it left keep theirs until `sweep`."""
+        """Remove the control groups of an ended step. Groups with processes that it left running stay until `sweep`."""
         if self.group is not None:
             self.group.remove()
 
@@ -171,10 +174,11 @@ def enclose(
     apart: bool = False,
     slot: SlotGroup | None = None,
 ) -> Enclosure:
-    """Set up the limits of a step.
+    """Set up the limits of a step, and return them. `key` is the name of its control groups.
 
-    `inside`: its limits are those of a container, only a client of that runs here. `apart`: something other than its
-    user isolates it from the agent. `slot`: the group that contains its groups.
+    `inside`: the step runs in a container that has its own limits, and only a client of it runs here. `apart`:
+    something other than a separate user isolates the step from the agent. `slot`: the control group of the job, which
+    contains those of the step.
     """
     if slot is not None and slot.limits.cpus and limits.cpus:
         # In version 1 a group may not have more than its parent.
@@ -202,8 +206,8 @@ def enclose(
 
 
 async def sweep(host: Host, job: str, clock: Clock) -> tuple[str, ...]:
-    """Kill and remove everything that is left of a job: the groups whose keys begin with it and a dot. Returns
-    descriptions of processes that do not end within `_END_SECONDS`."""
+    """Kill all processes in the control groups of a job, and remove the groups; their names begin with the key `job`
+    and a dot. Returns descriptions of processes that do not end within `_END_SECONDS`."""
     deadline = clock.monotonic() + _END_SECONDS
     while keys := _keys(host, job):
         for key in keys:
@@ -229,7 +233,7 @@ def _forget_unused(host: Host) -> None:
 
 
 def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
-    """The instructions for `enclosure_entry`, except for joining control groups."""
+    """Build the spec for `enclosure_entry`: network, file size and user. Empty if none of these is needed."""
     spec: dict[str, Any] = {}
     if limits.network is not None and host.has_networks:
         spec["network"] = limits.network
@@ -243,7 +247,8 @@ def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
 def _split_by_enforcement(
     host: Host, limits: Limits, *, is_apart: bool, inside: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The names of enforced limits, and the advisory ones with the reason."""
+    """Return the names of the enforced limits, and the advisory ones with the reason. `is_apart`: the step is isolated
+    from the agent. `inside`: it runs in a container."""
     enforced: list[str] = []
     advisory: dict[str, str] = {}
     for name in ("steps", *limits.names()):
@@ -256,7 +261,7 @@ def _split_by_enforcement(
 
 
 def _weakness(host: Host, name: str, *, inside: bool) -> str:
-    """Why a limit is not enforced by itself; empty if it is."""
+    """Return why this machine does not enforce a limit, whatever the user of the step; empty if it does."""
     match name:
         case "steps" | "timeout":
             return ""

@@ -1,9 +1,9 @@
-"""Ends the processes of a job's own user when the job is over, and removes its files in folders for everybody.
+"""Kills the processes of a job's own user when the job is over, and removes its files in shared folders such as /tmp.
 
-Each slot can have a user of its own, and the next job in the slot has the same one: it would own whatever the last one
-left where everybody may write. A user of the machine's user list may be a person, so nothing of it is touched. In a
-process namespace of a container engine the same number is another user; in one that the user has made it is not.
-Programs with more rights than the user who started them count by that user.
+Each job slot can have its own user, and the next job in the slot has the same one: it would own the files that the last
+job left in folders where everybody may write. A user in the machine's user list may be a person, so none of its
+processes and files is touched. In the PID namespace of a container engine the same number is a different user; in one
+that the user has created it is the same. A set-user-id program counts as a process of the user who started it.
 """
 
 import os
@@ -22,7 +22,7 @@ PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue")
 
 
 def is_listed(uid: int) -> bool:
-    """True if the machine's user list has this user."""
+    """Return True if the machine's user list contains this user."""
     try:
         pwd.getpwuid(uid)
     except KeyError:
@@ -31,7 +31,7 @@ def is_listed(uid: int) -> bool:
 
 
 def kill_processes(uid: int) -> bool:
-    """Kill all processes of the user. Returns whether there were any."""
+    """Kill all processes of the user. Returns True if there were any."""
     own, has_killed = os.readlink("/proc/self/ns/pid"), False
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -45,8 +45,8 @@ def kill_processes(uid: int) -> bool:
 
 
 def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str] | None]:
-    """Files, folders and links of the user directly in these places, and None for each of others, so that a long search
-    can be interrupted."""
+    """Yield the files, folders and links of the user directly in these folders, and None for each entry of another
+    user, so that a long search can be interrupted."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
@@ -57,7 +57,8 @@ def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirE
 
 
 def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
-    """Remove what the user has directly in these places, with its content."""
+    """Remove the user's files and folders (with their content) that are directly in these folders. Failures are
+    ignored."""
     for entry in filter(None, search_files(uid, places)):
         with suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
@@ -67,14 +68,16 @@ def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
 
 
 def _lives_as(uid: int, process: Path) -> bool:
-    """True if any user id of the process is this one; the owner of the folder is only one of them."""
+    """Return True if a process lives and one of its user ids is `uid`. `process` is its folder in /proc, whose owner is
+    only one of these ids."""
     lines = (process / "status").read_bytes().splitlines()
     fields = {name: value.split() for name, _, value in (line.partition(b":") for line in lines)}
     return str(uid).encode() in fields[b"Uid"] and fields[b"State"][0] not in (b"Z", b"X")
 
 
 def _maker(namespace: Path) -> int:
-    """User that created the user namespace of a process: root for those of container engines."""
+    """Return the user that created the user namespace to which another namespace belongs: root for those of container
+    engines. `namespace` is a file such as /proc/PID/ns/pid."""
     with (
         close_after(os.open(namespace, os.O_RDONLY)) as opened,
         close_after(ioctl(opened, _NS_GET_USERNS)) as users,

@@ -1,4 +1,4 @@
-"""What a policy says, and what follows from it, as values."""
+"""Data types of a policy, and of the decisions that follow from it."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -10,7 +10,7 @@ from remuda.steps.process.limits import NO_LIMITS, Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A pattern for where a step comes from: a kind, and a glob for it; an empty glob fits all of the kind."""
+    """A pattern for where a step comes from: its kind and a glob. An empty glob matches all steps of the kind."""
 
     kind: ReferenceKind | None
     """None fits every kind."""
@@ -19,7 +19,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Allows or denies the steps that match it."""
+    """A rule of a policy, which allows or denies the steps that match it."""
 
     name: str
     allows: bool
@@ -37,7 +37,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insertion:
-    """A step that every job must run."""
+    """A step that a policy adds to every job, or around certain steps."""
 
     call: Call
     is_before: bool
@@ -47,7 +47,7 @@ class Insertion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """The document of one author: the runner, or an organization, a group, a project."""
+    """The policy document of one author: the runner, an organization, a group, or a project."""
 
     author: str
     """For messages: `runner builder`, `project 5`."""
@@ -64,7 +64,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All layers, the one that binds the others first."""
+    """The complete policy of a job: all layers, the outermost first, which takes precedence over the others."""
 
     layers: tuple[Layer, ...] = ()
     is_delegated: bool = False
@@ -76,7 +76,7 @@ class Policy:
 
     @property
     def substitutes(self) -> dict[str, str]:
-        """Steps that replace named ones; an outer layer takes precedence."""
+        """References that are replaced, each with the reference used instead; outer layers take precedence."""
         merged: dict[str, str] = {}
         for layer in self.layers:
             merged = dict(layer.substitutes) | merged
@@ -84,13 +84,13 @@ class Policy:
 
     @property
     def refuses_advisory(self) -> str | None:
-        """The author of the layer that refuses advisory limits; None if no layer does."""
+        """The author of the first layer that refuses steps with advisory limits; None if no layer does."""
         return next((layer.author for layer in self.layers if layer.refuses_advisory), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A resolved step, as rules see it."""
+    """A resolved step, with the properties that rules are matched against."""
 
     kind: ReferenceKind
     reference: str
@@ -107,7 +107,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether a step may run, which rule decided, and its limits."""
+    """Whether a step may run, which rule decided that, and the limits of the step."""
 
     allowed: bool
     rule: str

@@ -1,7 +1,7 @@
-"""Versions and ranges of them, as policies write them: `>=1.2,<2`, `1.2`, `!=1.4.0`. Pure.
+"""Versions and version ranges in policies: `>=1.2,<2`, `1.2`, `!=1.4.0`. No I/O.
 
-Ordered like semantic versions, without a leading v and with missing parts read as 0. A bare `1.2` means every 1.2.x;
-anything else (a branch, a name) fits no range.
+Versions are ordered like semantic versions; a leading v is ignored, and missing parts count as 0. The range `1.2` means
+every 1.2.x. A name that is not a version, such as that of a branch, matches no range.
 """
 
 import re
@@ -13,7 +13,7 @@ Key = tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]
 
 
 def sort_key(text: str) -> Key | None:
-    """A key for comparing; None if it is no version."""
+    """Return a key by which versions are ordered; None if the text is not a version."""
     match = _VERSION.fullmatch(text.strip())
     if match is None:
         return None
@@ -24,7 +24,7 @@ def sort_key(text: str) -> Key | None:
 
 
 def check_range(text: str) -> str | None:
-    """What is wrong with a range; None if nothing is."""
+    """Return an error message if a version range is invalid; None if it is valid."""
     for term in text.split(","):
         match = _TERM.fullmatch(term)
         if match is None or sort_key(match[2]) is None:
@@ -33,7 +33,7 @@ def check_range(text: str) -> str | None:
 
 
 def is_within(version: str, text: str) -> bool:
-    """True if a version fits a checked range."""
+    """Return True if a version is in a range. The range must be valid (`check_range`)."""
     key = sort_key(version)
     return key is not None and all(_fits(key, term) for term in text.split(","))
 
