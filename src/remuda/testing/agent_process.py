@@ -33,7 +33,7 @@ HEADER_BYTES = 32
 
 @dataclass(slots=True)
 class Seen:
-    """The log, the results and the end of one job, as a client received them."""
+    """The log, the results and the end of one job, as received by a client."""
 
     log: bytes = b""
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -48,26 +48,27 @@ class Seen:
 
     @property
     def agent_lines(self) -> list[bytes]:
-        """Lines that the agent added."""
+        """The log lines that the agent itself wrote, not the job's commands."""
         return plain_lines(self.log, b"00O")
 
     @property
     def statuses(self) -> dict[str, str]:
-        """Status of each step, by name."""
+        """The final status of each step, by its name."""
         return {event["name"]: event["status"] for event in self.results if event["event"] == "finished"}
 
     def result_of(self, path: str) -> dict[str, Any]:
-        """The result of the only attempt at a step."""
+        """Return the result of the step at `path`, which must have had exactly one attempt."""
         [event] = [event for event in self.results if event["event"] == "finished" and event["path"] == path]
         return event
 
     @property
     def next_seq(self) -> int:
-        """Sequence number of the next result."""
+        """The sequence number that the next result will have."""
         return len(self.results) + len(self.used) + 1
 
     def check(self) -> JobEnded:
-        """Assert that the log and the results are complete and have no duplicates."""
+        """Assert that the job has ended, and that its log and results are complete and without duplicates. Returns the
+        end."""
         assert self.end is not None
         numbers = sorted(event["seq"] for event in (*self.results, *self.used))
         assert numbers == list(range(1, self.end.results + 1))
@@ -77,7 +78,7 @@ class Seen:
 
 
 class AgentProcess:
-    """An agent with a data folder; use it as an async context manager around `start`."""
+    """An agent process with a data folder. Use it as an async context manager; `start` starts the process."""
 
     def __init__(self, data: Path, program: Sequence[str] = PROGRAM) -> None:
         self.data = data
@@ -89,7 +90,8 @@ class AgentProcess:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close every job, so that no test leaves processes behind, then stop."""
+        """Close every job, so that no test leaves processes behind, then stop the agent. Restarts the agent first if it
+        has died."""
         if self._process is None or self._process.returncode is not None:
             await self.start()
         async with self.client() as client:
@@ -98,7 +100,8 @@ class AgentProcess:
         await self.stop()
 
     async def start(self, *options: str, kill_point: str = "", env: dict[str, str] | None = None) -> None:
-        """Start the agent and wait until it reports that it is ready."""
+        """Start the agent and wait until it reports that it is ready. `options` are added to its command line. At
+        `kill_point`, a named place in its code, the process kills itself once."""
         variables = {key: value for key, value in os.environ.items() if not key.startswith("REMUDA_KILL")}
         if kill_point:
             mark = self.data.with_name(f"{self.data.name}.{kill_point}")
@@ -138,7 +141,7 @@ class AgentProcess:
         assert await self._end(signal.SIGTERM) == 0
 
     async def wait(self) -> int:
-        """Wait until the agent ends by itself, and return its exit code."""
+        """Wait until the agent exits by itself, and return its exit code."""
         assert self._process is not None
         async with asyncio.timeout(20):
             return await self._process.wait()
@@ -151,7 +154,7 @@ class AgentProcess:
 
 
 async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> Seen:
-    """Read a job to its end, from the position of `seen` on."""
+    """Read log and results of a job until it ends. Continues after what is already in `seen`, and returns it."""
     seen = seen or Seen()
     async with client.watch() as watch:
         await watch.subscribe(job_id, log_offset=len(seen.log), result_seq=seen.next_seq)
@@ -172,7 +175,7 @@ async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> 
 
 
 async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
-    """Start a job and read it to its end."""
+    """Start a job, read it to its end, check that nothing is missing, and return what was received."""
     async with agent.client() as client:
         await client.start(job)
         seen = await follow(client, job.id)
@@ -181,8 +184,8 @@ async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
 
 
 async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> Seen:
-    """Run a job to its end while the agent dies: restart the agent, repeat calls without an answer, and continue at the
-    same position of the log."""
+    """Run a job to its end although the agent dies meanwhile: restart the agent with the options `restart`, repeat
+    calls that had no answer, and continue reading the log at the same position."""
     seen, accepted = Seen(), False
     while True:
         try:
@@ -200,13 +203,13 @@ async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> 
 
 
 def steps_text(*entries: dict[str, Any], extended: bool = True) -> str:
-    """The steps of a request as two documents: spec and definition."""
+    """Return the text of a job's steps, with `entries` as its list of steps. `extended`: allow Remuda's extensions."""
     spec = {"spec": {"remuda": 1}} if extended else {}
     return f"{json.dumps(spec)}\n---\n{json.dumps({'run': list(entries)})}"
 
 
 def plain_lines(log: bytes, stream: bytes) -> list[bytes]:
-    """The lines of one log stream without their headers; split lines are joined."""
+    """Return the lines of one log stream (`stream`, such as b"01O") without their headers; split lines are joined."""
     lines: list[bytes] = []
     assert log.endswith(b"\n") or not log
     for line in log.split(b"\n")[:-1]:

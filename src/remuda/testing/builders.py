@@ -1,4 +1,4 @@
-"""Values of the domain for tests: each builder fills in everything, so that a test states only what matters to it."""
+"""Builders of domain values for tests: each fills in all fields, so that a test states only what matters to it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,13 +14,13 @@ NO_SHA = "0" * 40
 
 
 def a_project(**changes: Any) -> Project:
-    """A project with its default branch `main`."""
+    """Build a project with the default branch `main`. `changes` replace fields."""
     values: dict[str, Any] = {"id": ProjectId(1), "path": "acme/shop", "name": "Shop", "created_at": NOW}
     return Project(**(values | changes))
 
 
 def a_pipeline(**changes: Any) -> Pipeline:
-    """A pipeline of a push to `main`."""
+    """Build a pipeline for a push to `main`. `changes` replace fields."""
     values: dict[str, Any] = {
         "id": PipelineId(1),
         "iid": 1,
@@ -38,13 +38,13 @@ def a_pipeline(**changes: Any) -> Pipeline:
 
 
 def a_spec(name: str = "build", **changes: Any) -> JobSpec:
-    """A job of a pipeline file, in its first stage."""
+    """Build the definition of a job in a pipeline file, in the stage `test`. `changes` replace fields."""
     values: dict[str, Any] = {"name": name, "stage": "test", "stage_index": 1, "script": ("true",), "line": 1}
     return JobSpec(**(values | changes))
 
 
 def new_jobs(*specs: JobSpec) -> list[NewJob]:
-    """Jobs to be stored with a pipeline, with what they wait for."""
+    """Build jobs to be stored with a pipeline, with the jobs that each one waits for and gets artifacts from."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     return [
         NewJob(
@@ -59,7 +59,7 @@ def new_jobs(*specs: JobSpec) -> list[NewJob]:
 
 
 def a_job(name: str = "build", **changes: Any) -> Job:
-    """A job that was just created."""
+    """Build a job in the state `created`. `changes` replace fields."""
     values: dict[str, Any] = {
         "id": JobId(1),
         "pipeline_id": PipelineId(1),
@@ -77,7 +77,7 @@ def a_job(name: str = "build", **changes: Any) -> Job:
 
 
 def an_artifact(job_id: int = 1, kind: str = "archive", **changes: Any) -> Artifact:
-    """A zip file of three bytes that a job uploaded at `NOW`."""
+    """Build the record of an artifact: a zip file of three bytes, uploaded at `NOW`. `changes` replace fields."""
     values: dict[str, Any] = {
         "job_id": JobId(job_id),
         "type": kind,
@@ -92,11 +92,11 @@ def an_artifact(job_id: int = 1, kind: str = "archive", **changes: Any) -> Artif
 
 
 def a_family(jobs: Sequence[Job], **changes: Any) -> Family:
-    """A pipeline with these jobs."""
+    """Build a pipeline together with these jobs. `changes` replace fields of the pipeline."""
     return Family(pipeline=a_pipeline(**changes), jobs=tuple(jobs))
 
 
 def a_runner(**changes: Any) -> Runner:
-    """A runner that takes any job of its cell."""
+    """Build an instance runner, which takes jobs of all projects. `changes` replace fields."""
     values: dict[str, Any] = {"id": RunnerId(1), "type": RunnerType.INSTANCE, "token_hash": "0" * 64, "created_at": NOW}
     return Runner(**(values | changes))

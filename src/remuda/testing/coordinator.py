@@ -1,8 +1,8 @@
 """A small, strict server of the Runner API, for tests of runner managers.
 
-It implements only the reference: everything that a client does against the reference is recorded in `violations`.
+It implements only what the API reference says; each request that breaks the reference is recorded in `violations`.
 `enqueue` adds jobs, `fail_once` replaces one answer, `stop` and `start` simulate an outage without loss of data.
-`until` waits for a state without polling a clock.
+`until` waits for a condition, which is checked after every request.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _SYSTEM_ID = re.compile(r"[sr]_[0-9a-zA-Z]{12}")
 
 @dataclass
 class ServerJob:
-    """A job as the server sees it."""
+    """A job with its log, results and status, as the server has stored them."""
 
     id: int
     payload: dict[str, Any]
@@ -47,12 +47,12 @@ class ServerJob:
         return self.status in ("success", "failed", "canceled")
 
     def has_grown_to(self, size: int) -> bool:
-        """True if the trace has this many bytes, or the job has ended."""
+        """Return True if the job's log has at least this many bytes, or the job has ended."""
         return len(self.trace) >= size or self.is_over
 
     @property
     def output(self) -> bytes:
-        """The output of the job's commands."""
+        """The output of the job's commands, without line headers and lines of the agent."""
         whole = self.trace[: self.trace.rfind(b"\n") + 1]
         return b"".join(line + b"\n" for line in plain_lines(bytes(whole), b"01O"))
 
@@ -62,7 +62,7 @@ Fault = Callable[[web.Request], web.StreamResponse | None]
 
 @dataclass
 class Coordinator:
-    """The server. `violations` lists what clients did wrong."""
+    """The test server. `violations` lists the requests of clients that break the API reference."""
 
     is_remuda: bool = True
     hold_seconds: float = 20.0
@@ -104,7 +104,7 @@ class Coordinator:
             self._runner = None
 
     def fail_once(self, endpoint: str, answer: Fault) -> None:
-        """Replace the answer to the next call whose `METHOD path` contains this text."""
+        """Replace the answer to the next request whose `METHOD path` contains `endpoint`."""
         self.faults.append((endpoint, answer))
 
     async def enqueue(self, *script: str, **changes: Any) -> ServerJob:
@@ -129,7 +129,8 @@ class Coordinator:
             self._changed.notify_all()
 
     async def until(self, true: Callable[[], object], seconds: float = 30.0) -> None:
-        """Wait until a condition holds. It is checked after every call."""
+        """Wait until the function `true` returns a true value; it is called after every request. Raises TimeoutError
+        after `seconds`."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(true)
 

@@ -1,8 +1,8 @@
-"""A fake environment in the test's process: an agent that runs nothing and reports what the test tells it to.
+"""A fake execution environment in the test's process: its agent runs nothing and reports what the test tells it to.
 
-It speaks the agent's real protocol over a real socket and passes the environment contract suite. A test plays the job:
-`agent.write`, `agent.add_result`, `agent.end`. `die()` closes every connection as a killed agent would; the jobs stay,
-as they do with real agents, until `forget()`.
+It speaks the agent's real protocol over a real socket and passes the environment contract suite. A test plays the job
+with `agent.write`, `agent.add_result` and `agent.end`. `die()` closes every connection as a killed agent would; the
+jobs stay, as they do with real agents, until `forget()`.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclass
 class FakeJob:
-    """The state of a job at the agent."""
+    """A job of the fake agent: its request, log, results and end."""
 
     request: pb.StartRequest
     log: bytearray = field(default_factory=bytearray)
@@ -44,7 +44,7 @@ class FakeJob:
     cancels: int = 0
 
     def without_owner(self) -> "FakeJob":
-        """A copy of the job without `owner` data."""
+        """Return a copy of the job with only its request, without `owner`."""
         request = pb.StartRequest()
         request.CopyFrom(self.request)
         request.ClearField("owner")
@@ -52,7 +52,7 @@ class FakeJob:
 
 
 class FakeAgent(AgentBase):
-    """An agent whose jobs a test plays."""
+    """A fake agent: a test decides what its jobs print, which results they have and how they end."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, FakeJob] = {}
@@ -68,12 +68,13 @@ class FakeAgent(AgentBase):
         self.changed = asyncio.Condition()
 
     async def job(self) -> str:
-        """Wait until there is a job. Returns the id of the newest."""
+        """Wait until there is a job. Returns the id of the newest one."""
         await self.until(lambda: self.jobs)
         return list(self.jobs)[-1]
 
     async def until(self, true: Callable[[], object], seconds: float = 30.0) -> None:
-        """Wait until a condition holds. It is checked after every call and every change."""
+        """Wait until the function `true` returns a true value; it is called after every request and change. Raises
+        TimeoutError after `seconds`."""
         async with asyncio.timeout(seconds), self.changed:
             await self.changed.wait_for(true)
 
@@ -100,7 +101,7 @@ class FakeAgent(AgentBase):
         await self._tell()
 
     async def forget(self) -> None:
-        """Remove all jobs, as if their files were deleted."""
+        """Remove all jobs, as if their files had been deleted."""
         self.jobs.clear()
         await self._tell()
 
@@ -187,7 +188,8 @@ class FakeAgent(AgentBase):
                 await self.changed.wait_for(lambda: any(self._next(job_id, dict(places)) for job_id in places))
 
     def _next(self, job_id: str, places: dict[str, tuple[int, int]]) -> pb.WatchEvent | None:
-        """The next event of a job for a subscription, whose position is advanced."""
+        """Return the next event of a job for a subscriber; None if there is none yet. `places` has the log offset and
+        result number of each subscribed job, and is advanced."""
         offset, seq = places[job_id]
         job = self.jobs.get(job_id)
         if job is None:
@@ -206,7 +208,7 @@ class FakeAgent(AgentBase):
 
 
 class _CuttableServer(Server):
-    """A server that can abort its connections as a dying process does. The close method of the library leaves them
+    """A gRPC server that can abort its connections as a dying process does. The library's own `close` leaves them
     open."""
 
     def __init__(self, agent: FakeAgent) -> None:
@@ -225,7 +227,7 @@ class _CuttableServer(Server):
 
 
 class FakeMachine:
-    """One machine of a `FakeEnvironment` with its agent."""
+    """One machine of a `FakeEnvironment`, with its fake agent."""
 
     def __init__(self, socket: Path) -> None:
         self.agent = FakeAgent()
@@ -253,7 +255,7 @@ class FakeMachine:
         return client
 
     async def die(self) -> None:
-        """Simulate the death of the agent. Its jobs stay."""
+        """Close all connections as if the agent had died. Its jobs are kept."""
         if self._server is not None:
             self._server.close()
             self._server.cut()
@@ -262,9 +264,10 @@ class FakeMachine:
 
 
 class FakeEnvironment:
-    """Implements `remuda.manager.environments.port.Environment` without starting a process.
+    """A fake of `remuda.manager.environments.port.Environment` that starts no process.
 
-    It has either one machine that always exists, like the local environment, or several with one job each.
+    It has either one permanent machine, like the local environment, or the named `machines`, each of which runs one job
+    at a time.
     """
 
     def __init__(self, folder: Path, *, machines: Sequence[str] = ()) -> None:
@@ -354,12 +357,12 @@ class FakeEnvironment:
         pass
 
     async def die(self) -> None:
-        """Simulate the death of all agents. Their jobs stay."""
+        """Close the connections of all agents as if they had died. Their jobs are kept."""
         for machine in self.machines.values():
             await machine.die()
 
     async def remove(self) -> None:
-        """End the agents and remove their sockets."""
+        """Stop all agents and remove their sockets."""
         await self.die()
         self._sockets.cleanup()
 
@@ -368,5 +371,6 @@ class FakeEnvironment:
         return builds, builds / place.folder
 
     def _below(self, place: JobPlace, folder: str) -> tuple[Path, str]:
-        """The operator's folder, or the environment's own, and the path of a job's folder below it."""
+        """Return the base folder (that of `builds_dir` if the operator has set it, else the environment's own) and the
+        path of a job's folder in it."""
         return (self._folder / place.builds_dir, folder) if place.builds_dir else (self._folder, f"builds/{folder}")

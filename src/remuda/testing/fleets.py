@@ -1,4 +1,4 @@
-"""Fleets for tests: the state of a fleet after a plan, and a simulated world in which plans are executed.
+"""Fleets for autoscaler tests: the state of a fleet after a plan, and a simulated world in which plans are executed.
 
 The world has virtual time and a provider whose instances take time to appear, to boot and to disappear, and which can
 refuse requests. It uses the real `plan` and the real `Slots`, as the scaler does.
@@ -20,18 +20,20 @@ START = 1_750_000_000.0
 
 
 def a_fleet(*instances: Instance, requests: Sequence[Request] = (), reserved: int = 0, **limits: Any) -> Fleet:
-    """A fleet of one group with these limits."""
+    """Build a fleet of one group with these limits, instances, and unanswered requests for instances. `reserved` is the
+    number of reserved slots."""
     group = Group(limits=Limits(**limits))
     return Fleet(groups=(group,), instances=instances, requests=tuple(requests), reserved=reserved)
 
 
 def a_demand(**numbers: Any) -> Demand:
-    """The demand of one key."""
+    """Build the demand of one scaling key, "linux"."""
     return Demand(keys=(KeyDemand(key="linux", **numbers),))
 
 
 def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
-    """The fleet directly after a plan: all requests are accepted, and no instance has changed its state yet."""
+    """Return the fleet directly after the plan `made` was started: the provider has accepted all requests, and no new
+    instance has appeared yet."""
     removed = {entry.id for entry in made.remove}
     drained = {entry.id for entry in made.drain}
     gone = {entry.id for entry in made.forget if entry.id}
@@ -58,7 +60,7 @@ def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
 
 
 class World:
-    """A simulated fleet with jobs and a provider, advanced in steps of one second."""
+    """A simulated fleet with jobs and a provider. `run` advances it by one second at a time."""
 
     def __init__(
         self, *groups: Group, policy: Policy, boot_seconds: float = 30.0, delete_seconds: float = 20.0
@@ -87,11 +89,11 @@ class World:
         return self.slots.instances
 
     def count(self, *states: InstanceState) -> int:
-        """Number of instances in one of these states, or in any state."""
+        """Return the number of instances in one of these states; without states, the number of all."""
         return sum(not states or instance.state in states for instance in self.instances)
 
     def submit(self, jobs: int, seconds: float) -> list[str]:
-        """Add accepted jobs that wait for slots."""
+        """Add jobs that wait for slots and then run for `seconds`. Returns their names."""
         names = [self._name("job") for _ in range(jobs)]
         for name in names:
             self.slots.acquire(name, now=self.now)
@@ -99,7 +101,7 @@ class World:
         return names
 
     def fleet(self) -> Fleet:
-        """The fleet as input of `plan`."""
+        """Return the current fleet as input for `plan`."""
         return Fleet(
             groups=self.groups,
             instances=self.instances,

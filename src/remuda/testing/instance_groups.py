@@ -1,7 +1,7 @@
-"""An instance group for tests, as an object and as a program that a host starts. It passes the contract suite.
+"""A fake instance group for tests, in the test's process or as a plugin program. It passes the contract suite.
 
 Its instances are entries of a table: `creating` until they were listed once, then `running`; `deleting` until they were
-listed once, then removed. It has all abilities; `PlainGroup` has none.
+listed once, then removed. `TableGroup` has all optional abilities of a plugin; `PlainGroup` has none.
 """
 
 import sys
@@ -26,7 +26,7 @@ OWNER = "test"
 
 
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Configuration with which a test controls the group."""
+    """The configuration of the fake groups, with which a test limits the group or makes its methods fail."""
 
     max_size: int = 10
     accepts: int = 1000
@@ -37,7 +37,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlainGroup(Plugin[TableConfig]):
-    """A group whose instances are entries of a table, without optional abilities."""
+    """A fake instance group without optional abilities. Its instances are entries of a table."""
 
     name = "plain"
     version = "1.2.3"
@@ -91,7 +91,7 @@ class PlainGroup(Plugin[TableConfig]):
 
 
 class TableGroup(PlainGroup):
-    """A group like `PlainGroup`, with all optional abilities."""
+    """A fake instance group with all optional abilities, otherwise like `PlainGroup`."""
 
     name = "table"
 
@@ -120,7 +120,8 @@ class TableGroup(PlainGroup):
 
 
 def a_plugin(folder: Path, kind: type[PlainGroup] = TableGroup, *, first: str = "") -> Path:
-    """Write a program that serves this group. It runs the code `first` before anything else."""
+    """Write an executable plugin program that serves a fake group of this kind, and return its path. `first` is Python
+    code that it runs before anything else."""
     body = (
         f"#!{sys.executable}\n{first}\nimport sys\nfrom remuda.fleeting import serve\n"
         f"from {__name__} import {kind.__name__}\nsys.exit(serve({kind.__name__}()))\n"

@@ -1,12 +1,12 @@
-"""The lab: a whole Remuda system in one process tree, started with the commands an operator types, and breakable.
+"""The lab: a whole Remuda system of real processes for tests, started with an operator's commands, whose parts a test
+can kill.
 
-A cell, a manager and the manager's agent run as real processes on loopback with a data folder of their own, so any
-number of labs can run beside each other. A test kills a part with `lab.manager.kill()` and starts it again, or
-names a kill point: then the part that owns it dies there once by itself, and `supervise()` puts a new process in its
-place, as systemd would.
+A cell, a manager and the manager's agent run on loopback with a data folder of their own, so any number of labs can run
+at the same time. A test kills a part with `lab.manager.kill()` and starts it again, or names a kill point: then the
+process that reaches this place in its code dies there once, and `supervise()` starts a new one, as systemd would.
 
-The lab speaks to the system only over its public interfaces. It is synchronous on purpose: what it controls are
-processes, and a test reads as a sequence of what an operator does.
+The lab uses only the public interfaces of the system. It is synchronous on purpose: it controls processes, and a test
+reads like the sequence of an operator's actions.
 """
 
 import contextlib
@@ -34,7 +34,8 @@ ADMIN_TOKEN = "glpat-lab-administrator-token"
 
 
 class LabError(Exception):
-    """The system did not do what the lab waited for; the message ends with the part's last output."""
+    """Raised if the system did not do in time what the lab waited for; the message ends with the last output of the
+    processes."""
 
 
 _held = contextlib.ExitStack()
@@ -42,10 +43,10 @@ _held = contextlib.ExitStack()
 
 
 def free_port() -> int:
-    """Reserve a loopback port for this process, also while nothing listens on it.
+    """Reserve a loopback port for this process, also while it does not listen on it.
 
     A part that dies is restarted on its port, so no other process may take it meanwhile. The port is below the kernel's
-    range for clients, and a lock file keeps other labs away.
+    range of ephemeral ports, and a lock file keeps other labs away.
     """
     folder = Path(tempfile.gettempdir()) / f"remuda-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -59,7 +60,7 @@ def free_port() -> int:
 
 
 def processes() -> Iterator[tuple[int, list[str]]]:
-    """Every process of the machine with its command line."""
+    """Yield the process id and command line of every process of the machine."""
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -79,7 +80,7 @@ def name_of(pid: int) -> str:
 
 @dataclass
 class Part:
-    """One process of the lab that can die and be started again."""
+    """One process of the lab, such as the cell or the manager, which can be killed and started again."""
 
     name: str
     command: list[str]
@@ -89,7 +90,7 @@ class Part:
     starts: int = 0
 
     def start(self) -> None:
-        """Start the process; a part that runs is left alone."""
+        """Start the process. Does nothing if it runs."""
         if self.is_alive():
             return
         with self.output.open("ab") as sink:
@@ -102,11 +103,11 @@ class Part:
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
-        """Send SIGKILL and wait until the process has ended."""
+        """Send SIGKILL to the process and wait until it has ended."""
         self._signal(signal.SIGKILL)
 
     def stop(self, seconds: float = 15) -> int:
-        """Send SIGTERM and wait. Returns the exit code."""
+        """Send SIGTERM to the process, wait up to `seconds`, and return its exit code."""
         return self._signal(signal.SIGTERM, seconds)
 
     def _signal(self, number: signal.Signals, seconds: float = 15) -> int:
@@ -122,13 +123,13 @@ class Part:
             raise LabError(f"{self.name} did not stop within {seconds} s\n{self.tail()}") from None
 
     def tail(self, size: int = 4000) -> str:
-        """The last output of the process."""
+        """Return the last `size` bytes of the process's output."""
         return self.output.read_bytes()[-size:].decode(errors="replace") if self.output.exists() else ""
 
 
 @dataclass
 class Lab:
-    """A cell, a manager, an agent. Use it as a context manager."""
+    """A running system: a cell, a manager and an agent. Use it as a context manager."""
 
     folder: Path
     concurrent: int = 4
@@ -186,7 +187,7 @@ class Lab:
         self.close()
 
     def start(self) -> None:
-        """Start the cell, create a runner, and start the manager."""
+        """Start the cell, create a runner there, and start the manager."""
         self.start_cell()
         if not self.config.exists():
             made = self.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "lab"})
@@ -199,14 +200,14 @@ class Lab:
         self.manager.start()
 
     def start_cell(self) -> None:
-        """Start the cell and wait until it answers. If it dies at a kill point before, it is started again."""
+        """Start the cell and wait until it answers. If it dies at a kill point meanwhile, it is started again."""
         self.cell.start()
         self.wait_until(lambda: self.is_healthy() or not self.cell.is_alive(), "the cell serves")
         if not self.cell.is_alive():
             raise LabError(f"the cell ended while starting\n{self.cell.tail()}")
 
     def close(self) -> None:
-        """Stop all parts, including the agent and its jobs."""
+        """Stop all processes, including the agent and its jobs."""
         self._stopping.set()
         if self._supervisor is not None:
             self._supervisor.join()
@@ -218,7 +219,7 @@ class Lab:
             self.cell.stop()
 
     def supervise(self) -> None:
-        """Restart the cell or the manager from now on whenever it dies."""
+        """From now on, restart the cell or the manager whenever it dies."""
 
         def watch() -> None:
             while not self._stopping.wait(0.05):
@@ -229,12 +230,12 @@ class Lab:
         self._supervisor.start()
 
     def agent_pids(self) -> list[int]:
-        """Process ids of the agent of this lab's manager, found by its command line. Forked children have the same
-        command line but another process name."""
+        """Return the process ids of the manager's agent, found by its command line. Its forked children are left out:
+        they have the same command line but another process name."""
         return [pid for pid in self._agent_and_forks() if name_of(pid) != NAME]
 
     def standby_pids(self) -> list[int]:
-        """Process ids of the agent's forked children: its fork server and running standard steps."""
+        """Return the process ids of the agent's forked children: its fork server and running standard steps."""
         return [pid for pid in self._agent_and_forks() if name_of(pid) == NAME]
 
     def _agent_and_forks(self) -> list[int]:
@@ -246,14 +247,14 @@ class Lab:
         ]
 
     def kill_agent(self) -> None:
-        """Send SIGKILL to the agent. Its jobs keep running."""
+        """Send SIGKILL to the agent. Its jobs go on."""
         for pid in self.agent_pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def _kill_steps(self) -> None:
-        """Kill the steps that still run when the lab closes. Their shims have the agent's folder in their command
-        line."""
+        """Kill the steps that still run when the lab closes, found by the agent's folder in the command lines of their
+        shims."""
         for pid, words in processes():
             if pid != os.getpid() and any(word.startswith(str(self.manager_data)) for word in words):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -267,7 +268,7 @@ class Lab:
             return False
 
     def call(self, method: str, path: str, body: object | None = None) -> Any:
-        """Make one API call as the administrator. Returns the decoded JSON."""
+        """Make one API request as the administrator. Returns the decoded JSON answer."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -278,8 +279,8 @@ class Lab:
             return json.loads(answer.read() or b"null")
 
     def wait_until(self, probe: Callable[[], object], what: str, seconds: float = 60) -> None:
-        """Wait for a condition. Raises LabError with the last output of the cell and the manager if it does not come
-        true."""
+        """Wait until `probe` returns a true value. After `seconds`, raises LabError with `what` and the last output of
+        cell and manager."""
         try:
             wait_until(probe, what, seconds)
         except WaitError as error:

@@ -1,4 +1,4 @@
-"""Capture log events in tests, independent of the logging configuration of the process."""
+"""Captures log events in tests, whatever the logging configuration of the process."""
 
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from remuda.telemetry.logs import _Settings
 
 @contextmanager
 def capture_logs() -> Iterator[list[MutableMapping[str, Any]]]:
-    """Collect all events of every level; they are not written elsewhere."""
+    """Context manager that collects the log events of all levels in a list, instead of writing them."""
     level, is_applied = _Settings.level, _Settings.is_applied
     # A pending configuration would be applied with the first event and would consume it.
     _Settings.level, _Settings.is_applied = 0, True

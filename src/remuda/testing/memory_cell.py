@@ -1,6 +1,7 @@
-"""A cell in memory, without a network, in virtual time: for tests that read like a sequence of calls.
+"""A cell in memory, without a network and in virtual time, for tests that read like a sequence of calls.
 
-Pipelines are stored from specs (`push`), or compiled from text as the cell does it, but without git (`MemoryStarter`).
+Pipelines are stored from job definitions (`push`), or compiled from the text of a pipeline file as in a real cell, but
+without git (`MemoryStarter`).
 """
 
 import asyncio
@@ -43,7 +44,8 @@ _SETTINGS = CellSettings(data=Path("unused"), public_url="https://ci.example:844
 
 @dataclass
 class MemoryStarter:
-    """Starts pipelines from files in memory, those of each project by its path; every project has a branch `main`."""
+    """Compiles and stores pipelines from files in memory instead of git, by project path. Every project has a branch
+    `main`."""
 
     store: MemoryStore
     dispatch: Dispatch
@@ -51,7 +53,7 @@ class MemoryStarter:
     files: dict[str, dict[str, str]]
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """Compile and store a pipeline, as the cell does."""
+        """Compile and store a pipeline, as a real cell does."""
         existing = await self.store.pipelines.find_downstream(request.upstream.job.id) if request.upstream else None
         if existing is not None:
             return existing
@@ -85,7 +87,7 @@ class MemoryStarter:
 
 @dataclass
 class MemoryCell:
-    """A cell with one project and one runner."""
+    """An in-memory cell with one project and one runner."""
 
     store: MemoryStore
     traces: MemoryTraces
@@ -107,11 +109,11 @@ class MemoryCell:
         return cls(store, traces, clock, await _dispatch(store, traces, clock), project, runner)
 
     async def reopen(self) -> "MemoryCell":
-        """A cell with the same store, as after a restart of the process."""
+        """Return a new cell with the same store, as after a restart of the process."""
         return replace(self, dispatch=await _dispatch(self.store, self.traces, self.clock))
 
     async def push(self, *specs: JobSpec) -> Family:
-        """Store a pipeline with these jobs."""
+        """Store a pipeline with these jobs, and return it with its jobs."""
         pipeline = a_pipeline(project_id=self.project.id)
         family = await self.store.pipelines.add_pipeline(pipeline, new_jobs(*specs), now=self.clock.now())
         self.dispatch.memory.announce(family.jobs)
@@ -123,7 +125,7 @@ class MemoryCell:
 
     @property
     def trigger_jobs(self) -> TriggerJobs:
-        """The worker that processes trigger jobs."""
+        """The background worker that processes trigger jobs."""
         return TriggerJobs(
             store=self.store,
             blobs=self.blobs,
@@ -138,7 +140,7 @@ class MemoryCell:
     async def push_file(
         self, text: str, variables: Mapping[str, str] | None = None, *, ref: str = "refs/heads/main"
     ) -> Family:
-        """Compile and store a pipeline from the text of a pipeline file."""
+        """Compile the text of a pipeline file, and store and return the pipeline with its jobs."""
         request = PipelineRequest(
             project=self.project, source="push", ref=ref, sha=SHA, text=text, variables=variables or {}, user_id=USER_ID
         )
@@ -158,8 +160,9 @@ class MemoryCell:
         features: Mapping[str, bool] | None = None,
         two_phase: bool = True,
     ) -> Assignment | NoJob:
-        """Request a job, as POST /jobs/request does. With `hold` the request has a cursor and says how long it can
-        wait."""
+        """Request a job as a runner does with POST /jobs/request; returns the assignment, or NoJob. `hold`: a long
+        poll, which waits up to `hold_seconds` for a job. `graceful` and `two_phase` are features of the runner. `gone`
+        is set when the client disconnects."""
         self._requests += 1
         return await self.dispatch.handout.request_job(
             runner or self.runner,
@@ -188,13 +191,13 @@ class MemoryCell:
         runner: Runner | None = None,
         two_phase: bool = True,
     ) -> tuple[Job, str]:
-        """Request a job and expect one. Returns the job and its token."""
+        """Request a job and assert that there is one. Returns the job and its token."""
         handout = await self.poll(graceful=graceful, request_id=request_id, runner=runner, two_phase=two_phase)
         assert isinstance(handout, Assignment)
         return handout.job, handout.payload.token
 
     async def start(self, *, graceful: bool = False) -> tuple[Job, str]:
-        """Take a job and acknowledge it."""
+        """Request a job and acknowledge it, so that it runs. Returns the job and its token."""
         job, token = await self.take(graceful=graceful)
         return await self.dispatch.runner_calls.touch(job), token
 
@@ -209,7 +212,8 @@ class MemoryCell:
         manager: str = "gitlab-runner",
         may_have_begun: bool = False,
     ) -> tuple[int, str]:
-        """Report the state of a job, as PUT /jobs/:id does. Returns the status code and the Job-Status header."""
+        """Report the state of a job, as a runner does with PUT /jobs/:id. Returns the status code and the Job-Status
+        header."""
         job = await self.dispatch.runner_calls.authenticate(token, ended=True)
         output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
         update = UpdateJob(
@@ -224,7 +228,7 @@ class MemoryCell:
         return updated.code, updated.job.status()
 
     async def refusal(self, token: str) -> str | None:
-        """The Job-Status header of the answer that refuses a token."""
+        """Assert that a job token is refused, and return the Job-Status header of that answer."""
         try:
             await self.dispatch.runner_calls.authenticate(token)
         except ForbiddenError as error:
@@ -232,20 +236,20 @@ class MemoryCell:
         raise AssertionError("the token opens a job")
 
     async def run_next(self, state: str = "success") -> str:
-        """Take the next job and end it with this state. Returns its name."""
+        """Request the next job and end it with this state. Returns its name."""
         job, token = await self.start()
         await self.put(token, state, reason=None if state == "success" else "script_failure")
         await settle()
         return job.name
 
     async def newest(self, family: Family, name: str) -> Job:
-        """The latest attempt of a job."""
+        """Load the latest attempt of the job with this name."""
         now = await self.store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         return next(job for job in now.jobs if job.name == name)
 
     async def child(self, family: Family, name: str = "go") -> Family:
-        """The pipeline that a trigger job started."""
+        """Load the downstream pipeline that the trigger job `name` started, with its jobs."""
         pipeline = await self.store.pipelines.find_downstream((await self.newest(family, name)).id)
         assert pipeline is not None
         child = await self.store.pipelines.load_family(pipeline.id)
@@ -253,30 +257,30 @@ class MemoryCell:
         return child
 
     async def job(self, job_id: int) -> Job:
-        """The job as it is stored."""
+        """Load a job from the store."""
         job = await self.store.jobs.load_job(JobId(job_id))
         assert job is not None
         return job
 
     async def status(self, job_id: int) -> str:
-        """Status of the job, in GitLab's terms."""
+        """Return the current status of a job, in GitLab's terms."""
         return (await self.job(job_id)).status()
 
     async def pipeline(self, family: Family) -> Pipeline:
-        """The pipeline as it is stored."""
+        """Load the pipeline from the store."""
         pipeline = await self.store.pipelines.load_pipeline(family.pipeline.id)
         assert pipeline is not None
         return pipeline
 
     async def statuses(self, family: Family) -> dict[str, str]:
-        """Status of the latest job of each name, and of the pipeline."""
+        """Return the current status of the latest job of each name, and that of the pipeline under "pipeline"."""
         now = await self.store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         return {job.name: job.status() for job in now.jobs} | {"pipeline": now.pipeline.status}
 
     @asynccontextmanager
     async def run_timeouts(self) -> AsyncIterator[None]:
-        """Run the timeout sweeps during the `async with` block."""
+        """Context manager: inside the block, job timeouts are checked periodically and trigger jobs are processed."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.dispatch.timeouts.watch(stop), name="watch")

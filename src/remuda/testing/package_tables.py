@@ -1,6 +1,7 @@
-"""The reference page of the standard packages, made from their definitions: `python -m remuda.testing.package_tables`.
+"""Generates the reference page of the standard packages from their definitions: `python -m
+remuda.testing.package_tables`.
 
-A test compares the page with what this makes, so that neither a new input nor a changed default is forgotten.
+A test compares the page with the generated text, so that it cannot become outdated.
 """
 
 import json
@@ -56,7 +57,7 @@ def _entries(parameters: Mapping[str, Parameter], *, has_default: bool) -> Itera
 
 
 def _escape(text: str) -> str:
-    """Show `*` and `**` of a description as they are; Markdown reads them as emphasis."""
+    """Escape `*` in a description, which Markdown would read as emphasis."""
     return re.sub(r"(?<!\S)\*{1,2}(?=[\s.,])", r"`\g<0>`", text)
 
 

@@ -1,6 +1,8 @@
-"""Instance groups of a plugin under test: opened in the test's process or hosted, asked for machines, killed.
+"""Opens instance groups of a plugin under test, in the test's process or as a hosted program, and requests machines
+from them.
 
-For tests of plugins that make machines. `PluginGroups` opens groups of one plugin and closes them with its block.
+For tests of plugins that create machines. `PluginGroups` opens groups of one plugin and closes them at the end of its
+block.
 """
 
 import sys
@@ -42,7 +44,7 @@ main()
 
 
 class PluginGroups:
-    """Groups of one plugin; they are closed when the `async with` block ends."""
+    """Opens instance groups of one plugin; they are closed when the `async with` block ends."""
 
     def __init__(self, plugin: type[Plugin[Any]], program: Path) -> None:
         self._plugin = plugin
@@ -57,16 +59,18 @@ class PluginGroups:
             await self.clean_up()
 
     async def clean_up(self) -> None:
-        """Called before the groups are closed; does nothing."""
+        """Hook for subclasses, called before the groups are closed. Does nothing by default."""
 
     def config(self, **config: Any) -> dict[str, Any]:
-        """The plugin's configuration with these keys; a subclass adds its own."""
+        """Return the plugin's configuration for a test, with these keys. Subclasses add keys that their plugin
+        needs."""
         return config
 
     async def group(
         self, how: str = "in process", *, settings: Settings | None = None, plugin: Path | None = None, **config: Any
     ) -> Group:
-        """Open a group, `in process` or `hosted`. `plugin` is the program to host instead of the plugin's own."""
+        """Open a group, in the test's process (`how="in process"`) or as a separate program (`"hosted"`). `plugin` is
+        the program to host instead of the plugin's own; `config` are keys of its configuration."""
         group: Group
         if how == "in process":
             group = InProcess(self._plugin())
@@ -81,9 +85,10 @@ class PluginGroups:
 async def wait_for_states(
     group: Group, condition: Callable[[Mapping[str, InstanceState]], bool], seconds: float = 60
 ) -> list[str]:
-    """Update the group until the condition holds for its states; return the names of its machines.
+    """Update the group repeatedly until `condition` is true for the states of its machines. Returns their names; raises
+    WaitError after `seconds`.
 
-    An update may fail meanwhile, as it does while a plugin that was killed is started again.
+    A failing update is repeated, because a killed plugin may be restarting.
     """
     states: Mapping[str, InstanceState] = {}
 
@@ -100,22 +105,23 @@ async def wait_for_states(
 
 
 async def start_machines(group: Group, count: int) -> list[str]:
-    """Ask for machines and wait until all run."""
+    """Request `count` machines, wait until all run, and return their names."""
     assert await group.increase(count) == count
     return await wait_for_states(group, lambda states: [*states.values()] == [InstanceState.RUNNING] * count)
 
 
 async def remove_all(group: Group) -> None:
-    """Remove all machines and wait until they are gone."""
+    """Remove all machines of the group and wait until they are gone."""
     names = await wait_for_states(group, lambda _: True)
     assert await group.decrease(names) == names
     await wait_for_states(group, lambda states: not states)
 
 
 def a_killed_plugin(folder: Path, package: str, count: int) -> tuple[Path, Path, Path]:
-    """Write a program of a plugin that kills itself at its `count`th access to the disk, a process or a lock.
+    """Write a plugin program that kills itself at its `count`th access to the disk, a process or a lock.
 
-    Returns the program, the file `armed` from whose creation on it counts, and the file that it makes when it dies.
+    Returns the paths of the program, of a file whose creation starts the counting, and of a file that the program
+    creates when it dies.
     """
     armed, died = folder / "armed", folder / "died"
     text = _KILLED_PLUGIN.format(python=sys.executable, package=package, count=count, armed=armed, died=died)

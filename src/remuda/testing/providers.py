@@ -1,8 +1,8 @@
-"""A provider for tests, as an object and as a program: a plugin that creates an instance for every job, and one in
-advance.
+"""A fake provider plugin for tests, in the test's process or as a program. It creates one instance for every job, and
+one in advance.
 
-Its instances are entries of a table in memory. After a restart of the process only the instances exist that the host
-reports as held.
+Its instances are entries of a table in memory. After a restart of the process only those instances exist that the host
+reports as in use.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ from remuda.fleeting import (
 
 
 class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Configuration with which a test controls the provider."""
+    """The configuration with which a test controls the fake provider."""
 
     max_size: int = 4
     address: str = "10.0.0.1"
 
 
 class TableProvider(Plugin[ProviderConfig]):
-    """A provider that makes one instance for each job, and one in advance."""
+    """A fake provider that creates one instance for each job, and one in advance."""
 
     name = "table-provider"
     version = "1.0.0"

@@ -1,8 +1,8 @@
-"""A simulated provider of instances, and real scalers on it, for tests in virtual time.
+"""A simulated cloud provider with real autoscalers, for tests in virtual time.
 
-`Cloud` has the instances, which take time to boot and to disappear, and survives all restarts. `CloudGroup` is a plugin
-for it; `Mechanic` logs in to machines. `Stable` runs real `Scaler`s, one after the other in the same folder, and checks
-that none of them deletes an instance that has a job.
+`Cloud` simulates the provider: its instances take time to boot and to disappear, and it survives all restarts of
+scalers. `CloudGroup` is the plugin for it; `Mechanic` replaces the login to machines. `Stable` runs real `Scaler`s, one
+after the other in the same folder, and checks that none of them deletes an instance that has a job.
 """
 
 import asyncio
@@ -41,7 +41,8 @@ T = TypeVar("T")
 
 
 class InlineWriter:
-    """Writes to a SQLite file without a thread, so that virtual time does not run ahead of it."""
+    """A database writer that writes to SQLite in the calling task instead of a thread, so that virtual time does not
+    advance before a write is done."""
 
     broken: str = ""
     """Error text of all writes; empty: writes succeed."""
@@ -63,7 +64,7 @@ class InlineWriter:
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """One instance at the provider."""
+    """One instance of the simulated provider."""
 
     id: str
     owner: str
@@ -74,7 +75,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Cloud:
-    """A simulated cloud provider, on virtual time."""
+    """A simulated cloud provider in virtual time."""
 
     def __init__(self, clock: VirtualClock, *, boot_seconds: float = 30.0, delete_seconds: float = 10.0) -> None:
         self.clock = clock
@@ -97,7 +98,7 @@ class Cloud:
         self.on_delete: Callable[[str], None] = lambda _: None
 
     def make(self, count: int, owner: str = "") -> list[str]:
-        """Create instances, as an operator does at the provider."""
+        """Create instances directly, as an operator does in the provider's console. Returns their ids."""
         made = []
         for _ in range(count):
             self.made += 1
@@ -108,11 +109,11 @@ class Cloud:
         return made
 
     def lose(self, instance: str) -> None:
-        """Remove an instance without notice."""
+        """Remove an instance at once, as if the provider had lost it."""
         self.machines.pop(instance, None)
 
     def list_instances(self) -> dict[str, InstanceState]:
-        """All instances with their current states."""
+        """Return all instances with their current states."""
         now = self.clock.now()
         for machine in list(self.machines.values()):
             if machine.gone_at is not None and machine.gone_at <= now:
@@ -129,13 +130,13 @@ class Cloud:
 
 
 class CloudConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Accepts any settings and ignores them."""
+    """The configuration of a `CloudGroup`, which has no effect."""
 
     anything: Any = None
 
 
 class CloudGroup(Plugin[CloudConfig]):
-    """The instance group of a cloud."""
+    """An instance group plugin for a simulated cloud."""
 
     name = "cloud"
     version = "1.0.0"
@@ -202,7 +203,7 @@ class CloudGroup(Plugin[CloudConfig]):
 
 
 class Mechanic:
-    """Logs in to machines, as a manager would."""
+    """A fake of the part of the manager that logs in to instances, prepares them and checks their health."""
 
     def __init__(self) -> None:
         self.prepared: list[str] = []
@@ -236,7 +237,7 @@ class Mechanic:
 
 
 class Stable:
-    """Scalers on clouds, by group names, in virtual time."""
+    """A test bench that runs scalers on simulated clouds, one cloud for each group name, in virtual time."""
 
     def __init__(self, folder: Path, *groups: str, boot_seconds: float = 30.0, **limits: Any) -> None:
         self.clock = VirtualClock()
@@ -271,13 +272,14 @@ class Stable:
         return self._scaler
 
     def policy(self, **rule: Any) -> None:
-        """Set another policy, also for a running scaler."""
+        """Replace the scaling policy, also that of a running scaler."""
         self.setup = replace(self.setup, rules=(PolicyRule(**rule),))
         if self._scaler is not None:
             self._scaler.change(self.setup)
 
     async def start(self, *, is_recovered: bool = True) -> Scaler:
-        """Start a scaler in the folder."""
+        """Start a scaler in the folder and return it. `is_recovered`: also end its recovery, so that it releases slots
+        of earlier jobs that were not adopted."""
         self._scaler = Scaler(
             self.setup,
             {name: InProcess(CloudGroup(cloud)) for name, cloud in self.clouds.items()},
@@ -300,14 +302,15 @@ class Stable:
         return self._scaler
 
     async def kill(self) -> None:
-        """End the scaler at its current await, as if its process died."""
+        """Cancel the scaler's task at its current await, as if its process had died."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
             self._task = self._scaler = None
 
     async def rerun(self) -> None:
-        """Cancel the scaler's `run` at its current await and start it again, as its supervisor does."""
+        """Cancel the task of the scaler's `run` at its current await and start `run` again on the same scaler, as its
+        supervisor does."""
         scaler = self.scaler
         await self.kill()
         self._scaler = scaler
@@ -332,7 +335,8 @@ class Stable:
                 self._task.result()
 
     async def acquire(self, *holders: str, **how: Any) -> dict[str, Slot]:
-        """Acquire slots for jobs. Waits in virtual time."""
+        """Acquire one slot for each job in `holders`, advancing virtual time until all have one. Returns the slots by
+        job."""
         tasks = [self._tasks.start(self.scaler.acquire(holder, **how), name=holder) for holder in holders]
         await settle(100)
         while not all(task.done() for task in tasks):
@@ -344,7 +348,7 @@ class Stable:
             self.scaler.release(holder, **how)
 
     def instances(self, *states: str) -> dict[str, InstanceStatus]:
-        """The instances that the scaler knows."""
+        """Return the instances that the scaler knows, by name: those in one of these states, or all."""
         return {
             instance.name: instance
             for instance in self.scaler.status().instances

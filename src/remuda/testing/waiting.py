@@ -1,7 +1,7 @@
-"""Wait in a test for a condition: `wait_until` blocks the thread, `until` the task.
+"""Helpers that wait in a test for a condition: `wait_until` blocks the thread, `until` only the task.
 
-Both call a probe repeatedly and return its first true answer. After the timeout they raise a WaitError, which names the
-condition and shows the last answer. Code that gets notifications should wait for an event instead.
+Both call a function (the probe) repeatedly and return its first true result. After the timeout they raise a WaitError,
+which names the condition and shows the last result. Code that gets notifications should wait for an event instead.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class WaitError(AssertionError):
-    """The condition did not come true in time."""
+    """Raised if a condition did not become true in time."""
 
 
 PAUSE_SECONDS = 0.02
@@ -22,7 +22,8 @@ PAUSE_SECONDS = 0.02
 
 
 def wait_until(probe: Callable[[], T], what: str = "", seconds: float = 30) -> T:
-    """Return the probe's first true answer. Raises WaitError if there is none within `seconds`."""
+    """Call `probe` repeatedly and return its first true result. Raises WaitError, with `what` in the message, if there
+    is none within `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := probe()):
         _check(deadline, what, seconds, answer)
@@ -35,10 +36,8 @@ async def until(probe: Callable[[], Awaitable[T]], what: str = "", seconds: floa
 @overload
 async def until(probe: Callable[[], T], what: str = "", seconds: float = 30) -> T: ...
 async def until(probe: Callable[[], Any], what: str = "", seconds: float = 30) -> Any:
-    """Return the probe's first true answer. Raises WaitError if there is none within `seconds`.
-
-    The probe is a function or a coroutine function. One call may last longer than `seconds`.
-    """
+    """Call `probe`, a function or coroutine function, repeatedly and return its first true result. Raises WaitError,
+    with `what` in the message, if there is none within `seconds`. One call may last longer than that."""
     deadline = time.monotonic() + seconds
     while not (answer := await _call(probe)):
         _check(deadline, what, seconds, answer)
