@@ -1,1 +1,4 @@
-"""`remuda run`, and what `remuda up` and `remuda step run` share with it: a whole platform on this machine."""
+"""Runs a complete CI platform (cell, runner manager, agent) on this machine for one pipeline: `remuda run`.
+
+`remuda up` and `remuda step run` share parts of it.
+"""

@@ -27,13 +27,13 @@ _PIECE_BYTES = 1 << 18
 
 
 def folder_name(job: str) -> str:
-    """A job's name as a safe folder name: `test 1/4` becomes `test 1_4`."""
+    """Convert a job's name to a safe folder name: `test 1/4` becomes `test 1_4`."""
     name = re.sub(r"[/\\\0]", "_", job)
     return f"_{name}" if name.startswith(".") else name
 
 
 async def collect(client: UserClient, view: RunView, target: Path) -> None:
-    """Download the archives and reports of all jobs to `target`."""
+    """Download the artifact archives and reports of all jobs of a run to folders below `target`."""
     for name, pipeline, job in view.all_jobs():
         place = target.joinpath(*(folder_name(part) for part in name.split(BELOW)))
         for file in job.files:
@@ -50,7 +50,10 @@ async def collect(client: UserClient, view: RunView, target: Path) -> None:
 
 
 async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
-    """A report as it was uploaded, cut off after `LIMIT_BYTES`."""
+    """Download one report of a job and return it as it was uploaded, cut off after `LIMIT_BYTES`.
+
+    `kind`: the type of the report, such as junit.
+    """
     report = bytearray()
     async for piece in client.artifacts(pipeline.project_id, job.id, kind):
         report += piece
@@ -60,7 +63,7 @@ async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: s
 
 
 def extract(archive: BinaryIO, folder: Path) -> None:
-    """Unpack a zip archive below a folder."""
+    """Unpack a zip archive of artifacts into a folder."""
     try:
         with open_zip(archive) as entries:
             # zipfile reads no more of an entry than its declared size.
@@ -80,7 +83,11 @@ def extract(archive: BinaryIO, folder: Path) -> None:
 
 
 def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
-    """Write a report. If it has several gzip members, the second and later ones get a number."""
+    """Write a report to a folder, decompressed if it is gzip.
+
+    Each further gzip member is a file of its own, with a number in its name. Raises CommandError if the report is
+    damaged.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     name = Path(file.filename).name
     # A person would overlook a hidden file.
@@ -103,7 +110,10 @@ def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
 
 
 def _unpack_member(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
-    """Unpack one member of a gzip file; the bytes of the next one that were already read."""
+    """Decompress one gzip member to `out` and return the bytes after it that were already read.
+
+    `piece`: the first bytes of the member. `data`: the stream with the rest.
+    """
     decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
     while piece:
         out.write(decompressor.decompress(piece, _PIECE_BYTES))

@@ -1,10 +1,10 @@
-"""The cell of a run, in a process of its own.
+"""Runs the cell (the CI server) of `remuda run` in a child process.
 
-Most of the time until the first job is spent on imports; a second process lets two processors share them. The process
-is forked, imports its modules, waits for its settings, serves, and stops when the connection to its parent closes, so
-that a killed run leaves no cell.
+Most of the time until the first job is spent on imports; a second process lets two CPUs share them. The child is
+forked, imports its modules, waits for its settings, serves, and exits when the connection to its parent closes, so that
+a killed run leaves no process.
 
-`startup` starts and ends the process, `pipeline_run` uses it. Messages are pickled values, each after its length: a
+`startup` starts and ends the process, `pipeline_run` uses it. Messages are pickled values with a length prefix: a
 `Task` to the cell, then to the parent any number of `Said` and one `Serving` or `Failed`.
 """
 
@@ -42,7 +42,7 @@ _SIZE = struct.Struct("!I")
 
 
 class Task(NamedTuple):
-    """The settings of the cell to serve."""
+    """Message to the child: the settings of the cell that it serves."""
 
     folder: Path
     """The platform's data folder, which has the administrator's token."""
@@ -54,26 +54,26 @@ class Task(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A text for the screen."""
+    """Message to the parent: a text to show to the user."""
 
     text: str
 
 
 class Serving(NamedTuple):
-    """The address and the token of a cell that now accepts requests."""
+    """Message to the parent: URL and administrator's token of the cell, which now accepts requests."""
 
     url: str
     token: str
 
 
 class Failed(NamedTuple):
-    """The cell could not start."""
+    """Message to the parent: the cell could not start, with the error."""
 
     error: Exception
 
 
 class CellProcess:
-    """The parent's handle of the process."""
+    """The parent's handle of the child process in which the cell runs."""
 
     def __init__(self) -> None:
         for name in SHARED:
@@ -87,7 +87,10 @@ class CellProcess:
 
     @asynccontextmanager
     async def serve(self, task: Task, say: Callable[[str], None]) -> AsyncIterator["Cell"]:
-        """The cell, which serves inside the `async with` block and stops at its end."""
+        """Start serving and yield the cell; it stops at the end of the `async with` block.
+
+        `say` is called with texts for the user. Raises CommandError if the cell cannot start or exits early.
+        """
         reader, writer = await asyncio.open_connection(sock=self._connection)
         writer.write(_frame(task))
         # Imported while the cell starts.
@@ -114,7 +117,7 @@ class CellProcess:
                 self.end()
 
     def end(self) -> None:
-        """Kill the process. A cell's data survives a kill at any moment."""
+        """Kill the process. The cell's data survives a kill at any time."""
         self._connection.close()
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGKILL)
@@ -124,7 +127,11 @@ class CellProcess:
 async def _listen(
     reader: asyncio.StreamReader, serving: "asyncio.Future[Serving]", say: Callable[[str], None], log: Path
 ) -> NoReturn:
-    """Handle the messages of the cell until this task is cancelled. Raises CommandError if the cell ends before."""
+    """Handle messages from the cell until this task is cancelled.
+
+    Sets `serving` when the cell accepts requests, and passes its texts to `say`. Raises CommandError if the cell exits;
+    `log` is the log file that the error names.
+    """
     while True:
         try:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
@@ -144,7 +151,7 @@ async def _listen(
 
 
 def _run_child(connection: socket.socket) -> NoReturn:
-    """The child process, from the fork to its end."""
+    """Run the child process after the fork: import, wait for the task, serve, exit."""
     code = 1
     try:
         # Ctrl-C must reach the parent only, which needs the cell to cancel the pipeline.
@@ -167,7 +174,7 @@ def _run_child(connection: socket.socket) -> NoReturn:
 
 
 def _load() -> None:
-    """Import everything that serving needs, while the parent reads its options."""
+    """Import all modules that serving needs, while the parent parses its options."""
     _put_bare("uvicorn", {"Config": "uvicorn.config", "Server": "uvicorn.server"})
     for name in _MODULES:
         import_module(name)
@@ -183,10 +190,11 @@ def _load() -> None:
 
 
 def _put_bare(package: str, places: Mapping[str, str]) -> None:
-    """Import modules of a package without running its `__init__`, until a name outside of `places` is used.
+    """Make names of a package importable without running the package's `__init__`.
 
-    uvicorn's `__init__` imports its command line and its process supervisor, a tenth of a cell's imports. Gain: 13 % of
-    a run with one short job (quartiles of 21 pairs: 4 and 31 %).
+    `places`: the module for each name. Use of any other name runs the `__init__` after all. uvicorn's `__init__`
+    imports its command line and its process supervisor, a tenth of a cell's imports. Gain: 13 % of a run with one short
+    job (quartiles of 21 pairs: 4 and 31 %).
     """
     spec = find_spec(package)
     if package in sys.modules or spec is None or spec.loader is None:
@@ -243,7 +251,7 @@ async def _serve(task: Task, connection: socket.socket) -> None:
 
 
 def _has_children() -> bool:
-    """True if a child process, for example git, still runs."""
+    """True if this process still has a running child process, for example git."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -1,6 +1,6 @@
-"""`client.json` in the data folder of a platform: the cell's address and the administrator's token.
+"""Reads and writes `client.json` in the data folder of a local platform: the cell's URL and administrator's token.
 
-`remuda up` and `remuda run` write it, readable by their user only; commands that call a cell read it.
+`remuda up` and `remuda run` write the file, readable only by their user; commands that call a cell read it.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ CELL_ID = 1
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell and a token for it."""
+    """The URL of a cell and a token for calling it."""
 
     version: int = VERSION
     url: str
@@ -25,7 +25,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_access(data: Path, name: str = FILE_NAME) -> Access | None:
-    """What `remuda up` stored in its data folder, None if it stored nothing."""
+    """Read the URL and token that `remuda up` stored in its data folder; None if the file does not exist.
+
+    Raises BadInputError if the file cannot be read or was written by a newer version.
+    """
     file = data / name
     try:
         access = msgspec.json.decode(file.read_bytes(), type=Access)
@@ -39,15 +42,18 @@ def read_access(data: Path, name: str = FILE_NAME) -> Access | None:
 
 
 def write_access(data: Path, access: Access, name: str = FILE_NAME) -> None:
-    """Replace the file atomically; it is readable by this user only."""
+    """Store a cell's URL and token in the data folder.
+
+    The file is replaced atomically and readable only by this user.
+    """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(data / name, msgspec.json.format(msgspec.json.encode(access)) + b"\n", durable=True)
 
 
 def ensure_token(folder: Path, chosen: str | None = None) -> str:
-    """The administrator's token of the platform: the chosen one, the stored one, or a new one.
+    """Return the administrator's token of the platform: `chosen`, else the stored one, else a new one.
 
-    A new token is stored before any cell learns it.
+    A new token is stored in `client.json` before the cell starts with it.
     """
     from remuda.cell.service import new_admin_token
 

@@ -1,9 +1,9 @@
-"""`remuda run` between its options and its exit code.
+"""The implementation of `remuda run`, after its options are parsed.
 
-Resolves the options into a `RunSpec`, runs it in a folder that lasts as long as the options say, and with `--watch`
-runs it again after every change. `remuda.localrun.pipeline_run` runs the pipeline itself.
+Resolves the options into a `RunSpec` and runs it in a data folder, which is temporary unless the options say otherwise.
+With `--watch`, runs it again after every change of a file. `remuda.localrun.pipeline_run` runs the pipeline.
 
-Invariant: however a run ends, short of kill -9, it leaves no temporary file.
+Invariant: however a run ends, except by SIGKILL, it leaves no temporary file.
 """
 
 import asyncio
@@ -35,7 +35,9 @@ LEAST_AT_ONCE = 4
 def run(
     path: Path = Path("."), pipeline: PipelineOptions = _PIPELINE_DEFAULTS, options: RunOptions = _RUN_DEFAULTS
 ) -> int:
-    """Run the pipeline of a folder as the options say; the exit code."""
+    """Run the pipeline of a folder with these options, and return the exit code. Raises BadInputError for invalid
+    options.
+    """
     if options.jobs is not None and options.jobs < 1:
         raise BadInputError(f"--jobs {options.jobs}: at least 1")
     if options.artifacts is not None:
@@ -53,7 +55,10 @@ def run(
 
 
 def _run_on_changes(folder: Path, run_once: Callable[[], int]) -> int:
-    """Run now and after every change of a file, until an interrupt."""
+    """Call `run_once` now and after every change of a file in the folder, until the user interrupts.
+
+    Returns the exit code for an interrupt. Errors of a run are printed.
+    """
     from remuda.localrun.sources.file_watch import look, wait_for_change
 
     while True:
@@ -71,7 +76,10 @@ def _run_on_changes(folder: Path, run_once: Callable[[], int]) -> int:
 
 
 def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
-    """Compile the file, choose the jobs and check the options. None if there is nothing to run, which is printed."""
+    """Compile the pipeline file, choose the jobs, check the options, and return everything as a `RunSpec`.
+
+    Returns None after printing an overview if nothing is to run: with `--list`, or if the rules create no pipeline.
+    """
     from remuda.localrun.pipeline_run import RunSpec
     from remuda.localrun.upload import Choice
     from remuda.pipeline.job_selection import ChoiceError, choose
@@ -109,7 +117,10 @@ def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
 
 
 def _print_overview(file: PipelineFile, pipeline: "Pipeline", listed: "Pipeline | None", output: str) -> None:
-    """Print the listed jobs, or why there is no pipeline."""
+    """Print the jobs of `listed`, or why there is no pipeline if `listed` is None.
+
+    `output`: text or json.
+    """
     import msgspec
 
     from remuda.localrun import report
@@ -130,7 +141,10 @@ def _print_overview(file: PipelineFile, pipeline: "Pipeline", listed: "Pipeline 
 
 
 def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
-    """Refuse names that no job has. With trigger jobs, the job may be in a pipeline that they start."""
+    """Raise BadInputError if no job has one of the names of `--manual`.
+
+    Not checked if there are trigger jobs, because the name may be of a job in a downstream pipeline.
+    """
     if any(job.trigger is not None for job in pipeline.jobs):
         return
     jobs = {job.name for job in pipeline.jobs}
@@ -141,7 +155,7 @@ def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
 
 
 def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
-    """The chosen part of a pipeline, with the jobs that are not chosen in the list of those left out."""
+    """Return the pipeline of the chosen jobs, with all other jobs of `whole` added to its list of left-out jobs."""
     import msgspec
 
     from remuda.pipeline import LeftOut
@@ -156,7 +170,10 @@ def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
 
 
 def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
-    """The file, and a set that compiling it fills with the refs that rules compare with: the cell needs them too."""
+    """Return a copy of the file, and a set that is filled with the `compare_to` refs of its rules when it is compiled.
+
+    The cell needs these refs as well.
+    """
     import msgspec
 
     compared: set[str] = set()
@@ -171,7 +188,10 @@ def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
 
 
 def _cache_folder(file: PipelineFile, folder: Path | None) -> Path:
-    """The folder for caches: the option's, or one per project of a server, or one per folder without a server."""
+    """Return the folder for the caches of jobs.
+
+    It is `folder` (of `--cache-dir`) if given, else one for the project on its server, else one for this local folder.
+    """
     if folder is not None:
         return usable_folder(folder, "--cache-dir").absolute()
     import platformdirs

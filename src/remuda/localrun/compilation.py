@@ -1,6 +1,6 @@
-"""Reads a pipeline file of a folder on this machine, with everything that its compilation depends on.
+"""Reads the pipeline file of a local folder, with everything that its compilation depends on.
 
-`remuda pipeline` and `remuda run` call `prepare` before they do anything else.
+`remuda pipeline` and `remuda run` call `prepare` before anything else.
 """
 
 import os
@@ -27,7 +27,7 @@ _STDIN = Path("-")
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFile:
-    """A pipeline file with everything that its compilation depends on."""
+    """A pipeline file with everything that its compilation depends on: facts, included files, inputs."""
 
     folder: Path
     name: str
@@ -46,19 +46,22 @@ class PipelineFile:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The inputs by name. Raises `PipelineError` if the file's header, which has their types, cannot be read."""
+        """The values of `--input` by name.
+
+        Raises `PipelineError` if the file's `spec` header, which declares their types, is invalid.
+        """
         from remuda.localrun.variables import read_inputs
 
         return read_inputs(self.input_assignments, self.text, self.name)
 
     @property
     def texts(self) -> dict[str, str]:
-        """The files that were read so far, by the names that mistakes give them."""
+        """The texts of all files that were read so far, by the file names that error messages use."""
         return {**self.sources.texts, self.name: self.text}
 
     @contextmanager
     def excerpts(self) -> Iterator[None]:
-        """Turn a `PipelineError` into a `BadInputError` that shows the lines with the mistakes."""
+        """Convert a `PipelineError` of the block to a `BadInputError` that shows the lines with the mistakes."""
         from remuda.localrun.render.excerpts import describe_mistakes
         from remuda.localrun.render.words import plural
         from remuda.pipeline import PipelineError
@@ -70,20 +73,20 @@ class PipelineFile:
             raise BadInputError(f"the pipeline has {plural(len(error.errors), 'mistake')}\n{lines}") from None
 
     def compile(self) -> "Pipeline":
-        """Compile the file. Raises `PipelineError` with all its mistakes."""
+        """Compile the file to a pipeline. Raises `PipelineError` with all mistakes of the file."""
         from remuda.pipeline import compile_pipeline
 
         return compile_pipeline(self.text, file=self.name, facts=self.facts, sources=self.sources, inputs=self.inputs)
 
     def merge_yaml(self) -> str:
-        """The file with everything that it includes, as one YAML text."""
+        """Return the file with everything that it includes, as one YAML text."""
         from remuda.pipeline import merge_yaml
 
         return merge_yaml(self.text, file=self.name, facts=self.facts, sources=self.sources, inputs=self.inputs)
 
     @property
     def occasion(self) -> str:
-        """The event and the ref in a few words: `a push of main`."""
+        """The event and the ref as a phrase for messages, such as `a push of main`."""
         facts = self.facts
         if target := facts.predefined.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME"):
             return f"a merge request of {facts.ref} into {target}"
@@ -92,7 +95,10 @@ class PipelineFile:
 
 
 def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
-    """Read the files that the options name. Raises `BadInputError`."""
+    """Read the pipeline file of `path` and everything else that the options name.
+
+    `path`: a folder or a pipeline file. Raises `BadInputError` if an option is invalid or a file cannot be read.
+    """
     from remuda.localrun.sources.included_files import WorkTreeSources
     from remuda.localrun.sources.remote_files import read_allowed
     from remuda.localrun.sources.repository import Repository
@@ -128,7 +134,11 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
 
 
 def _locate(path: Path, file: Path | None) -> tuple[Path, Path]:
-    """The folder, and the pipeline file by the name that messages use."""
+    """Return the project's folder, and the path of the pipeline file as error messages show it.
+
+    `path`: the folder or the pipeline file. `file`: the value of `--file`. Raises BadInputError if `path` does not
+    exist, or the pipeline file is a link out of the folder.
+    """
     try:
         kind = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -172,7 +182,10 @@ def _read_text(source: Path) -> str:
 
 
 def _find_above(source: Path) -> Path | None:
-    """The top folder of the repository around a folder without a pipeline file, if there is one at the top."""
+    """Return the top folder of the surrounding repository if that one has a pipeline file, else None.
+
+    For a hint to the user, who ran the command in a subfolder without the file `source`.
+    """
     from remuda.localrun.sources.repository import Repository
 
     folder = source.resolve().parent

@@ -1,4 +1,4 @@
-"""Folders that a command keeps its data in: which one is meant, and whether it can be used."""
+"""Chooses and checks the folders in which commands keep their data."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ _PLATFORM_NAMES = frozenset({"cell", "manager", "managers", "client.json", "runn
 
 
 def data_folder(folder: Path | None) -> Path:
-    """The folder of the option, or the platform's place for a user's data."""
+    """Return `folder`, the value of an option, as absolute path; if it is None, the user's data folder for remuda."""
     if folder is not None:
         return folder.absolute()
     import platformdirs
@@ -18,7 +18,10 @@ def data_folder(folder: Path | None) -> Path:
 
 
 def usable_folder(folder: Path, option: str) -> Path:
-    """The folder, which is created if it does not exist. Raises BadInputError if it cannot be written to."""
+    """Create the folder if it does not exist, and return it.
+
+    Raises BadInputError, which names the option, if the folder cannot be written to.
+    """
     if folder.exists() and not folder.is_dir():
         raise BadInputError(f"{option} {folder}: is a file; give a folder")
     try:
@@ -31,7 +34,10 @@ def usable_folder(folder: Path, option: str) -> Path:
 
 
 def platform_folder(folder: Path, option: str) -> Path:
-    """A usable folder for a platform's data. A folder that holds other files is refused: the name is mistyped."""
+    """Create and return a folder for a platform's data.
+
+    Raises BadInputError if the folder contains other files, because its name is then probably mistyped.
+    """
     usable_folder(folder, option)
     names = sorted(entry.name for entry in folder.iterdir())
     ours = (*_PLATFORM_NAMES, *(name for name in names if name.startswith((".", "snapshot-")) and name != ".git"))

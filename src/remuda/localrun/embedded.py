@@ -1,7 +1,7 @@
-"""A cell and a runner manager inside this process, which talk over loopback like anywhere else.
+"""Runs a cell (CI server) and a runner manager inside this process; they talk over loopback.
 
-`remuda up` runs both; `remuda run` runs the manager here and the cell in a process of its own (`cell_process`). The
-manager starts an agent process that outlives it; `local_agent` ends that one.
+`remuda up` runs both; `remuda run` runs the manager here and the cell in a child process (`cell_process`). The manager
+starts an agent process that outlives the manager; `local_agent` ends the agent.
 
 Layout of the data folder: `cell/` and `manager/` belong to the services; `client_file` describes `client.json`.
 """
@@ -31,7 +31,7 @@ KEEP_ALIVE_SECONDS = 2.0
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """A running cell, and the administrator's client for it."""
+    """A running cell, with a client that is logged in as administrator."""
 
     url: str
     token: str
@@ -39,13 +39,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def authorization(self) -> str:
-        """The Authorization header for git over HTTP."""
+        """The value of the HTTP header Authorization for git access to the cell."""
         return "Basic " + base64.b64encode(f"oauth2:{self.token}".encode()).decode()
 
 
 @asynccontextmanager
 async def run_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
-    """A cell that serves inside the `async with` block and stops at its end."""
+    """Start a cell and yield it; it stops at the end of the `async with` block."""
     from remuda.cell.service import CellService
 
     assert settings.admin_token is not None
@@ -64,7 +64,11 @@ async def run_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
 def shell_manager(
     name: str, *, url: str, token: str, concurrent: int, run_as: str, cache_dir: str = "", clone_url: str = ""
 ) -> ManagerConfig:
-    """The configuration of a manager whose only runner starts jobs on this machine."""
+    """Return the configuration of a runner manager with one runner, which runs jobs directly on this machine.
+
+    `concurrent`: the most jobs at once. `run_as`: the user for jobs; empty for this one. `clone_url`: where jobs clone
+    from, if not from `url`.
+    """
     runner = RunnerConfig(
         name=name,
         url=url,
@@ -89,9 +93,10 @@ async def run_manager(
     keep_builds: bool = False,
     on_job_over: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
-    """A runner manager that asks for jobs inside the `async with` block and stops at its end. Its agent goes on.
+    """Run a runner manager that requests jobs until the end of the `async with` block. Its agent keeps running.
 
-    `recovers`: the manager looks for running jobs even without a journal.
+    `recovers`: look for running jobs of an earlier manager at the start even if there is no journal. `keep_builds`:
+    keep working directories after jobs. `on_job_over`: called at the end of every job.
     """
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -115,7 +120,10 @@ async def run_manager(
 
 
 async def _stop(task: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Ask a service to stop, and cancel it after `STOP_SECONDS`. The task group raises the service's errors."""
+    """Ask a service to stop, wait, and cancel its task after `STOP_SECONDS`.
+
+    Errors of the service are not raised here but by its task group.
+    """
     stop.set()
     await asyncio.wait([task], timeout=STOP_SECONDS)
     if not task.done():

@@ -1,7 +1,7 @@
-"""A shell in the working directory of a failed job, with the job's variables.
+"""Opens a shell in the working directory of a failed job, with the job's variables, after a `remuda run`.
 
-`remuda run` offers it when the pipeline is over. A script opens the shell, so that a person can run it again later; the
-script is private, because variables may be secret. The runner manager keeps the working directory and the variables
+The shell is opened by a script, so that the user can run it again later. Only the user can read the script, because
+variables may be secret. The runner manager keeps the working directory and the variables
 (`remuda.manager.compile.kept_workdirs`).
 """
 
@@ -16,9 +16,10 @@ from remuda.localrun.view import RunView
 
 
 def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_kept: bool) -> None:
-    """Open a shell for the first failed job if `opens` and there is a terminal, else print how to get one.
+    """Open a shell for the first failed job if `opens` and there is a terminal, else print how to open one.
 
-    Jobs that are allowed to fail come last, because the pipeline did not fail on them.
+    Jobs that are allowed to fail come last. `is_kept`: the run's folder is kept, so a shell can be opened later. Does
+    nothing if no job failed.
     """
     from remuda.manager.compile.kept_workdirs import read_kept_job
 
@@ -45,7 +46,7 @@ def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_ke
 
 
 def script_text(work_dir: Path, environment: Mapping[str, str]) -> str:
-    """The script that opens the shell."""
+    """Return a shell script that opens a shell in `work_dir` with this environment."""
     lines = ["#!/bin/sh", f"cd {shlex.quote(str(work_dir))} || exit"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
     return "\n".join([*lines, 'exec "${SHELL:-/bin/sh}"', ""])

@@ -1,5 +1,7 @@
-"""What Ctrl-C does during a run: before the pipeline exists it stops the run; after that the first one cancels the
-pipeline and the second one leaves. SIGTERM and a closed terminal count as Ctrl-C. Used by `remuda run`.
+"""Handles Ctrl-C during `remuda run`; SIGTERM and a closed terminal count as Ctrl-C.
+
+Before the pipeline exists, Ctrl-C stops the run. After that, the first Ctrl-C cancels the pipeline, and the second one
+exits without waiting for its end.
 """
 
 import asyncio
@@ -18,7 +20,9 @@ class Interrupts:
         self._limit: asyncio.Timeout | None = None
 
     def arrive(self) -> None:
-        """Handle Ctrl-C, SIGTERM or a closed terminal. Called by the signal handler."""
+        """Record an interrupt, and cancel the block of `stop_on_interrupt` if there is one. Called by the signal
+        handler.
+        """
         if self._limit is not None:
             self._limit.reschedule(asyncio.get_running_loop().time())
             self._limit = None
@@ -26,7 +30,11 @@ class Interrupts:
 
     @asynccontextmanager
     async def stop_on_interrupt(self) -> AsyncIterator[None]:
-        """An interrupt cancels the block (its clean-up still runs), until `hold` is called in it."""
+        """Cancel the `async with` block at the first interrupt and raise InterruptedRunError; cleanup in the block
+        still runs.
+
+        After the block has called `hold`, interrupts do not cancel it any more.
+        """
         try:
             async with asyncio.timeout(None) as limit:
                 self._limit = limit
@@ -42,5 +50,5 @@ class Interrupts:
             self._limit = None
 
     def hold(self) -> None:
-        """From now on interrupts do not cancel the block: it checks `asked` and `again` itself."""
+        """Do not cancel the current block at interrupts any more; the block checks `asked` and `again` itself."""
         self._limit = None

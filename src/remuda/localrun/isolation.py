@@ -1,7 +1,7 @@
-"""Keeps the jobs of `remuda up` and `remuda run` from the platform's own files: token, keys, database, journal.
+"""Isolates the jobs of `remuda up` and `remuda run` from the platform's own files: token, keys, database, journal.
 
-Chooses the means: bubblewrap (`remuda.steps.policy.hidden_folders`), else another user (`run_as`) if this one is root,
-else none, with a warning. Imports nothing that takes time, because the start of a run waits for it.
+Uses bubblewrap (`remuda.steps.policy.hidden_folders`) if it works; else another user (`run_as`) if this process is
+root; else nothing, with a warning. Imports only fast modules, because the start of a run waits for this one.
 """
 
 import os
@@ -19,7 +19,7 @@ FIRST_UID, LAST_UID = 60900, 60949
 
 
 class Isolation(NamedTuple):
-    """The means that works on this machine."""
+    """How jobs are isolated from the platform's files on this machine: bubblewrap, another user, or not at all."""
 
     kind: IsolationChoice
     run_as: str = ""
@@ -28,7 +28,7 @@ class Isolation(NamedTuple):
     """Why there is no isolation."""
 
     def warning(self) -> str | None:
-        """The text to print if jobs are not isolated."""
+        """Return the warning to print if jobs are not isolated; None if they are."""
         if self.kind != "none":
             return None
         return (
@@ -38,7 +38,10 @@ class Isolation(NamedTuple):
 
 
 def find_isolation(choice: IsolationChoice, folder: Path) -> Isolation:
-    """The best means for a platform in this folder. Raises BadInputError if the chosen one does not work here."""
+    """Return the best isolation that works on this machine for a platform with its data in `folder`.
+
+    `choice`: the value of `--isolation`. Raises BadInputError if a method was chosen that does not work here.
+    """
     if choice == "none":
         return Isolation(kind="none", why=f"{OPTION} none")
     problems = []
@@ -56,7 +59,9 @@ def find_isolation(choice: IsolationChoice, folder: Path) -> Isolation:
 
 
 def platform_places(folder: Path) -> tuple[str, ...]:
-    """The folders of this platform, and the usual folders of other platforms on this machine."""
+    """Return the folders to hide from jobs: this platform's, and the default folders of other platforms of
+    this user.
+    """
     home = os.path.expanduser("~")
     data = os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
     usual = (f"{data}/remuda", runs_folder(), f"{home}/.gitlab-runner", "/etc/gitlab-runner", "/etc/remuda")
@@ -64,16 +69,20 @@ def platform_places(folder: Path) -> tuple[str, ...]:
 
 
 def runs_folder() -> str:
-    """The parent of all temporary run folders of this user. It is hidden from jobs, so that none sees another run."""
+    """Return the parent of all temporary run folders of this user.
+
+    It is hidden from jobs, so that no job sees the files of another run.
+    """
     import tempfile
 
     return f"{tempfile.gettempdir()}/remuda-runs-{os.getuid()}"
 
 
 def sandbox_command(folder: Path, manager: Path, snapshot: Path) -> tuple[str, ...]:
-    """The bubblewrap command that a run's agent is started with.
+    """Return the bubblewrap command line with which a run's agent is started.
 
-    The agent, and so every job, can write its own folders and read the repositories that the run lends to its jobs.
+    It lets the agent and its jobs write to the agent's folders, and read the repositories that jobs clone from. Creates
+    these folders. `manager`: the manager's data folder. `snapshot`: the folder of the snapshot.
     """
     writable = [manager / name for name in ("agent", "builds", "cache")]
     lent = [folder / "repositories", folder / "cell" / "repos", snapshot]
@@ -89,13 +98,16 @@ def sandbox_command(folder: Path, manager: Path, snapshot: Path) -> tuple[str, .
 
 
 def open_to_jobs(folder: Path) -> None:
-    """Let another user pass through the platform's folder to the jobs' folders. Everything else stays private."""
+    """Let another user pass through the platform's folder to the folders of jobs. All other folders stay private."""
     for place in (folder, *(parent for parent in folder.parents if str(parent) == runs_folder())):
         place.chmod(stat.S_IMODE(place.stat().st_mode) | 0o011)
 
 
 def _current_folder(folder: Path) -> list[str]:
-    """The current folder, unless it is hidden itself. It may lie below a hidden folder, for example inside a job."""
+    """Return the current folder as a list, or an empty list if it is hidden from jobs itself.
+
+    It must stay visible even if it lies below a hidden folder, for example in a run inside a job.
+    """
     current = os.getcwd()
     return [] if current in platform_places(folder) else [current]
 
@@ -112,7 +124,7 @@ def _free_uid() -> int:
 
 
 def _user_problem(folder: Path) -> str | None:
-    """Why jobs cannot run as another user; None when they can."""
+    """Return the reason why jobs cannot run as another user; None if they can."""
     if os.geteuid() != 0:
         return "only root can start them so"
     if not _has_user(FIRST_UID):
@@ -125,13 +137,18 @@ def _user_problem(folder: Path) -> str | None:
 
 
 def find_closed_code() -> Path | None:
-    """The first folder that other users cannot pass through to the code of this program."""
+    """Return the first folder on the path to this program's code that other users cannot enter; None if there
+    is none.
+    """
     places = (Path(place) for place in hidden_folders.own_places())
     return next((closed for place in places if (closed := find_closed_folder(place / "any"))), None)
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """The first folder above the path that other users cannot pass through; `runs_folder`, which is ours, may be."""
+    """Return the outermost parent folder of `path` that other users cannot enter; None if there is none.
+
+    `runs_folder` is not counted, because `open_to_jobs` opens it.
+    """
     for folder in reversed(path.parents):
         if str(folder) != runs_folder() and folder.exists() and not folder.stat().st_mode & stat.S_IXOTH:
             return folder
@@ -139,7 +156,7 @@ def find_closed_folder(path: Path) -> Path | None:
 
 
 def _has_user(uid: int) -> bool:
-    """True if the user id is mapped: a container may have few."""
+    """True if the user id exists in this user namespace; a container may have few ids."""
     with open("/proc/self/uid_map") as file:
         ranges = [list(map(int, line.split())) for line in file]
     return any(first <= uid < first + count for first, _, count in ranges)

@@ -1,6 +1,6 @@
-"""Sums up the JUnit reports of jobs: how many tests there were, and which failed where. Pure: bytes in, values out.
+"""Summarizes the JUnit reports of jobs for `remuda run`: how many tests there were, and which failed. Pure.
 
-`remuda.wire.junit` parses; this module limits how many failures are kept, and how much of each. Used by `remuda run`.
+`remuda.wire.junit` parses the XML; this module limits how many failures are kept, and how much of each.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ _GZIP = b"\x1f\x8b"
 
 
 class TestFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A test case that did not pass."""
+    """A test case that failed or had an error, with the texts to show."""
 
     __test__ = False  # pytest: this is no test class
 
@@ -39,7 +39,7 @@ class TestFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TestReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All test cases of a job."""
+    """The test results of one job: counts, the first failures, and a problem of reading the report."""
 
     __test__ = False
 
@@ -58,7 +58,10 @@ class TestReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(job: str, data: bytes) -> TestReport:
-    """The report of a job. `data` is the uploaded file. Test cases before a damaged part count."""
+    """Parse the JUnit report that a job uploaded, gzipped or not.
+
+    If the report is damaged, the test cases before the damage count, and the result has the problem.
+    """
     counts: Counter[str] = Counter()
     failures: list[TestFailure] = []
 

@@ -1,7 +1,7 @@
-"""Ends the agent of an embedded platform.
+"""Stops the agent of a platform that runs inside a command.
 
-The runner manager starts the agent and leaves it running, because jobs must survive their manager. `remuda run` ends it
-with all jobs (`close`); `remuda up` ends it only if no job runs (`end_if_idle`).
+The runner manager starts the agent and leaves it running, because jobs must survive a restart of the manager. `remuda
+run` stops it with all jobs (`close`); `remuda up` stops it only if no job runs (`end_if_idle`).
 """
 
 import asyncio
@@ -26,17 +26,20 @@ LOOK_SECONDS = 0.05
 
 
 def data_of(manager_data: Path) -> Path:
-    """The agent's data folder inside the manager's."""
+    """Return the agent's data folder, which lies in the manager's."""
     return manager_data / "agent"
 
 
 async def close(data: Path) -> None:
-    """End the agent and all its jobs."""
+    """Stop the agent and all its jobs. Raises CommandError if that fails."""
     await _end(data, closing=True)
 
 
 async def end_if_idle(data: Path) -> frozenset[str]:
-    """End the agent unless it runs jobs; the ids of those. Results of ended jobs stay on its disk."""
+    """Stop the agent if it runs no jobs. Returns the ids of its running jobs.
+
+    Results of ended jobs stay on disk.
+    """
     running = await _running_jobs(data)
     if not running:
         await _end(data, closing=False)
@@ -44,7 +47,10 @@ async def end_if_idle(data: Path) -> frozenset[str]:
 
 
 async def _end(data: Path, *, closing: bool) -> None:
-    """End the agent. Waits for one that is just starting, because nobody would end it later."""
+    """Stop the agent; raises CommandError if it does not exit in time.
+
+    An agent that is just starting is waited for, because nothing would stop it later. `closing`: end its jobs first.
+    """
     try:
         async with asyncio.timeout(END_SECONDS):
             while True:
@@ -71,7 +77,10 @@ async def _running_jobs(data: Path) -> frozenset[str]:
 
 
 async def _try_to_end(data: Path, *, closing: bool) -> bool:
-    """End the agent, after closing its jobs if `closing`; False when no agent answers."""
+    """Stop the agent if it answers, and return True; return False if no agent answers.
+
+    `closing`: end its jobs first. Raises CommandError if a job could not be ended.
+    """
     place = socket_of(data)
     if place is None:
         return False
@@ -95,7 +104,7 @@ async def _try_to_end(data: Path, *, closing: bool) -> bool:
 
 
 def _listener_of(path: Path) -> int:
-    """The process that listens on the socket, by its id outside of the sandbox; 0 if there is none."""
+    """Return the id of the process that listens on the socket, as seen outside of its sandbox; 0 if there is none."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(os.fspath(path))
@@ -106,7 +115,7 @@ def _listener_of(path: Path) -> int:
 
 
 def _is_starting(data: Path) -> bool:
-    """True if an agent process for this folder exists. Its command line names the folder."""
+    """True if an agent process for this folder exists, found by its command line."""
     from remuda.steps.process.fork_server import NAME
 
     agent_words = {os.fsencode(data), b"remuda.steps"}
@@ -120,7 +129,7 @@ def _is_starting(data: Path) -> bool:
 
 
 async def _terminate(pid: int) -> None:
-    """Send SIGTERM to a process and wait for its end."""
+    """Send SIGTERM to a process and wait until it has exited."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     handle = os.pidfd_open(pid)

@@ -1,7 +1,7 @@
-"""Options of `remuda run` and of the commands that compile a pipeline file, as values.
+"""The options of `remuda run` and of commands that compile a pipeline file, as plain data classes.
 
-`remuda.cli.options` and `remuda.cli.run` derive classes with help texts from these, which the command line fills in.
-Imports nothing that takes time: `remuda run` without arguments starts from these defaults, without a parser.
+`remuda.cli.options` and `remuda.cli.run` derive classes with help texts from these, which the command line parser fills
+in. Imports only fast modules: `remuda run` without arguments starts from these defaults, without a parser.
 """
 
 from dataclasses import dataclass

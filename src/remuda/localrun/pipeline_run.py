@@ -1,9 +1,9 @@
-"""Runs a pipeline through a platform that exists only for it: snapshot, start, upload, follow, sum up, stop.
+"""Runs one pipeline on a platform that exists only for it: snapshot, start, upload, follow, summarize, stop.
 
-`command` is the caller. `embedded` and `cell_process` are the platform, `upload` fills it, `follow` polls the pipeline,
-`report` sums it up.
+Called by `command`. `embedded` and `cell_process` start the platform, `upload` fills it, `follow` polls the pipeline,
+`report` summarizes it.
 
-Invariant: however a run ends, short of kill -9, it leaves no process.
+Invariant: however a run ends, except by SIGKILL, it leaves no process.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ LOG_NAME = "remuda.log"
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's options, checked and resolved before anything starts."""
+    """The options of a run, checked and resolved before any process starts."""
 
     file: "PipelineFile"
     pipeline: "Pipeline"
@@ -70,12 +70,19 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _links(spec: RunSpec, workspace: Workspace) -> Path | None:
-    """The folder that jobs clone from; None if they clone from the cell, because their user cannot read the folder."""
+    """Return the folder with the repositories that jobs clone from directly.
+
+    None if jobs clone from the cell over HTTP, because the data is kept or jobs run as a user who cannot read the
+    folder.
+    """
     return workspace.folder / "repositories" if spec.borrows and not workspace.isolation.run_as else None
 
 
 def _cache(spec: RunSpec, run_as: str) -> Path | None:
-    """The cache folder. If jobs run as another user who cannot reach it, one in /var/cache."""
+    """Return the cache folder for the jobs; None if caches end with the run.
+
+    If jobs run as another user who cannot reach the user's cache folder, a folder in /var/cache is created and used.
+    """
     if spec.cache is None or not run_as:
         return spec.cache
     is_reachable = spec.has_own_cache or find_closed_folder(spec.cache) is None
@@ -90,7 +97,11 @@ def _log_level() -> str:
 
 
 async def run_pipeline(spec: RunSpec, workspace: Workspace, process: CellProcess) -> "Outcome":
-    """Run the pipeline to its end and print the summary. `process` becomes the cell."""
+    """Run the pipeline to its end, print the summary, and return the outcome.
+
+    `process`: the child process that serves as the cell. Raises InterruptedRunError if it is interrupted before the
+    pipeline exists.
+    """
     from remuda.lib.signals import STOPPING, handle_signals
     from remuda.localrun.interrupts import Interrupts
     from remuda.localrun.render.screen import GuardedScreen, screen_for
@@ -127,7 +138,7 @@ async def run_pipeline(spec: RunSpec, workspace: Workspace, process: CellProcess
 
 
 def _check_free_space(folder: Path) -> None:
-    """Raise CommandError if the manager would start no job for lack of disk space."""
+    """Raise CommandError if the disk has so little free space that the manager would start no job."""
     from remuda.manager.config.values import RemudaConfig
 
     free, least = shutil.disk_usage(folder).free, RemudaConfig().least_disk_bytes
@@ -146,7 +157,10 @@ async def _run_in_platform(
     screen: "Screen",
     interrupts: "Interrupts",
 ) -> "Outcome":
-    """Start the manager, run the pipeline, stop the manager and its agent."""
+    """Start the manager, upload and run the pipeline, stop the manager and its agent; returns the outcome.
+
+    `packing`: the task that makes the snapshots of the projects.
+    """
     from remuda.lib.clock import SystemClock
     from remuda.lib.files import disable_sync
     from remuda.localrun import local_agent
@@ -203,7 +217,11 @@ async def _run_in_platform(
 
 
 def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | None) -> "CellSettings":
-    """`objects`: the object folders of the snapshots, which need not exist yet."""
+    """Return the settings of the cell for this run.
+
+    `objects`: object folders of the snapshots, which the cell may use without copying; they need not exist yet.
+    `links`: the folder for the cell's repositories that jobs clone from directly.
+    """
     from remuda.cell.settings import CellSettings
 
     variables = spec.file.facts.predefined
@@ -224,7 +242,7 @@ def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | No
 async def _follow(
     spec: RunSpec, follower: "Follower", client: "UserClient", screen: "Screen", interrupts: "Interrupts"
 ) -> "Outcome":
-    """Follow the pipeline to its end, download what the options ask for, and print the summary."""
+    """Follow the pipeline to its end, download logs and artifacts that the options ask for, and print the summary."""
     from remuda.localrun import report
     from remuda.localrun.artifacts import collect
     from remuda.localrun.render.words import plural
@@ -247,7 +265,7 @@ async def _follow(
 
 
 async def _tails(client: "UserClient", view: "RunView", *, whole: bool) -> dict[int, list[str]]:
-    """The last log lines of failed jobs, or with `whole` all log lines of all jobs that started."""
+    """Return log lines by job id: the last lines of failed jobs, or with `whole` the whole logs of all started jobs."""
     from remuda.localrun.render.log_text import tail
 
     jobs = [job for _, _, job in view.all_jobs() if job.started_at is not None and (whole or job.has_failed())]

@@ -1,6 +1,6 @@
-"""Sums up a finished run: a table for people, a document for programs, and the exit code. Pure.
+"""Summarizes a finished run: a table for people, a JSON document for programs, and the exit code. Pure.
 
-The time of a job is split by the steps that the agent reported. What is left (hand-out, start of the agent, the last
+The time of a job is split by the steps that the agent reported. The rest (hand-out of the job, start of the agent, last
 uploads) is called overhead.
 """
 
@@ -23,7 +23,7 @@ SHOWN_FAILURES = 20
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The last state of a run, with logs and test reports that were read after it."""
+    """The last state of a run, with the logs and test reports that were downloaded after its end."""
 
     view: RunView
     tails: Mapping[int, Sequence[str]] = msgspec.field(default_factory=dict)
@@ -34,19 +34,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_title(self) -> str:
-        """The heading above the lines of `tails`."""
+        """The heading above a job's log lines: `log`, or `end of the log` if only the end is shown."""
         return "log" if self.has_whole_logs else "end of the log"
 
     @property
     def exit(self) -> Exit:
-        """The exit code. A skipped pipeline is a success."""
+        """The exit code of the command. A skipped pipeline is a success."""
         if self.interrupted:
             return Exit.INTERRUPTED
         return Exit.SUCCESS if self.view.status in ("success", "skipped") else Exit.FAILURE
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's line in the summary."""
+    """The cells of a job's line in the summary table, as texts."""
 
     job: str
     status: str
@@ -57,7 +57,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(view: RunView) -> list[Line]:
-    """The summary, one line per job."""
+    """Return the summary table, one line per job, downstream pipelines included."""
     return [
         Line(
             job=name,
@@ -72,7 +72,10 @@ def lines(view: RunView) -> list[Line]:
 
 
 def time_by_step(job: JobView, now: float) -> dict[str, float]:
-    """Seconds per step name, longest first, plus `overhead`. Time within nested steps counts once."""
+    """Return the seconds per step name, longest first, with `overhead` for the rest of the job's time.
+
+    Time in nested steps counts only for the inner step. Returns an empty dict if the job has not started.
+    """
     total = job.seconds(now)
     if total is None:
         return {}
@@ -88,7 +91,7 @@ def time_by_step(job: JobView, now: float) -> dict[str, float]:
 
 
 def total_time_by_step(view: RunView) -> dict[str, float]:
-    """`time_by_step` summed over all jobs, plus `waiting`."""
+    """Return `time_by_step` summed over all jobs, with `waiting` for the time before jobs started."""
     total: dict[str, float] = {}
     for _, _, job in view.all_jobs():
         for name, seconds in time_by_step(job, view.now).items():
@@ -99,7 +102,7 @@ def total_time_by_step(view: RunView) -> dict[str, float]:
 
 
 def headline(view: RunView) -> str:
-    """The run in one sentence."""
+    """Return a sentence about the whole run: its status, its duration, and the number of jobs by status."""
     counts: dict[str, int] = {}
     for _, _, job in view.all_jobs():
         counts[job.status] = counts.get(job.status, 0) + 1
@@ -116,12 +119,12 @@ def headline(view: RunView) -> str:
 
 
 def where_time_went(view: RunView) -> str:
-    """The line under the table: the total time per kind of step."""
+    """Return the line below the summary table: the total time per step name."""
     return _join_times(total_time_by_step(view))
 
 
 def wall_seconds(view: RunView) -> float:
-    """From the first job's creation to the last one's end."""
+    """Return the seconds from the creation of the first job to the end of the last one; 0 if no job ended."""
     jobs = [job for _, _, job in view.all_jobs()]
     created = [job.created_at for job in jobs if job.created_at is not None]
     ended = [job.finished_at for job in jobs if job.finished_at is not None]
@@ -129,7 +132,7 @@ def wall_seconds(view: RunView) -> float:
 
 
 def lines_of_tests(reports: Sequence[TestReport]) -> Iterator[str]:
-    """The test results: one line per job, then the failures."""
+    """Yield the test results: one line per job, then the failures."""
     for report in reports:
         words = [f"{report.passed} passed"]
         for count, word in ((report.failed, "failed"), (report.skipped, "skipped")):
@@ -150,7 +153,7 @@ def lines_of_tests(reports: Sequence[TestReport]) -> Iterator[str]:
 
 
 def document(outcome: Outcome) -> dict[str, Any]:
-    """The JSON document of `--output json`."""
+    """Return the JSON document that `--output json` prints."""
     view = outcome.view
     return {
         "version": VERSION,

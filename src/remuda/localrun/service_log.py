@@ -1,7 +1,7 @@
-"""The log stream of embedded services: everything goes to a file, and each kind of error once to the screen.
+"""A log stream for services that run inside a command: writes all entries to a file, and shows errors on the screen.
 
-Without the latter, a run whose services cannot go on (a full disk, for example) would wait silently. Errors of writing
-the file are ignored.
+Each error event is shown once. Otherwise a run whose services cannot continue (a full disk, for example) would wait
+silently. Errors of writing the file are ignored.
 """
 
 import json
@@ -11,12 +11,15 @@ from typing import TextIO, cast
 
 
 def service_log(file: TextIO, say: Callable[[str], None]) -> TextIO:
-    """A stream for `remuda.telemetry.logs`, which writes one JSON object a line."""
+    """Return a stream for `remuda.telemetry.logs`, which writes one JSON object per line.
+
+    `file` gets all entries; `say` gets the first entry of each error event, as text.
+    """
     return cast("TextIO", _ServiceLog(file, say))
 
 
 class _ServiceLog:
-    """The methods of a stream that structlog calls."""
+    """A stream with the methods that structlog calls."""
 
     def __init__(self, file: TextIO, say: Callable[[str], None]) -> None:
         self._file = file

@@ -1,11 +1,11 @@
-"""Starts the agent and the cell process of a run before the options are parsed, so that the starts overlap.
+"""Starts the agent and the cell process of a run before the options are parsed, so that their starts overlap.
 
 Both take longer to start than anything else before the first job, and neither needs the options. Gain of `begin`, over
-a start after the options are parsed: 17 % of a run with one short job (quartiles of 21 pairs: 11 and 34 %). Gain of
-the garbage collector that is off until `freeze_objects`: 25 % (12 and 37 %). `remuda run` is the caller.
+a start after the options are parsed: 17 % of a run with one short job (quartiles of 21 pairs: 11 and 34 %). Gain of the
+garbage collector that is off until `freeze_objects`: 25 % (12 and 37 %). Used by `remuda run`.
 
-Invariant: when `end` returns, nothing that was started here is left. The command calls it last. Signals that arrive
-while something is started or ended are delivered afterwards.
+Invariant: when `end` returns, no process and no temporary folder that was created here is left. The command calls it
+last. Signals that arrive during a start or an end are delivered afterwards.
 """
 
 import gc
@@ -46,7 +46,7 @@ STARTS_NOTHING = frozenset({"--help", "-h", "--list"})
 
 
 class Workspace(NamedTuple):
-    """The data folder of a run, and the agent that was started in it."""
+    """The data folder of a run, and the agent process that was started in it."""
 
     folder: Path
     agent_pid: int
@@ -63,9 +63,9 @@ _cells: "list[CellProcess]" = []
 
 
 def begin(arguments: Sequence[str]) -> None:
-    """Start the agent and the cell unless an argument of `remuda run` shows that nothing will run.
+    """Start the agent and the cell process, unless an argument of `remuda run` shows that nothing will run.
 
-    With `--data` or `--isolation` the agent waits for the options.
+    With `--data` or `--isolation` the agent is started later, after the options are parsed.
     """
     for name in REPOSITORY_VARIABLES:
         # Inside a git hook these would point the git of every job to the hook's repository.
@@ -82,7 +82,10 @@ def begin(arguments: Sequence[str]) -> None:
 
 
 def start(data: Path | None, choice: IsolationChoice = "auto") -> Workspace:
-    """The workspace of this run, with its agent. The first call makes it, in `data` or in a temporary folder."""
+    """Return the workspace of this run; the first call creates it and starts the agent.
+
+    `data`: the run's folder; None for a temporary one. `choice`: the value of `--isolation`.
+    """
     if not _workspaces:
         with _defer_signals():
             folder = data or _make_temporary_folder()
@@ -113,9 +116,10 @@ def start(data: Path | None, choice: IsolationChoice = "auto") -> Workspace:
 
 
 def _make_temporary_folder() -> Path:
-    """A new folder in `runs_folder`, which another run may remove at any time.
+    """Create and return a new folder in `runs_folder`.
 
-    A `runs_folder` that belongs to somebody else is not used.
+    Another run may remove an empty `runs_folder` at any time, so its creation is repeated. If it belongs to another
+    user or others can access it, the system's temporary folder is used instead.
     """
     shared = Path(runs_folder())
     while True:
@@ -130,13 +134,13 @@ def _make_temporary_folder() -> Path:
 
 
 def _remove_runs_folder() -> None:
-    """Remove `runs_folder` if no other run uses it."""
+    """Remove `runs_folder` if it is empty, so no other run uses it."""
     with suppress(OSError):
         os.rmdir(runs_folder())
 
 
 def start_cell() -> "CellProcess":
-    """The process of the run's cell. The first call starts it."""
+    """Return the child process for the run's cell; the first call starts it."""
     # Imported while the agent starts.
     from remuda.localrun.cell_process import CellProcess
 
@@ -148,7 +152,10 @@ def start_cell() -> "CellProcess":
 
 @contextmanager
 def _defer_signals() -> Iterator[None]:
-    """Deliver stop signals after the block. A signal mask would not do: another thread would get them."""
+    """Delay stop signals until the end of the block.
+
+    A signal mask would not work, because another thread would receive the signals.
+    """
     received: list[int] = []
     before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in stop_signals()}
     try:
@@ -161,7 +168,10 @@ def _defer_signals() -> Iterator[None]:
 
 
 def end(*, keep: bool = False) -> None:
-    """End the agent and the cell, and remove the temporary folder. `keep` leaves the folder and prints its path."""
+    """Stop the agent and the cell, and remove the run's temporary folder.
+
+    `keep`: keep the folder and print its path.
+    """
     if not _workspaces and not _cells:
         return
     # An interrupt here would leave files that nobody finds.
@@ -190,9 +200,9 @@ def end(*, keep: bool = False) -> None:
 
 
 def listen_to_signals() -> None:
-    """Let each stop signal end the command and all that was started, until an event loop handles signals.
+    """Make stop signals end the command and all processes of the run, until an event loop handles signals.
 
-    An exception would not do: an import can swallow it.
+    The handler raises no exception, because an import could swallow it.
     """
     for number in stop_signals():
         signal.signal(number, _leave)
@@ -206,7 +216,7 @@ def _leave(*_: object) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with everything in it, folders without write permission included. Prints an error."""
+    """Delete a folder tree, even if folders in it are not writable. An error is printed, not raised."""
     try:
         safe_paths.remove_tree(folder)
     except OSError as error:
@@ -214,18 +224,18 @@ def remove_tree(folder: Path) -> None:
 
 
 def freeze_objects() -> None:
-    """Exclude all objects of the start from garbage collection, and switch it on again."""
+    """Exclude all existing objects from garbage collection, and switch the garbage collector on again."""
     gc.freeze()
     gc.enable()
 
 
 def manager_data(folder: Path) -> Path:
-    """The data folder of a platform's runner manager."""
+    """Return the data folder of a platform's runner manager."""
     return folder / "manager"
 
 
 def keep_off_proxies(names: Sequence[str] = NO_PROXY) -> None:
-    """Add loopback to NO_PROXY: jobs reach the cell there, and a proxy cannot."""
+    """Add loopback addresses to NO_PROXY, because jobs reach the cell there, and a proxy could not."""
     for variable in ("no_proxy", "NO_PROXY"):
         current = [name for name in os.environ.get(variable, "").split(",") if name]
         os.environ[variable] = ",".join(dict.fromkeys([*current, *names]))

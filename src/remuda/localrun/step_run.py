@@ -1,7 +1,7 @@
-"""Runs one step as the agent runs it in a job, for `remuda step run`.
+"""Runs one step as an agent runs it in a job, for `remuda step run`.
 
 The agent's engine works in this process, in a temporary folder; no server and no job is needed. The step's log goes to
-stderr. Fetched packages stay in the user's cache folder.
+stderr. Downloaded packages stay in the user's cache folder.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class StepRequest:
 
 
 def run_here(request: StepRequest) -> dict[str, Any]:
-    """Run the step to its end; the result document."""
+    """Run the step to its end and return the result document."""
     return asyncio.run(_run(request))
 
 
@@ -97,14 +97,20 @@ async def _run(request: StepRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
-    """The two YAML documents of the request. `root` is the path of the step, empty if the step is the whole list."""
+    """The YAML text to run, and the path of the step in it.
+
+    `root` is empty if the user runs a whole list of steps.
+    """
 
     text: str
     root: str
 
 
 async def _document(request: StepRequest, resolver: Resolver) -> _Document:
-    """The YAML documents that call the step. Resolves the step first, because its spec has the types of the inputs."""
+    """Build the YAML text that calls the step with its inputs.
+
+    Resolves the step first, because its spec declares the types of the inputs. Raises BadInputError for invalid inputs.
+    """
     base = Path.cwd()
     text = _local_reference(request.step) or request.step
     if bare := _read_bare(base, text):
@@ -124,14 +130,17 @@ async def _document(request: StepRequest, resolver: Resolver) -> _Document:
 
 
 def _local_reference(text: str) -> str:
-    """A path on this machine as a reference; empty if the text is not a path."""
+    """Return a local path as a step reference (`./name`); '' if the text is not a local path."""
     if text.startswith((".", "/")):
         return text
     return f"./{text}" if "://" not in text and Path(text).exists() else ""
 
 
 def _read_bare(base: Path, text: str) -> str:
-    """The YAML documents of a local file that has a definition without a spec; empty for anything else."""
+    """Return the YAML text to run for a local file that has a definition without a spec; '' for any other text.
+
+    A file with a list of steps is converted to a definition.
+    """
     if not text.startswith((".", "/")):
         return ""
     try:
@@ -159,7 +168,7 @@ def _cache_folder() -> Path:
 
 
 def _relative_name(path: Path) -> str:
-    """The file relative to the current folder, for messages."""
+    """Return the path relative to the current folder, for messages."""
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
     except ValueError:
@@ -167,7 +176,10 @@ def _relative_name(path: Path) -> str:
 
 
 def _value(name: str, text: str, declared: DeclaredInput | None) -> Any:
-    """An input's value: a string as it is, every other type read as YAML."""
+    """Convert the text of `--input` to the declared type: a string is used as it is, other types are parsed as YAML.
+
+    Raises BadInputError if the text is not valid YAML.
+    """
     if declared is None or declared.type is ValueType.STRING:
         return text
     try:
@@ -182,7 +194,7 @@ def _value(name: str, text: str, declared: DeclaredInput | None) -> Any:
 
 @asynccontextmanager
 async def _agent(folder: Path, resolver: Resolver) -> AsyncIterator[Jobs]:
-    """The agent's engine, without its server."""
+    """Run the agent's engine, without its gRPC server, until the end of the `async with` block; yields its jobs."""
     pulse = Pulse()
     around = AgentContext(
         clock=SystemClock(),
@@ -201,7 +213,10 @@ async def _agent(folder: Path, resolver: Resolver) -> AsyncIterator[Jobs]:
 
 
 async def _follow(jobs: Jobs) -> tuple[list[dict[str, Any]], pb.JobEnd]:
-    """Print the log to stderr; the results and the end. An interrupt cancels; steps that always run still run."""
+    """Print the job's log to stderr until it ends; returns the step events and the end.
+
+    An interrupt cancels the job; steps that always run still run.
+    """
     events: list[dict[str, Any]] = []
     ended: asyncio.Future[pb.JobEnd] = asyncio.get_running_loop().create_future()
     log = LogText()

@@ -1,6 +1,6 @@
-"""Uploads the snapshot and the other projects of a run into its cell, and creates the pipeline there.
+"""Uploads the snapshot and the other projects of a run to its cell, and creates the pipeline there.
 
-The request for the pipeline carries the facts of the work tree, so that the cell compiles the file to the same jobs.
+The request for the pipeline contains the facts of the work tree, so that the cell compiles the file to the same jobs.
 Used by `pipeline_run`.
 """
 
@@ -31,7 +31,7 @@ _MERGE_REQUEST_NAMES = ("SOURCE_BRANCH_NAME", "TARGET_BRANCH_NAME", "TITLE")
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs of the pipeline are run; empty: all."""
+    """Which jobs of the pipeline run: those of these names and stages, or all if both are empty."""
 
     jobs: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """A project to upload: its path, its default branch and its repository."""
+    """A project to upload: its path, its default branch and the snapshot of its repository."""
 
     path: str
     default_branch: str
@@ -47,12 +47,15 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repository_paths(file: "PipelineFile", folder: Path) -> list[Path]:
-    """Where `pack` puts the repositories: the folder's own first, then those of the other projects."""
+    """Return the paths where `pack` creates repositories: first the one of the own project, then of the others."""
     return [folder / "own.git", *(folder / f"other-{number}.git" for number, _ in enumerate(file.projects))]
 
 
 def pack(file: "PipelineFile", compared: frozenset[str], folder: Path) -> tuple[Package, list[Package]]:
-    """The package of the folder itself, and those of the other projects. New repositories go below `folder`."""
+    """Make the snapshots to upload: returns the one of the own project, and those of the other projects.
+
+    New repositories are created below `folder`. `compared`: refs that rules compare with.
+    """
     facts = file.facts
     place, *other_places = repository_paths(file, folder)
     snapshot = take(file.folder, file.repository, facts, place, compared=sorted(compared))
@@ -77,9 +80,10 @@ def _pack_other(path: str, folder: Path, git_dir: Path) -> Package:
 async def deliver(
     cell: "Cell", own: Package, others: list[Package], file: "PipelineFile", choice: Choice, *, links: Path | None
 ) -> "PipelineInfo":
-    """Upload all projects, then create the pipeline.
+    """Upload all projects, create the pipeline, and return it.
 
-    `links`: the folder of the cell's repositories if the cell borrows their objects, so that nothing must be pushed.
+    `links`: the folder of the cell's repositories if they use the objects of the snapshots directly, so that no push is
+    needed; else None.
     """
     other_ids = [await _upload(cell, package, links) for package in others]
     project = await _upload(cell, own, links)
@@ -91,7 +95,7 @@ async def deliver(
 
 
 def request_of(file: "PipelineFile", snapshot: Snapshot, choice: Choice) -> NewPipelineRequest:
-    """The request that makes the cell compile the file for the facts of the work tree."""
+    """Return the request that makes the cell compile the pipeline file with the facts of the work tree."""
     facts = file.facts
     return NewPipelineRequest(
         ref=snapshot.ref,
@@ -113,7 +117,7 @@ def request_of(file: "PipelineFile", snapshot: Snapshot, choice: Choice) -> NewP
 
 
 def _predefined_variables(facts: "Facts") -> Mapping[str, str]:
-    """The variables whose values the cell cannot know: the user, the server's name, the merge request."""
+    """Return the predefined variables that the cell cannot compute: the user, the server's name, the merge request."""
     variables = facts.predefined
     names = [name for name in variables if name.startswith("GITLAB_USER_")]
     names += [f"CI_MERGE_REQUEST_{name}" for name in _MERGE_REQUEST_NAMES]
@@ -124,7 +128,7 @@ def _predefined_variables(facts: "Facts") -> Mapping[str, str]:
 
 
 async def _upload(cell: "Cell", package: Package, links: Path | None) -> int:
-    """Create the project if necessary and upload its refs; the project's id."""
+    """Create the project in the cell if it does not exist, upload its refs, and return the project's id."""
     project = await cell.client.ensure_project(package.path, default_branch=package.default_branch)
     if links is not None:
         (links / f"{package.path}.git" / LENDS).touch()
@@ -143,10 +147,10 @@ async def _upload(cell: "Cell", package: Package, links: Path | None) -> int:
 
 
 def refspecs_of(refs: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """The refspecs to push, and those that remove temporary branches again.
+    """Return the refspecs to push, and the refspecs that then delete temporary branches.
 
-    A cell accepts only branches, tags and merge requests. Commits that rules compare with are pushed as a temporary
-    branch, because the cell needs the commits but not the ref.
+    A cell accepts only branches, tags and merge requests. Commits that rules compare with are pushed as temporary
+    branches, because the cell needs the commits but not the refs.
     """
     temporary = {ref: f"refs/heads/remuda-{ref.removeprefix('refs/')}" for ref in refs if ref.startswith(COMPARED)}
     pushes = [f"{sha}:{temporary.get(ref, ref)}" for ref, sha in refs.items()]

@@ -1,4 +1,4 @@
-"""Reads variables and inputs of the command line: `NAME=VALUE` options, and files of variables.
+"""Parses variables and inputs of the command line: `NAME=VALUE` options, and files of variables.
 
 A file is dotenv, or a YAML or JSON map like `variables` in a pipeline file. Options win over files, later ones over
 earlier ones. An input gets the type that the pipeline file declares. Used by `compilation`.
@@ -27,7 +27,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def read_variable_options(assignments: Iterable[str], files: Iterable[Path]) -> Variables:
-    """The variables of `--variable` and `--variables-file`."""
+    """Return the variables of `--variable` and `--variables-file`; the options win over the files."""
     variables = Variables()
     for file in files:
         variables = read_file(file).over(variables)
@@ -35,7 +35,11 @@ def read_variable_options(assignments: Iterable[str], files: Iterable[Path]) -> 
 
 
 def read_file(file: Path) -> Variables:
-    """The variables of a file. Its suffix, or a brace at its beginning, tells YAML and JSON from dotenv."""
+    """Read the variables of a file.
+
+    It is parsed as YAML or JSON if its suffix says so or it begins with a brace, else as dotenv. Raises BadInputError
+    if the file cannot be read.
+    """
     try:
         with file.open("rb") as stream:
             data = stream.read(LIMIT_BYTES + 1)
@@ -57,7 +61,10 @@ def read_file(file: Path) -> Variables:
 
 
 def read_dotenv(text: str, file: str) -> dict[str, str]:
-    """`NAME=value` per line. Quotes are removed, inside double quotes a backslash escapes, # begins a comment."""
+    """Parse lines of `NAME=value` into a dict; `file` is the name for error messages.
+
+    Quotes are removed, inside double quotes a backslash escapes, # begins a comment.
+    """
     values: dict[str, str] = {}
     for index, line in enumerate(text.split("\n"), 1):
         line = line.strip()
@@ -80,7 +87,10 @@ def read_dotenv(text: str, file: str) -> dict[str, str]:
 
 
 def read_inputs(assignments: Sequence[str], text: str, file: str) -> dict[str, Any]:
-    """The values of `--input`, each with the type that the header of the pipeline file `text` declares."""
+    """Return the values of `--input` by name, each with the type that the pipeline file declares.
+
+    `text`: the pipeline file, whose header is read. `file`: its name for error messages.
+    """
     inputs = _read_assignments(assignments, "--input", _INPUT)
     if not inputs:
         return {}
@@ -120,5 +130,5 @@ def _read_assignments(assignments: Iterable[str], option: str, names: re.Pattern
 
 
 def _is_text(value: str) -> bool:
-    """False if Python could not decode a byte of the command line; such bytes become surrogates."""
+    """False if the value contains bytes of the command line that Python could not decode (surrogates)."""
     return not any("\ud800" <= character <= "\udfff" for character in value)

@@ -1,7 +1,7 @@
-"""The state of a running pipeline, made of the cell's answer. Pure.
+"""The state of a running pipeline, built from the cell's answer to a poll. Pure.
 
 `RunView` is the state at one poll, downstream pipelines included. `events` compares two states for the plain output,
-`render.tree_rows` makes the live tree of one, and `report` sums up the last.
+`render.tree_rows` draws the live tree of one, and `report` summarizes the last.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,21 +26,21 @@ NAMED_WAITS = 3
 
 
 class JobView(JobOverview, frozen=True, kw_only=True):
-    """The newest attempt of a job."""
+    """The state of a job's newest attempt, with its steps and its downstream pipeline."""
 
     steps: tuple[StepView, ...] = ()
     downstream: "RunView | None" = None
     """The pipeline that it started."""
 
     def seconds(self, now: float) -> float | None:
-        """How long it ran, or has been running; None before it starts."""
+        """Return how many seconds the job ran, or has been running at `now`; None if it has not started."""
         return span(self.started_at, self.finished_at, now)
 
     def is_over(self) -> bool:
         return self.status in OVER
 
     def has_failed(self) -> bool:
-        """True also if the job is allowed to fail."""
+        """True if the job failed, even if it is allowed to fail."""
         return self.status == "failed"
 
 
@@ -50,7 +50,7 @@ class StageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a pipeline at one poll."""
+    """The state of a pipeline at one poll, with its stages and jobs."""
 
     pipeline_id: int
     status: str
@@ -61,30 +61,36 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        """Its own jobs, without those of downstream pipelines."""
+        """The pipeline's own jobs, without those of downstream pipelines."""
         return tuple(job for stage in self.stages for job in stage.jobs)
 
     def pipelines(self) -> Iterator["RunView"]:
-        """This pipeline and all downstream ones, recursively."""
+        """Yield this pipeline and all downstream pipelines, recursively."""
         yield self
         for job in self.jobs:
             if job.downstream is not None:
                 yield from job.downstream.pipelines()
 
     def all_jobs(self, above: str = "") -> Iterator[tuple[str, "RunView", JobView]]:
-        """All jobs of all `pipelines`: a unique name, the job's pipeline, the job."""
+        """Yield all jobs of this and all downstream pipelines as (unique name, the job's pipeline, job).
+
+        `above`: a prefix for the names, with the jobs that started the downstream pipeline.
+        """
         for job in self.jobs:
             yield above + job.name, self, job
             if job.downstream is not None:
                 yield from job.downstream.all_jobs(f"{above}{job.name}{BELOW}")
 
     def is_over(self) -> bool:
-        """True if nothing more happens by itself. A pipeline that a manual job blocks counts as over."""
+        """True if no job of this or a downstream pipeline will change by itself.
+
+        A pipeline that waits for a manual job counts as over.
+        """
         return all(each.status in OVER or each.status == "manual" for each in self.pipelines())
 
 
 def build(pipeline: PipelineProgress, now: float) -> RunView:
-    """The view of the cell's answer: stages in the order of the file, jobs in the order of their ids."""
+    """Convert the cell's answer to a view, with stages in the order of the file and jobs in the order of their ids."""
     by_stage: dict[str, list[JobView]] = {}
     for job in sorted(pipeline.jobs, key=lambda job: (job.stage_index, job.id)):
         by_stage.setdefault(job.stage, []).append(_job(job, now))
@@ -108,7 +114,7 @@ def _job(job: JobProgress, now: float) -> JobView:
 
 
 def note_of(job: JobView, now: float) -> str:
-    """A short explanation of a job's status: why it failed, or what it waits for."""
+    """Return a short explanation of a job's status: why it failed, or what it waits for; else ''."""
     match job.status:
         case "failed":
             words = [job.failure_reason or ""]
@@ -134,7 +140,7 @@ def note_of(job: JobView, now: float) -> str:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """A status change between two polls, for the plain output."""
+    """A change of a job's status between two polls, for the plain output."""
 
     at: float
     job: str
@@ -144,7 +150,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def events(before: RunView | None, after: RunView) -> list[Event]:
-    """The changes between two states. A job that started and ended in between gives two events."""
+    """Return the status changes between two states; `before` is None at the first poll.
+
+    A job that started and ended in between gives two events.
+    """
     old_jobs = {name: job for name, _, job in before.all_jobs()} if before else {}
     changes: list[Event] = []
     for name, _, job in after.all_jobs():
@@ -169,5 +178,5 @@ def unfinished_tags(view: RunView) -> frozenset[str]:
 
 
 def manual_jobs(view: RunView) -> Sequence[tuple[str, RunView, JobView]]:
-    """The jobs that wait for a person, as `all_jobs` yields them."""
+    """Return the manual jobs that wait for somebody to start them, in the form of `RunView.all_jobs`."""
     return [entry for entry in view.all_jobs() if entry[2].status == "manual"]

@@ -1,1 +1,1 @@
-"""What `remuda run` and `remuda step run` print: the live tree, plain lines, logs, excerpts and tables."""
+"""The output of `remuda run` and `remuda step run`: live tree, plain lines, logs, excerpts and tables."""

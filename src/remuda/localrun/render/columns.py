@@ -1,4 +1,4 @@
-"""Text in columns of a terminal. Pure.
+"""Measures, pads and cuts text by the columns that it takes on a terminal. Pure.
 
 East Asian characters and emoji take two columns, combining marks none.
 """
@@ -10,7 +10,7 @@ GAP = "  "
 
 
 def width(text: str) -> int:
-    """The number of columns of a text without control characters."""
+    """Return the number of terminal columns of a text without control characters."""
     if text.isascii():
         return len(text)
     return sum(_width(character) for character in text)
@@ -23,12 +23,12 @@ def _width(character: str) -> int:
 
 
 def pad(text: str, columns: int) -> str:
-    """The text with blanks up to a width."""
+    """Fill the text with spaces up to this number of columns."""
     return text + " " * (columns - width(text))
 
 
 def cut(text: str, columns: int) -> str:
-    """The text, shortened to a width with an ellipsis."""
+    """Shorten the text to this number of columns, with an ellipsis at the end if it was longer."""
     if width(text) <= columns:
         return text
     used = 0
@@ -40,7 +40,10 @@ def cut(text: str, columns: int) -> str:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of equal length as lines. Each column is as wide as its widest cell; empty columns are left out."""
+    """Format a table: returns a line per row, with each column as wide as its widest cell.
+
+    All rows have the same length; columns without any text are left out.
+    """
     if not rows:
         return []
     widths = [max(width(row[number]) for row in rows) for number in range(len(rows[0]))]

@@ -1,7 +1,7 @@
-"""Shows the mistakes of a pipeline file with an excerpt: the line, and a caret under the column. Pure.
+"""Formats the mistakes of a pipeline file with an excerpt: the line, and a caret under the column. Pure.
 
-The first line is `str(mistake)`, in the form that editors and scripts parse. `remuda pipeline` and `remuda run` call
-it.
+The first line of each is `str(mistake)`, in the form that editors and scripts parse. Used by `remuda pipeline` and
+`remuda run`.
 """
 
 import re
@@ -18,7 +18,10 @@ _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 def describe_mistakes(mistakes: Sequence[Mistake], texts: Mapping[str, str]) -> list[str]:
-    """All mistakes as lines. `texts`: the contents of files, by the names in the mistakes."""
+    """Format all mistakes as lines, each with an excerpt of its file.
+
+    `texts`: the contents of the files, by the file names in the mistakes.
+    """
     file_lines: dict[str, list[str]] = {}
     output: list[str] = []
     for mistake in mistakes:
@@ -31,7 +34,10 @@ def describe_mistakes(mistakes: Sequence[Mistake], texts: Mapping[str, str]) -> 
 
 
 def excerpt(lines: Sequence[str], line: int, column: int) -> list[str]:
-    """The line with its number, and the caret below it; empty if the line does not exist or is blank."""
+    """Return a line of a file with its number, and below it a caret at the column.
+
+    Returns an empty list if the line does not exist or is blank. `line` and `column` count from 1.
+    """
     text = lines[line - 1] if 0 < line <= len(lines) else ""
     if not text.strip():
         return []

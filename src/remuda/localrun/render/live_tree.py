@@ -1,6 +1,6 @@
-"""The screen of a run on a terminal: a tree of stages, jobs, steps and downstream pipelines, redrawn at every poll.
+"""Shows a run on a terminal as a tree of stages, jobs, steps and downstream pipelines, redrawn at every poll.
 
-Draws the rows of `tree_rows` and the summary of `report` with rich. `screen` chooses it.
+Draws the rows of `tree_rows` and the summary of `report` with rich. `screen` chooses it if stdout is a terminal.
 """
 
 from typing import Any, Self
@@ -97,7 +97,10 @@ class LiveScreen:
 
 
 def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
-    """A row of the tree with its mark. `now` selects the frame of the spinner."""
+    """Format a row of the tree: status mark, name, duration and note.
+
+    `now` selects the frame of the spinner. `ascii_only`: use marks without Unicode characters.
+    """
     mark, ascii_mark, style = _MARKS.get(row.status, ("·", ".", "dim"))
     if row.status in _SPINNING:
         frames = SPINNER_ASCII if ascii_only else SPINNER

@@ -1,7 +1,8 @@
-"""Turns a job's log into text for people: without timestamps and section markers, with split lines joined. Pure.
+"""Converts a job's log to readable text: without timestamps and section markers, with split lines joined. Pure.
 
-A line with a timestamp begins with 32 bytes: time, stream, O or E, and a blank, or `+` if it continues the line before
-it. Lines without one (older runners) pass unchanged. Used by `remuda job log` and for the log tails of failed jobs.
+A line with a timestamp begins with 32 bytes: time, stream, O or E, and a space, or `+` if it continues the line before
+it. Lines without a timestamp (older runners) pass unchanged. Used by `remuda job log` and for the log tails of failed
+jobs.
 """
 
 import re
@@ -21,19 +22,22 @@ LONGEST_LINE = 2000
 
 
 class LogText:
-    """Turns the bytes of one log, in pieces of any size, into text."""
+    """Converts the bytes of one log to text. The bytes may come in pieces of any size."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._begun = False
 
     def feed(self, data: bytes) -> str:
-        """The text of the lines that these bytes complete. A line's end is returned with the next line."""
+        """Return the text of the lines that these bytes complete.
+
+        The line break after a line is returned with the next line, because a continuation may follow.
+        """
         *lines, self._rest = (self._rest + data).split(b"\n")
         return "".join(self._line_text(line) for line in lines)
 
     def finish(self) -> str:
-        """The rest of the text, with a line end."""
+        """Return the rest of the text, with a line break at the end. Call it after the last `feed`."""
         text = self._line_text(self._rest) if self._rest else ""
         self._rest = b""
         return text + "\n" if self._begun else text
@@ -51,7 +55,10 @@ class LogText:
 
 
 def tail(data: bytes, lines: int | None) -> list[str]:
-    """The last lines of a log (None: all) as a terminal would show them: with colours, without cursor movements."""
+    """Return the last lines of a log as a terminal would show them: with colours, without cursor movements.
+
+    `lines`: how many; None for all.
+    """
     text = LogText()
     whole = text.feed(data) + text.finish()
     return [_final_text(line) for line in deque(whole.removesuffix("\n").split("\n"), maxlen=lines) if whole]
@@ -65,5 +72,5 @@ def _final_text(line: str) -> str:
 
 
 def without_escapes(line: str) -> str:
-    """The line without colours, cursor movements and other control sequences."""
+    """Remove colours, cursor movements and other control sequences from a line."""
     return _CONTROLS.sub("", _COLOURS.sub("", _COMMANDS.sub("", line))).replace("\x1b", "")

@@ -1,6 +1,6 @@
-"""A compiled pipeline as text: a table of jobs by stage, one job in full, and why others are left out. Pure.
+"""Formats a compiled pipeline as text: a table of jobs by stage, one job in full, and why jobs are left out. Pure.
 
-`remuda pipeline show` and `remuda run --list` print it.
+Used by `remuda pipeline show` and `remuda run --list`.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ _LONG = 500
 
 
 def headline(pipeline: Pipeline) -> str:
-    """The number of jobs and stages, or why there is no pipeline."""
+    """Return one line with the number of jobs and stages, or the reason why there is no pipeline."""
     if pipeline.skipped is not None:
         return f"no pipeline: {pipeline.skipped}"
     stages = len({job.stage for job in pipeline.jobs})
@@ -33,7 +33,10 @@ def headline(pipeline: Pipeline) -> str:
 
 
 def table(pipeline: Pipeline, file: str) -> list[str]:
-    """A line per job, stage by stage, and below them the jobs that are left out. `file`: the pipeline file's name."""
+    """Return a line per job, stage by stage, and below them the jobs that are left out.
+
+    `file`: the name of the pipeline file.
+    """
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     groups = {job.name: job.written_name for job in jobs}
     columns = {
@@ -64,18 +67,24 @@ def table(pipeline: Pipeline, file: str) -> list[str]:
 
 
 def place(job: JobSpec | LeftOut, file: str) -> str:
-    """File and line of a job."""
+    """Return the file and line of a job's definition as `FILE:LINE`.
+
+    `file`: the pipeline file, for jobs that are not in an included one.
+    """
     return f"{printable(job.file or file, _LONG)}:{job.line}"
 
 
 def when(job: JobSpec) -> str:
-    """When a job starts, and whether it may fail."""
+    """Return when a job starts, and whether it is allowed to fail, in words: `manual, may fail`."""
     words = f"{job.when} {job.start_in_seconds}s" if job.when == "delayed" else job.when
     return f"{words}, may fail" if job.allow_failure else words
 
 
 def _needs(job: JobSpec, groups: Mapping[str, str]) -> str:
-    """What a job needs. The parts of a parallel job are counted under its name."""
+    """Return the names of the jobs that a job needs, for the table.
+
+    `groups`: the name of the parallel job for each of its parts; several parts are shown as `NAME ×COUNT`.
+    """
     outside = [need.project or need.pipeline for need in job.outside_needs]
     if job.needs is None:
         return _some(outside)
@@ -103,7 +112,10 @@ def _some(names: Sequence[str]) -> str:
 
 
 def find(pipeline: Pipeline, name: str) -> tuple[JobSpec, ...] | LeftOut:
-    """The job of that name, or all parts of a parallel one, or why it is left out. Raises BadInputError."""
+    """Return the job with this name, all parts of a parallel job, or the entry that says why the job is left out.
+
+    Raises BadInputError if the file has no such job.
+    """
     jobs = tuple(job for job in pipeline.jobs if name in (job.name, job.written_name))
     if jobs:
         return jobs
@@ -117,7 +129,7 @@ def find(pipeline: Pipeline, name: str) -> tuple[JobSpec, ...] | LeftOut:
 
 
 def details(parts: tuple[JobSpec, ...] | LeftOut, file: str) -> list[str]:
-    """Every value of a job that is not the default. Of a parallel job, those of the first part."""
+    """Return lines with every value of a job that is not the default; for a parallel job, those of its first part."""
     if isinstance(parts, LeftOut):
         return [f"{printable(parts.name, _LONG)} ({place(parts, file)}) is left out: {printable(parts.reason, _LONG)}"]
     job = parts[0]

@@ -1,7 +1,7 @@
-"""Where `remuda run` shows the pipeline: a live tree on a terminal (`live_tree`), else a line per event.
+"""Shows the progress of `remuda run`: a live tree on a terminal (`live_tree`), else a line per event.
 
 A screen gets every state of the pipeline, and at the end the outcome. Writing may fail at any time because the terminal
-or the reader is gone; `GuardedScreen` reports that once, and the caller stops the run.
+or the reader of the pipe is gone; `GuardedScreen` reports that once, and the caller stops the run.
 """
 
 import sys
@@ -30,17 +30,17 @@ class Screen(Protocol):
     def __exit__(self, *error: Any) -> None: ...
 
     def say(self, text: str) -> None:
-        """Print a message of the run itself."""
+        """Print a message about the run itself, such as a warning."""
 
     def show(self, view: RunView) -> None:
         """Show the newest state of the pipeline."""
 
     def finish(self, outcome: Outcome) -> None:
-        """Print logs, test results and the summary."""
+        """Print logs, test results and the summary after the end of the pipeline."""
 
 
 class PlainScreen:
-    """Prints a line per event, for files, pipes and other programs."""
+    """Prints a line per event, for output to files and pipes."""
 
     shows_steps = False
 
@@ -86,7 +86,7 @@ class PlainScreen:
 
 
 class GuardedScreen:
-    """Wraps a screen. The first failing write calls `on_lost`; later ones are ignored."""
+    """Wraps a screen. The first write that fails calls `on_lost`; later failures are ignored."""
 
     def __init__(self, screen: Screen, *, on_lost: Callable[[], None]) -> None:
         self._screen = screen
@@ -126,7 +126,7 @@ class GuardedScreen:
 
 
 def event_line(event: Event, width: int) -> str:
-    """An event as one line, in local time."""
+    """Format an event as one line: local time, job padded to `width` columns, status, duration, note."""
     at = datetime.fromtimestamp(event.at).astimezone().strftime("%H:%M:%S")
     words = [at, event.job.ljust(width), event.status]
     if event.seconds is not None:
@@ -136,12 +136,15 @@ def event_line(event: Event, width: int) -> str:
 
 
 def columns(view: RunView) -> list[str]:
-    """The summary as aligned plain lines."""
+    """Format the summary of the jobs as aligned lines, without colours."""
     return align([HEADINGS, *((r.job, r.status, r.waited, r.ran, r.where, r.note) for r in report.lines(view))])
 
 
 def screen_for(output: str) -> Screen:
-    """The screen for `--output`. With JSON on stdout, the progress goes to stderr."""
+    """Return the screen for a value of `--output`.
+
+    For json, stdout is for the document, so the progress goes to stderr.
+    """
     if output == "json":
         return PlainScreen(sys.stderr)
     if sys.stdout.isatty():

@@ -1,7 +1,7 @@
-"""A tree of step results as lines for people. Pure. `remuda job show --steps` and `remuda step run` print them.
+"""Formats a tree of step results as lines for people. Pure. Used by `remuda job show --steps` and `remuda step run`.
 
-A line shows the important fields; `--output json` has all. Results are not validated: a field of an unexpected type is
-left out.
+A line shows the important fields; `--output json` shows all. Results are not validated: a field of an unexpected type
+is left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +19,17 @@ _DIGEST = len("sha256:") + 12
 
 
 def step_lines(steps: Sequence[Step]) -> list[str]:
-    """A line per step, with its error and the steps that it called below it."""
+    """Return a line per step, and below it its error and the steps that it called."""
     rows = list(_rows(steps, "", ""))
     width = max((len(head) for head, facts in rows if facts), default=0)
     return [f"{head:<{width}}  {facts}".rstrip() for head, facts in rows]
 
 
 def used_in_words(events: Sequence[Any]) -> str:
-    """The resources that a whole job has used; empty if its runner did not report them."""
+    """Return the resources (CPU, memory, disk, network) that a job used, as text.
+
+    `events`: the job's step events. Returns '' if its runner did not report resources.
+    """
     event: Mapping[str, Any] = next((event for event in reversed(events) if _is_used(event)), {})
     used = dict(_submapping(event, "used"))
     for here, there in (("disk_read_bytes", "io_read_bytes"), ("disk_written_bytes", "io_write_bytes")):
@@ -57,7 +60,7 @@ def _rows(steps: Sequence[Step], indent: str, above: str) -> Iterator[tuple[str,
 
 
 def _outcome(step: Step) -> Iterator[str]:
-    """Status, duration and exit code."""
+    """Yield the status, duration and exit code of a step as words."""
     yield str(step["status"])
     began, ended = parse_time(step.get("started_at")), parse_time(step.get("finished_at"))
     if began is not None and ended is not None:
@@ -84,7 +87,7 @@ def _facts(step: Step) -> Iterator[str]:
 
 
 def _reference(step: Step) -> str:
-    """The package with its version, and the digest of its contents."""
+    """Return the reference of the package that the step was resolved to, with a short digest of its contents."""
     resolved = _submapping(step, "resolved")
     reference, digest = str(resolved.get("reference") or step.get("reference") or ""), resolved.get("digest")
     if not digest or str(digest) in reference:
@@ -104,7 +107,7 @@ def _usage(usage: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _remarks(step: Step) -> Iterator[str]:
-    """The policy's decision, and the error."""
+    """Yield texts about the decision of the policy, the error, and fields of the step that were too long."""
     policy = _submapping(step, "policy")
     reason = policy.get("reason")
     if policy.get("decision") == "denied":
@@ -122,7 +125,7 @@ def _remarks(step: Step) -> Iterator[str]:
 
 
 def _by_reason(names: list[str], why: Mapping[str, Any]) -> str:
-    """The names, grouped by reason, with the reason after each group."""
+    """Return the names, grouped by their reason in `why`, with the reason in parentheses after each group."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(str(why.get(name) or ""), []).append(name)

@@ -1,7 +1,7 @@
-"""The result of `remuda step run`: the events of its steps as one tree, and a summary for people. Pure.
+"""Builds the result of `remuda step run`: one tree of its steps' events, and a summary for people. Pure.
 
 The fields of a step are those of its `finished` event (docs/reference/step-results.md), without its sequence number and
-its place in the log. `attempts` has the earlier attempts of a step that was retried.
+its position in the log. `attempts` has the earlier attempts of a step that was retried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,11 @@ Result = dict[str, Any]
 
 
 def result_of(events: Sequence[Mapping[str, Any]], end: "pb.JobEnd", *, root: str) -> Result:
-    """The result document. `root`: the path of the step that was called, empty if it is the whole list."""
+    """Return the result document of a run: status, exit code, outputs, exports, error and the tree of steps.
+
+    `root`: the path of the step that the user called; empty if the user ran a list of steps, whose outputs are not
+    reported.
+    """
     top = tree_of(events)
     _complete(top)
     called = next((step for step in top if root and step.get("path") == root), {})
@@ -44,7 +48,7 @@ def _complete(steps: Sequence[Result]) -> None:
 
 
 def summary_of(result: Result) -> str:
-    """The result for people: a line per step, the outputs and exports, the error."""
+    """Format the result document for people: a line per step, the outputs and exports, the error."""
     lines = [*step_lines(result["steps"]), f"{MARKS.get(result['status'], '?')} {result['status']}"]
     for kind in ("outputs", "exports"):
         lines += [f"  {kind[:-1]} {name} = {value}" for name, value in result[kind].items()]

@@ -1,6 +1,6 @@
-"""The rows of the live tree, as many as fit on the terminal. Pure. `live_tree` draws them.
+"""Computes the rows of the live tree, as many as fit on the terminal. Pure. `live_tree` draws them.
 
-A small terminal gets fewer details. A downstream pipeline is below the job that started it.
+A small terminal gets fewer details. A downstream pipeline is shown below the job that started it.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from remuda.localrun.view import RunView, StageView, note_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A line of the live tree."""
+    """One line of the live tree, before it is drawn."""
 
     depth: int
     status: str
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Detail:
-    """How much of the pipeline is drawn."""
+    """Which jobs get rows of their own, and which jobs are shown with steps."""
 
     steps: frozenset[str] = frozenset()
     """Statuses of the jobs whose steps are drawn."""
@@ -47,7 +47,7 @@ _DETAILS = (
 
 
 def rows(view: RunView, height: int) -> list[Row]:
-    """The tree of stages, jobs and steps, with as many details as fit into `height` lines."""
+    """Return the rows for stages, jobs and steps, with as many details as fit into `height` lines."""
     tree: list[Row] = []
     for detail in _DETAILS:
         tree = _pipeline_rows(view, detail, 0)
@@ -80,7 +80,7 @@ def _stage_rows(stage: StageView, detail: _Detail, now: float, depth: int) -> li
 
 
 def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Row]:
-    """Rows of the steps, without those that a finished step has called."""
+    """Yield a row per step. Steps that a finished step called, and skipped steps, are left out."""
     folded = None
     for step in steps:
         if folded is not None and step.depth > folded:
@@ -92,7 +92,7 @@ def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Ro
 
 
 def _stage_status(stage: StageView) -> str:
-    """The most urgent of its jobs' statuses."""
+    """Return the status of a stage: the most urgent status of its jobs; failures that are allowed do not count."""
     statuses = {job.status for job in stage.jobs if not (job.has_failed() and job.allow_failure)}
     waiting = ("pending", "scheduled", "waiting_for_resource", "preparing", "created")
     for status in ("running", "canceling", "failed", "manual", *waiting, "canceled", "success", "skipped"):

@@ -1,13 +1,13 @@
-"""Small texts that many commands print: numbers with a noun, durations, names on one line. Pure."""
+"""Formats small texts that many commands print: numbers with a noun, durations, names on one line. Pure."""
 
 
 def plural(number: int, noun: str) -> str:
-    """The number with its noun: `1 job`, `2 jobs`."""
+    """Return the number with its noun in singular or plural: `1 job`, `2 jobs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def duration(seconds: float) -> str:
-    """`0.4s`, `12.3s`, `2m 03s`, `1h 02m`."""
+    """Format a duration for people: `0.4s`, `12.3s`, `2m 03s`, `1h 02m`."""
     if seconds < 59.95:
         return f"{seconds:.1f}s"
     minutes, rest = divmod(round(seconds), 60)
@@ -18,7 +18,10 @@ def duration(seconds: float) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """The text with line breaks and control characters escaped: others chose it, and a terminal would obey it."""
+    """Escape line breaks and control characters in a text.
+
+    For texts that others chose, because a terminal would execute control characters.
+    """
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,1 +1,1 @@
-"""The folder of a local run: its git repository, a snapshot of it, and the files that its pipeline includes."""
+"""Reads the folder of a local run: its git repository, a snapshot of it, and the files that its pipeline includes."""

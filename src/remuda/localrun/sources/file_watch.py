@@ -1,8 +1,8 @@
-"""Waits for a change of the files that a run takes, for `remuda run --watch`.
+"""Waits until files of a folder change, for `remuda run --watch`.
 
-A change is a new or removed file, or another size, time or mode; ignored files do not count. It is reported when
-nothing has changed for `QUIET_SECONDS`, because an editor or a checkout writes many files. Polling costs little and
-works on every file system.
+A change is a new or removed file, or another size, time or mode; files that git ignores do not count. It is reported
+when nothing has changed for `QUIET_SECONDS`, because an editor or a checkout writes many files. Polling costs little
+and works on every file system.
 """
 
 import os
@@ -19,7 +19,7 @@ Look = dict[str, tuple[int, int, int]]
 
 
 def look(folder: Path) -> Look:
-    """Time, size and mode of every file."""
+    """Return time, size and mode of every file in a folder, by path; files that git ignores are left out."""
     files: Look = {}
     for name in _names(folder):
         try:
@@ -33,7 +33,10 @@ def look(folder: Path) -> Look:
 def wait_for_change(
     folder: Path, before: Look, *, sleep: Callable[[float], None] = time.sleep, see: Callable[[Path], Look] = look
 ) -> list[str]:
-    """Wait until files differ from `before` and then stay as they are; the names of those that differ."""
+    """Wait until files differ from `before` and then do not change for `QUIET_SECONDS`.
+
+    Returns the sorted paths of the files that differ. `sleep` and `see` can be replaced in tests.
+    """
     while (now := see(folder)) == before:
         sleep(LOOK_SECONDS)
     while True:

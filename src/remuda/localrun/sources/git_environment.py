@@ -1,7 +1,7 @@
-"""The environment of git commands that read the user's repository.
+"""Builds the environment for git commands that read the user's repository.
 
-Inside a git hook, `REPOSITORY_VARIABLES` are set and would point every git of ours, and of the jobs, to the hook's
-repository.
+Inside a git hook, `REPOSITORY_VARIABLES` are set; they would point git commands of the platform and of jobs to the
+hook's repository.
 """
 
 import os
@@ -28,9 +28,10 @@ REPOSITORY_VARIABLES = (
 
 
 def quiet_environment() -> dict[str, str]:
-    """The user's environment without `REPOSITORY_VARIABLES`, with English messages.
+    """Return the user's environment without `REPOSITORY_VARIABLES`, with English messages.
 
-    git writes nothing, asks nothing, fetches nothing, and ignores replaced objects, which a push would not send.
+    With it, git does not refresh the index, prompt, or fetch missing objects, and it ignores replaced objects, which a
+    push would not send.
     """
     clean = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
     return clean | {

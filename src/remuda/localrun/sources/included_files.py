@@ -1,8 +1,8 @@
 """Finds the files that a pipeline file includes: in the folder, in clones of other projects, or remote if allowed.
 
-A local file is one that a push of the folder would send. A file of another project comes from the commit that its clone
-has for the ref, a component from the tag, branch or commit of its version. The compiler calls this through the port
-`Sources`, for `remuda pipeline` and `remuda run`.
+A local file is one that a push of the folder would send. A file of another project comes from the commit that its local
+clone has for the ref, a component from the tag, branch or commit of its version. The compiler calls this through the
+port `Sources`, for `remuda pipeline` and `remuda run`.
 
 Invariants: reads no file outside of the folders, follows no links, reads at most `LIMIT_BYTES` of a file.
 """
@@ -30,7 +30,7 @@ _PARTIAL = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?")
 
 
 class WorkTreeSources(Sources):
-    """What the files of one folder may include."""
+    """Provides the files that the pipeline file of a local folder includes."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class WorkTreeSources(Sources):
 
 
 class _Folder:
-    """The files of a work tree, or of a project folder without a repository, as they are now."""
+    """The current files of a work tree, or of a project folder without a repository."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -151,7 +151,7 @@ class _Folder:
 
 
 class _Clone:
-    """A repository's files at any of its commits."""
+    """The files of another project's local clone, at any of its commits."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
@@ -173,12 +173,15 @@ class _Clone:
         return _decode(data, path)
 
     def glob(self, pattern: str, ref: str | None) -> list[str] | None:
-        """The matching paths of a commit, sorted; None if there is no such ref."""
+        """Return the sorted paths that match the pattern in the commit of `ref`; None if the ref does not exist."""
         commit = self._commit(ref)
         return match_paths([pattern], _printable_paths(self._repository.tree(commit))) if commit else None
 
     def version(self, text: str) -> str | None:
-        """The commit of a component's version: an id, a tag, a branch, `~latest`, or the beginning of a version."""
+        """Return the commit of a component's version; None if there is no such version.
+
+        `text`: a commit id, a tag, a branch, `~latest`, or the first numbers of a version such as `1.2`.
+        """
         if text != LATEST and (commit := self._repository.commit(text, own_first=True)):
             return commit
         partial = _PARTIAL.fullmatch(text)
@@ -213,5 +216,5 @@ def _decode(data: bytes, path: str) -> str | SourceProblem:
 
 
 def _printable_paths(paths: Mapping[str, object]) -> list[str]:
-    """The paths that are text; others can be neither written in a pipeline file nor shown."""
+    """Return the paths that are valid text; others can be neither written in a pipeline file nor shown."""
     return sorted(path for path in paths if path.isprintable())

@@ -1,9 +1,9 @@
-"""Predefined variables of a folder on this machine: of its project, commit, tag, user and merge request.
+"""Computes predefined CI variables for a local folder: of its project, commit, tag, user and merge request.
 
-The address of `origin` gives the server and the project's path; ids that only a server knows are 1.
-`remuda.pipeline.predefined_variables` has the names; `Facts` adds the variables of the ref. Used by `worktree`.
+The URL of the remote `origin` gives the server and the project's path; ids that only a server knows are 1.
+`remuda.pipeline.predefined_variables` defines the names; `Facts` adds the variables of the ref. Used by `worktree`.
 
-Invariant: credentials in a remote's address never get into a variable.
+Invariant: credentials in a remote's URL never get into a variable.
 """
 
 import re
@@ -26,7 +26,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A project's server, without a slash at its end, and its path there."""
+    """The URL of a project's server, without a slash at its end, and the project's path there."""
 
     path: str
     server: str = NOWHERE
@@ -37,14 +37,20 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def address_of(repository: Repository | None, folder: Path) -> Address:
-    """The project of the folder's `origin`; without one, a project with the folder's name."""
+    """Return the server and path of the project by the remote `origin`.
+
+    Without such a remote, returns a project on localhost with the folder's name.
+    """
     origin = repository.origin() if repository else ""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-._").removesuffix(".git") or "project"
     return read_address(origin) or Address(path=f"root/{name}")
 
 
 def read_address(origin: str) -> Address | None:
-    """The project of a remote's address; None for a file path, or if it has no group and project."""
+    """Parse a remote's URL into the server and the project's path.
+
+    Returns None for a local path, or if the URL has no group and project.
+    """
     if "://" in origin:
         try:
             parts = urlsplit(origin)
@@ -66,14 +72,14 @@ def read_address(origin: str) -> Address | None:
 
 
 def of_project(address: Address) -> dict[str, str]:
-    """The CI_PROJECT_* and CI_SERVER_* variables."""
+    """Return the CI_PROJECT_* and CI_SERVER_* variables of a project."""
     title = address.path.rpartition("/")[2]
     own = predefined_variables.of_project(path=address.path, url=address.url, number=NUMBER, title=title)
     return {**own, **predefined_variables.of_server(address.server)}
 
 
 def of_commit(repository: Repository | None) -> dict[str, str]:
-    """The CI_COMMIT_* variables of HEAD; empty without commits."""
+    """Return the CI_COMMIT_* variables of HEAD; an empty dict if there are no commits."""
     form = "--format=%H%x00%an <%ae>%x00%cI%x00%B"
     entry = repository.ask("log", "-1", "--no-show-signature", "--encoding=UTF-8", form, "HEAD") if repository else None
     if entry is None:
@@ -83,7 +89,7 @@ def of_commit(repository: Repository | None) -> dict[str, str]:
 
 
 def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
-    """The variables of an annotated tag's message."""
+    """Return the variables with the message of a tag; an empty dict if it is not an annotated tag."""
     place = f"refs/tags/{tag}"
     kind, _, message = (
         repository.answer("for-each-ref", "--format=%(objecttype) %(contents)", place) if repository else ""
@@ -92,7 +98,7 @@ def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
 
 
 def of_user(repository: Repository | None) -> dict[str, str]:
-    """The GITLAB_USER_* variables, from git's user.name and user.email."""
+    """Return the GITLAB_USER_* variables, from git's user.name and user.email."""
     settings = repository.settings("user.name", "user.email") if repository else {}
     names = {"user.name": "GITLAB_USER_NAME", "user.email": "GITLAB_USER_EMAIL"}
     user = {names[key]: value for key, value in settings.items()}
@@ -103,7 +109,10 @@ def of_user(repository: Repository | None) -> dict[str, str]:
 def of_merge_request(
     address: Address, *, source: str, target: str, default_branch: str, base: str, title: str
 ) -> dict[str, str]:
-    """The CI_MERGE_REQUEST_* variables of an open merge request."""
+    """Return the CI_MERGE_REQUEST_* variables for a merge request of `source` into `target`.
+
+    `base`: the merge base of the branches.
+    """
     return predefined_variables.of_merge_request(
         iid=NUMBER,
         project=of_project(address),

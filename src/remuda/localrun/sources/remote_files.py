@@ -1,7 +1,7 @@
-"""Fetches included files from web addresses on an allow list, which is empty by default.
+"""Downloads included files from URLs on an allow list, which is empty by default.
 
-Redirects must be on the list, too. An entry is an address prefix (`remuda.pipeline.include.allowed_addresses`) or a
-host, which stands for https on all its paths. Used by `included_files`.
+Targets of redirects must be on the list, too. An entry is a URL prefix (`remuda.pipeline.include.allowed_addresses`) or
+a host, which stands for https and all paths on it. Used by `included_files`.
 """
 
 import re
@@ -26,7 +26,7 @@ _HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?")
 
 
 def read_allowed(entries: Sequence[str]) -> tuple[Prefix, ...]:
-    """The allow list of `--allow-remote`. Raises BadInputError."""
+    """Parse the values of `--allow-remote` into URL prefixes. Raises BadInputError if one is invalid."""
     allowed: list[Prefix] = []
     for entry in entries:
         prefix = read_prefix(f"https://{entry}" if _HOST.fullmatch(entry) else entry)
@@ -37,7 +37,7 @@ def read_allowed(entries: Sequence[str]) -> tuple[Prefix, ...]:
 
 
 class Remote:
-    """Fetches files whose addresses are allowed, each once."""
+    """Downloads files whose URLs are allowed, each of them once."""
 
     def __init__(self, allowed: Sequence[Prefix] = (), *, clock: Clock | None = None) -> None:
         self._allowed = allowed
@@ -45,7 +45,7 @@ class Remote:
         self._fetched: dict[str, str | SourceProblem] = {}
 
     def text(self, url: str) -> str | SourceProblem:
-        """The file at the address."""
+        """Return the text of the file at a URL; a SourceProblem if it is not allowed or cannot be downloaded."""
         if url not in self._fetched:
             problem = self._check_allowed(url)
             self._fetched[url] = problem or self._fetch(url)
@@ -82,7 +82,7 @@ class Remote:
             return SourceProblem(reason=f"the file cannot be fetched: {reason}", suggestion="check the address")
 
     def _opener(self) -> "OpenerDirector":
-        """An opener for http and https only, which checks the allow list before it follows a redirect."""
+        """Return a urllib opener for http and https only, which checks redirects against the allow list."""
         from urllib import request
 
         check_allowed = self._check_allowed
@@ -110,7 +110,7 @@ class Remote:
 
 
 class _NotAllowedError(Exception):
-    """A redirect leads to an address that is not on the list."""
+    """A redirect leads to a URL that is not on the allow list."""
 
     def __init__(self, problem: SourceProblem) -> None:
         super().__init__(problem.reason)
@@ -118,6 +118,6 @@ class _NotAllowedError(Exception):
 
 
 def _site(url: str) -> str:
-    """The prefix of an address that the user could allow; a placeholder for an invalid address."""
+    """Return the URL prefix that the user could allow to reach this URL; a placeholder if the URL is invalid."""
     address = read_prefix(url)
     return printable(f"{address.scheme}://{urlsplit(url).netloc}/", 200) if address else "URL_PREFIX"

@@ -1,8 +1,9 @@
 """Reads a git repository on this machine: refs, trees, files, differences.
 
 git runs without the variables of a surrounding hook, without prompts, lazy fetches and replaced objects, and without
-programs that the repository configures (fsmonitor, external diffs). A ref from a pipeline file is only ever the name of
-a branch, tag or commit, never an option or an expression. Used by `worktree`, `included_files` and `snapshot`.
+programs that the repository configures (fsmonitor, external diffs). A ref from a pipeline file is used only as the name
+of a branch, tag or commit, never as an option or a revision expression. Used by `worktree`, `included_files` and
+`snapshot`.
 
 Invariant: writes nothing, not even a refreshed index, and contacts no other machine.
 """
@@ -30,7 +31,7 @@ _QUIET = ("-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 
 
 class TreeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a commit or of the index."""
+    """A file of a commit or of the index: mode, object id and size."""
 
     mode: str
     id: str
@@ -38,7 +39,7 @@ class TreeFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_ref_name(text: str) -> bool:
-    """True if a branch or tag can have this name."""
+    """True if this is a valid name for a branch or tag."""
     return bool(text) and _BAD_IN_REF.search(text) is None
 
 
@@ -47,17 +48,20 @@ _PARTS: dict[Path, bool] = {}
 
 
 class Repository:
-    """The repository that a folder is, or is a part of. Paths are relative to the folder."""
+    """The git repository that a folder belongs to. Paths are relative to the folder, which may be a subfolder."""
 
     def __init__(self, folder: Path, *, is_part: bool) -> None:
-        """`is_part`: the folder is a subfolder of the repository."""
+        """Use `at` to find the repository of a folder. `is_part`: the folder is a subfolder of the repository."""
         self.folder = folder
         self.is_part = is_part
         self._trees: dict[str, Mapping[str, TreeFile]] = {}
 
     @classmethod
     def at(cls, folder: Path) -> "Repository | None":
-        """The folder's repository; None if it has none, or git is not installed."""
+        """Return the repository of a folder; None if it is in none, or git is not installed.
+
+        Raises BadInputError if git cannot read the repository.
+        """
         if folder in _PARTS:
             return cls(folder, is_part=_PARTS[folder])
         try:
@@ -73,11 +77,11 @@ class Repository:
         return cls(folder, is_part=_PARTS[folder])
 
     def top(self) -> Path:
-        """The top folder of the work tree; the folder itself in a bare repository."""
+        """Return the top folder of the work tree; for a bare repository, the folder itself."""
         return Path(os.fsdecode((self.ask("rev-parse", "--show-toplevel") or b"").rstrip(b"\n")) or self.folder)
 
     def default_branch(self) -> str:
-        """The server's default branch if the clone knows it, else the branch that is checked out."""
+        """Return the default branch of `origin` if the clone knows it, else the branch that is checked out."""
         origin = "refs/remotes/origin/"
         head = self.answer("symbolic-ref", "--quiet", f"{origin}HEAD")
         if head.startswith(origin):
@@ -85,7 +89,7 @@ class Repository:
         return self.answer("symbolic-ref", "--quiet", "--short", "HEAD")
 
     def ask(self, *arguments: str) -> bytes | None:
-        """The output of a git command, None if it fails."""
+        """Run a git command and return its output as bytes; None if it fails."""
         try:
             result = _run(arguments, self.folder)
         except ValueError:
@@ -94,24 +98,27 @@ class Repository:
         return result.stdout if result.returncode == 0 else None
 
     def answer(self, *arguments: str) -> str:
-        """The output of a git command as text without surrounding space, empty if it fails."""
+        """Run a git command and return its output as stripped text; '' if it fails."""
         return (self.ask(*arguments) or b"").decode(errors="replace").strip()
 
     def names(self, *arguments: str) -> list[str]:
-        """The output of a git command, split at NULs."""
+        """Run a git command with NUL-separated output and return the parts; an empty list if it fails."""
         return [os.fsdecode(name) for name in (self.ask(*arguments) or b"").split(b"\0") if name]
 
     def settings(self, *names: str) -> dict[str, str]:
-        """The values of those of these settings that are set. Names are in lower case."""
+        """Return the values of these git settings; those that are not set are left out. Names are in lower case."""
         return {name: self._settings[name] for name in names if name in self._settings}
 
     def is_set(self, pattern: str) -> bool:
-        """True if the name of a setting, with its section in lower case, matches."""
+        """True if the name of a git setting that is set matches this regular expression."""
         return any(re.fullmatch(pattern, name) for name in self._settings)
 
     @cached_property
     def _settings(self) -> dict[str, str]:
-        """All settings. The last of several values counts, but the first of a remote's."""
+        """All git settings by name.
+
+        Of several values of a name the last one counts, but the first one for settings of a remote.
+        """
         settings: dict[str, str] = {}
         for entry in self.names("config", "-z", "--list"):
             name, _, value = entry.partition("\n")
@@ -120,13 +127,16 @@ class Repository:
         return settings
 
     def origin(self) -> str:
-        """The address of `origin`, after git's `insteadOf` rewrites; empty without one."""
+        """Return the URL of the remote `origin`, after git's `insteadOf` rewrites; '' without such a remote."""
         if self.is_set(r"url\..*\.insteadof"):
             return self.answer("remote", "get-url", "origin")
         return self.settings("remote.origin.url").get("remote.origin.url", "")
 
     def commit(self, ref: str, *, own_first: bool = False) -> str | None:
-        """The commit of an id, a branch or a tag. The server's branches win over local ones unless `own_first`."""
+        """Return the commit id of a branch, tag or commit id; None if it does not exist.
+
+        Branches of `origin` win over local ones, unless `own_first`.
+        """
         if not is_ref_name(ref):
             return None
         if ref.startswith("refs/") or ref == "HEAD":
@@ -137,15 +147,17 @@ class Repository:
         return next((commit for name in names if (commit := self.resolve(name))), None)
 
     def resolve(self, ref: str) -> str | None:
-        """The commit of a ref's full name, or of an id."""
+        """Return the commit id of a full ref name or a commit id; None if it does not exist."""
         return self.answer("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}") or None
 
     def merge_base(self, commit: str) -> str | None:
-        """The best common ancestor of the commit and HEAD."""
+        """Return the best common ancestor of the commit and HEAD; None if there is none."""
         return self.answer("merge-base", "HEAD", commit) or None
 
     def status(self) -> bytes | None:
-        """The output of `git status` for the folder, with untracked files; None if it fails. Cached."""
+        """Return the output of `git status` for the folder, with untracked files; None if it fails. Runs git
+        only once.
+        """
         return self._status
 
     @cached_property
@@ -154,23 +166,23 @@ class Repository:
         return self.ask("status", *options, "--", ".")
 
     def changes_since(self, commit: str) -> frozenset[str]:
-        """The files of the work tree that differ from a commit, with untracked ones."""
+        """Return the files of the work tree that differ from a commit, and untracked files."""
         changed = self.names(
             "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", _NO_SUBMODULES, "--relative", commit
         )
         return frozenset(changed) | frozenset(self.untracked_files())
 
     def untracked_files(self) -> list[str]:
-        """Files that git neither tracks nor ignores. A repository inside the folder is not a file."""
+        """Return the files that git neither tracks nor ignores. Nested repositories are left out."""
         names = self.names("ls-files", "-z", "--others", "--exclude-standard")
         return [name for name in names if not name.endswith("/")]
 
     def index(self) -> dict[str, TreeFile]:
-        """The tracked files, by path."""
+        """Return the tracked files of the folder, by path."""
         return _read_listing(self.names("ls-files", "-z", "--stage"))
 
     def modified_files(self) -> list[str]:
-        """Tracked files that may differ from the index, with removed ones."""
+        """Return the tracked files that may differ from the index, including deleted ones."""
         return self.names("diff-files", "--name-only", "-z", _NO_SUBMODULES, "--relative")
 
     def tree(self, commit: str) -> Mapping[str, TreeFile]:
@@ -179,12 +191,15 @@ class Repository:
         return self._trees[commit]
 
     def blob(self, identity: str) -> bytes | None:
-        """The content of a blob."""
+        """Return the content of a blob by its object id; None if it does not exist."""
         return self.ask("cat-file", "blob", identity)
 
 
 def _read_listing(lines: list[str]) -> dict[str, TreeFile]:
-    """Lines of `ls-files --stage` (mode, id, merge stage) or `ls-tree --long` (mode, type, id, size), a tab, a path."""
+    """Parse the output of `ls-files --stage` or `ls-tree --long` into files by path.
+
+    A line has mode, id and merge stage, or mode, type, id and size; then a tab and the path.
+    """
     files: dict[str, TreeFile] = {}
     for line in lines:
         facts, _, path = line.partition("\t")

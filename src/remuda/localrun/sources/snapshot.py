@@ -1,9 +1,9 @@
 """Makes one git commit of a folder, with uncommitted changes and without ignored files, for `remuda run`.
 
-If nothing is uncommitted the snapshot is HEAD; else it is a commit on top of HEAD with the same message, so that the
-same files give the same commit. `Snapshot.refs` has the branches, tags and commits that the cell needs for rules and
-jobs to work as after a real push. New objects go into a repository in the run's folder, which borrows the user's
-objects; the cell borrows from there, or gets them by a push.
+Without uncommitted changes the snapshot is HEAD; else it is a commit on top of HEAD with the same message and author,
+so that the same files give the same commit id. `Snapshot.refs` has the branches, tags and commits that the cell needs
+for rules and jobs to work as after a real push. New objects go into a repository in the run's folder that uses the
+user's objects (git alternates); the cell uses them from there, or gets them by a push.
 
 A subfolder of a repository, a shallow clone and a partial clone cannot use their history: the snapshot's parents are
 then parentless copies of the commits that rules compare with.
@@ -42,7 +42,7 @@ CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.symlinks")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A commit in a repository of our own, and the refs to upload with it."""
+    """A commit of the folder's files in a temporary repository, and the refs to upload with it."""
 
     git_dir: Path
     sha: str
@@ -58,7 +58,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """Facts about the user's repository."""
+    """Facts about the user's repository that decide how the snapshot is made."""
 
     repository: "Repository"
     prefix: str
@@ -76,7 +76,11 @@ class _Source:
 def take(
     folder: Path, repository: "Repository | None", facts: "Facts", git_dir: Path, *, compared: Iterable[str] = ()
 ) -> Snapshot:
-    """Commit the folder's files to a new repository at `git_dir`. `compared`: refs that rules compare with."""
+    """Commit the folder's files to a new repository at `git_dir` and return the snapshot.
+
+    `repository`: the folder's repository, None if it has none. `compared`: refs that rules compare with. Raises
+    BadInputError if git is missing or the repository has no commits.
+    """
     if shutil.which("git") is None:
         raise BadInputError("git was not found, and a run needs it; install git, or put it into PATH")
     ref = _ref_of(facts)
@@ -139,7 +143,10 @@ def _take_with_history(
 
 
 def _near_tags(repository: "Repository") -> dict[str, str]:
-    """Tags of the last commits. An annotated tag keeps its tag object, which `git describe` looks for."""
+    """Return the tags of the last `DESCRIBED_COMMITS` commits with their object ids.
+
+    For an annotated tag it is the id of the tag object, which `git describe` looks for.
+    """
     listing = repository.answer("for-each-ref", "--format=%(refname) %(objectname) %(*objectname)", "refs/tags")
     tags = [line.split() for line in listing.splitlines()]
     recent = set(repository.answer("rev-list", f"-{DESCRIBED_COMMITS}", "HEAD").split()) if tags else set()
@@ -147,7 +154,10 @@ def _near_tags(repository: "Repository") -> dict[str, str]:
 
 
 def mirror(repository: "Repository", facts: "Facts", default_branch: str, git_dir: Path) -> Snapshot:
-    """All branches and tags of another project's clone. Local branches win over the server's."""
+    """Return a snapshot with all branches and tags of another project's clone, in a new repository at `git_dir`.
+
+    Local branches win over those of `origin`.
+    """
     source = _source(repository)
     _make_repository(git_dir, source.objects)
     git = _SnapshotRepository(git_dir, repository.folder)
@@ -168,7 +178,10 @@ def mirror(repository: "Repository", facts: "Facts", default_branch: str, git_di
 
 
 def push_environment(git_dir: Path, authorization: str) -> dict[str, str]:
-    """The environment of `git push`: credentials stay out of the command line, and no proxy is used."""
+    """Return the environment for `git push` to the cell.
+
+    It passes the credentials, which stay out of the command line, and disables proxies.
+    """
     settings = {
         "http.extraHeader": f"Authorization: {authorization}",
         "http.proxy": "",
@@ -190,13 +203,16 @@ def _ref_of(facts: "Facts") -> str:
 
 
 def _branches(facts: "Facts", sha: str) -> dict[str, str]:
-    """The branch of the snapshot. A tag of a folder without a repository gets the default branch."""
+    """Return the branch of the snapshot with its commit, as a full ref name.
+
+    It is empty for a tag, except in a folder without commits, where the default branch is needed.
+    """
     branch = facts.default_branch if facts.is_tag else facts.ref
     return {} if facts.is_tag and facts.sha != NO_SHA else {f"refs/heads/{branch}": sha}
 
 
 def _message_and_author(facts: "Facts") -> tuple[str, dict[str, str]]:
-    """The message and the author of HEAD, for the commit on top of it."""
+    """Return the message and the author of HEAD, which the snapshot's commit gets as well."""
     variables = facts.predefined
     name, _, email = variables.get("CI_COMMIT_AUTHOR", "").rpartition(" <")
     author = {"NAME": name.strip(), "EMAIL": email.rstrip(">"), "DATE": variables.get("CI_COMMIT_TIMESTAMP", "")}
@@ -204,7 +220,7 @@ def _message_and_author(facts: "Facts") -> tuple[str, dict[str, str]]:
 
 
 def _since(repository: "Repository", facts: "Facts") -> str | None:
-    """The commit that `rules:changes` compares with for the event of the facts."""
+    """Return the commit that `rules:changes` compares with for this event; None if everything counts as changed."""
     if facts.source == "merge_request_event":
         return facts.predefined.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None
     before = facts.predefined.get("CI_COMMIT_BEFORE_SHA", NO_SHA)
@@ -219,7 +235,10 @@ def _base(repository: "Repository", name: str) -> str | None:
 
 
 def _full_name(repository: "Repository", name: str) -> str:
-    """The full name that the cell's ref gets for a ref that a rule names."""
+    """Return the full ref name that the cell needs for a ref that a rule names.
+
+    A commit id gets a name below `COMPARED`.
+    """
     if name.startswith(("refs/heads/", "refs/tags/")):
         return name
     is_branch = any(repository.resolve(place + name) for place in ("refs/remotes/origin/", "refs/heads/"))
@@ -261,7 +280,10 @@ def _source(repository: "Repository") -> _Source:
 
 
 def _make_repository(git_dir: Path, objects: Path | None) -> None:
-    """Create an empty bare repository that borrows objects. `git init` would cost another process."""
+    """Create an empty bare repository; `objects` is a folder of git objects that it uses without a copy.
+
+    Writes the files itself, because `git init` would cost another process.
+    """
     (git_dir / "objects" / "info").mkdir(parents=True)
     (git_dir / "refs").mkdir()
     (git_dir / "HEAD").write_text("ref: refs/heads/none\n")
@@ -271,7 +293,7 @@ def _make_repository(git_dir: Path, objects: Path | None) -> None:
 
 
 def _list_files(folder: Path, git_dir: Path) -> list[bytes]:
-    """The files of a folder without a repository, but for those that a .gitignore excludes."""
+    """Return the files of a folder without a repository, except those that a .gitignore excludes."""
     environment = quiet_environment() | {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(folder)}
     listing = _git(["ls-files", "-z", "--others", "--exclude-standard"], folder, environment)
     # A repository inside is listed with a slash at its end; `git add` would store only a link to its commit.
@@ -279,7 +301,7 @@ def _list_files(folder: Path, git_dir: Path) -> list[bytes]:
 
 
 class _SnapshotRepository:
-    """git with our own repository and the user's files as its work tree."""
+    """Runs git with the snapshot's repository and the user's files as its work tree."""
 
     def __init__(self, git_dir: Path, top: Path) -> None:
         self.git_dir = git_dir
@@ -295,13 +317,16 @@ class _SnapshotRepository:
         return self.ask(*arguments).decode().strip()
 
     def tree_of(self, paths: Iterable[bytes], prefix: str = "", settings: tuple[str, ...] = ()) -> str:
-        """The tree of the index, updated with the current state of these files; removed files are dropped."""
+        """Update the index with the current state of these files, write it as a tree, and return the tree's id.
+
+        Deleted files are removed. `prefix`: write only this subfolder. `settings`: options of git.
+        """
         names = b"".join(path + b"\0" for path in paths)
         self.ask(*settings, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=names)
         return self.answer("write-tree", *([f"--prefix={prefix}"] if prefix else ()))
 
     def work_tree(self, source: _Source) -> str | None:
-        """The tree of the user's files; None if it is that of HEAD."""
+        """Write the user's files as a tree and return its id; None if they are the same as in HEAD."""
         repository, prefix = source.repository, os.fsencode(source.prefix)
         status = repository.status()
         if status is None:
@@ -321,13 +346,16 @@ class _SnapshotRepository:
         return self.tree_of([*changed, *(prefix + path for path in filtered)], source.prefix, source.settings)
 
     def make_orphan(self, commit: str, prefix: str, at: str) -> str:
-        """A commit with the folder's files of another commit, and without parents."""
+        """Create a commit without parents that has the files of another commit, and return its id.
+
+        `prefix`: take only this subfolder. `at`: the date of the new commit.
+        """
         has_folder = not prefix or self.answer("ls-tree", "-d", commit, "--", prefix.rstrip("/"))
         tree = self.answer("rev-parse", f"{commit}:{prefix}") if has_folder else self.answer("mktree")
         return self.commit(tree, (), f"What {commit[:8]} had", {"DATE": at})
 
     def commit(self, tree: str, parents: tuple[str, ...], message: str, author: Mapping[str, str]) -> str:
-        """A new commit. The same arguments give the same id."""
+        """Create a commit and return its id. The same arguments give the same id."""
         person = {"NAME": DEFAULT_NAME, "EMAIL": DEFAULT_EMAIL, **author}
         names = {f"GIT_{role}_{key}": value for key, value in person.items() for role in ("AUTHOR", "COMMITTER")}
         options = [word for parent in parents for word in ("-p", parent)]
@@ -336,7 +364,10 @@ class _SnapshotRepository:
 
 
 def _filtered_files(repository: "Repository") -> list[bytes]:
-    """Files with a git filter, for example LFS. The snapshot stores them unfiltered, so that jobs get the content."""
+    """Return the files with a git filter, for example LFS.
+
+    The snapshot stores them unfiltered, so that jobs get the content and not a pointer.
+    """
     try:
         attributes = (repository.folder / ".gitattributes").read_bytes()
     except OSError:
@@ -352,7 +383,7 @@ def _filtered_files(repository: "Repository") -> list[bytes]:
 
 
 def _bare_environment(**more: str) -> dict[str, str]:
-    """`quiet_environment` without the user's configuration (hooks, filters, signing)."""
+    """Return `quiet_environment` without the user's git configuration (hooks, filters, signing), and with `more`."""
     return quiet_environment() | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull} | more
 
 

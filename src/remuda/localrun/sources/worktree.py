@@ -1,11 +1,11 @@
-"""The facts that the rules of a pipeline are evaluated with, for a folder on this machine.
+"""Computes the facts that the rules of a pipeline are evaluated with, for a folder on this machine.
 
 Finds the ref, project, commit and event that the folder stands for, the predefined variables, and the files that a push
-would change: HEAD with all uncommitted changes and untracked files, without ignored ones. Used by `remuda pipeline` and
+would send: HEAD with all uncommitted changes and untracked files, without ignored ones. Used by `remuda pipeline` and
 `remuda run`.
 
-The folder may be a repository, a part of one, or neither. Invariant: it is only read. Files are listed and hashed, and
-commits compared, when a rule asks for it.
+The folder may be a repository, a subfolder of one, or neither. Invariant: the folder is only read. Files are listed and
+hashed, and commits compared, only when a rule asks for it.
 """
 
 import hashlib
@@ -50,9 +50,11 @@ def facts_of(
     variables: Mapping[str, str] | None = None,
     raw: frozenset[str] = frozenset(),
 ) -> Facts:
-    """The facts of a pipeline for this folder as it is now. `repository` is the folder's, if the caller has it.
+    """Return the facts of a pipeline for this folder in its current state.
 
-    `ref` and `tag` replace the branch and the tag that are checked out; the files are always those of the folder.
+    `repository`: the folder's repository, if the caller has it already. `ref` and `tag` replace the branch and the tag
+    that are checked out; the files are always those of the folder. `raw`: names of variables without expansion. Raises
+    BadInputError if the event, ref or tag is invalid.
     """
     if event not in EVENTS:
         raise BadInputError(f"--event {event}: there is no such event; use one of: {', '.join(EVENTS)}")
@@ -107,7 +109,7 @@ def facts_of(
 
 
 class WorkTreeFiles(Mapping[str, str]):
-    """The files that a push of the folder would send: paths, with git's blob ids."""
+    """The files that a push of the folder would send, as a mapping from path to git blob id."""
 
     def __init__(self, folder: Path, repository: Repository | None) -> None:
         self._folder = folder
@@ -131,7 +133,7 @@ class WorkTreeFiles(Mapping[str, str]):
 
     @cached_property
     def _ids(self) -> dict[str, str]:
-        """Paths with ids; an empty id is computed on the first access."""
+        """Blob ids by path. An empty id is computed at the first access to its path."""
         if self._repository is None:
             return dict.fromkeys(_walk(self._folder), "")
         ids = {path: file.id for path, file in self._repository.index().items() if file.mode != GITLINK}
@@ -151,7 +153,7 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def _blob_id(path: Path) -> str:
-    """The file's git blob id; `NO_SHA` if it cannot be read."""
+    """Compute the git blob id of a file; `NO_SHA` if it cannot be read."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -169,7 +171,10 @@ def _blob_id(path: Path) -> str:
 
 
 def _change_finder(repository: Repository | None, before: str | None) -> ChangedFiles:
-    """The function that rules call to find changed files, with a cache: rules ask for the same ref many times."""
+    """Return the function that `rules:changes` calls to get changed files. It caches the result for each ref.
+
+    `before`: the commit to compare with if the rule names no ref; None if everything counts as changed then.
+    """
 
     @cache
     def find_changes(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
@@ -195,7 +200,10 @@ def _change_finder(repository: Repository | None, before: str | None) -> Changed
 def _names(
     repository: Repository | None, event: str, ref: str | None, tag: str | None
 ) -> tuple[str | None, str | None]:
-    """The branch and the tag that the options name."""
+    """Return the branch and the tag that the options name; None for one that they do not name.
+
+    For the event `tag` without a name, returns the newest tag of HEAD. Raises BadInputError for invalid combinations.
+    """
     for option, name in (("--ref", ref), ("--tag", tag)):
         if name is not None and not is_ref_name(name):
             raise BadInputError(f"{option} {name}: is not a valid name of a branch or tag")
@@ -213,8 +221,10 @@ def _names(
 
 
 def _server_commit(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
-    """The commit of the branch on the server, according to this clone's remote-tracking ref. None if there is nothing
-    to push: then everything counts as changed."""
+    """Return the commit of the branch on the server, by this clone's remote-tracking branch.
+
+    Returns None if that branch does not exist or there is nothing to push; then everything counts as changed.
+    """
     upstream = repository.resolve("@{upstream}") if branch == current else None
     commit = upstream or repository.resolve(f"refs/remotes/origin/{branch}")
     base = commit if commit == head else repository.merge_base(commit) if commit else None
@@ -224,7 +234,9 @@ def _server_commit(repository: Repository, branch: str, current: str, head: str 
 
 
 def _default_branch(repository: Repository | None) -> str:
-    """The server's default branch; else an existing branch with a usual name; else the only branch; else `main`."""
+    """Return the default branch of `origin`; else an existing branch with a usual name; else the only branch; else
+    `main`.
+    """
     if repository is None:
         return DEFAULT_BRANCH
     origin = "refs/remotes/origin/"
