@@ -1,6 +1,6 @@
-"""Keep, delete and erase what a job left, in GitLab's form; and Remuda's list of the files in an archive.
+"""Keep, delete and erase artifacts and logs of jobs, in GitLab's form; and Remuda's list of the files in an archive.
 
-Checks who may; `remuda.cell.operations.retention` does it.
+Checks the caller's rights; `remuda.cell.operations.retention` does the work.
 """
 
 import msgspec

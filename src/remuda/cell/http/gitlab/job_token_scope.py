@@ -130,7 +130,10 @@ async def remove_group(edge: Edge, request: Request, project: Project) -> None:
 
 
 async def _change(edge: Edge, project: Project, field: str, decide: Callable[[Any], Any]) -> None:
-    """Replace one field of the stored project by what `decide` makes of it."""
+    """Change one field of the stored project: `decide` gets its value and returns the new one.
+
+    404 if the project is gone.
+    """
 
     def change(row: Project) -> Project:
         return replace(row, **{field: decide(getattr(row, field))})

@@ -68,7 +68,7 @@ class TimedJobShape(JobShape, kw_only=True):
 
 
 async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
-    """Views of jobs with their pipelines, commits, runners and artifacts. What several share is loaded once.
+    """The API responses for jobs, with their pipelines, commits, runners and artifacts, each of which is loaded once.
 
     A downstream pipeline of another project is shown only if the caller may read it.
     """
@@ -111,7 +111,7 @@ async def describe_job(edge: Edge, job: Job) -> JobShape:
 
 
 def scope_of(request: Request) -> list[str]:
-    """The requested states. `running` includes leased jobs, which GitLab calls running."""
+    """The job states that the request asks for. `running` includes leased jobs, which GitLab calls running."""
     query = request.query_params
     values = [*query.getlist("scope[]"), *query.getlist("scope"), *query.getlist("state")]
     states = [state for text in values for state in text.split(",") if state]
@@ -192,7 +192,7 @@ async def list_all(edge: Edge, request: Request, caller: Caller) -> Paged[JobSha
 
 
 async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
-    """Ids of the projects whose jobs a person may read as a member; None: all."""
+    """Ids of the projects whose jobs a person may read as a member; None if they may read all."""
     if caller.user.is_admin:
         return None
     projects = await list_all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
@@ -218,7 +218,7 @@ async def show_with_times(edge: Edge, caller: Caller, job: Job) -> TimedJobShape
 
 
 async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
-    """The view of a job with Remuda's own fields."""
+    """The API response for a job, with the fields that only Remuda has."""
     now = edge.clock.now()
     view = (await describe(edge, [job], caller))[0]
     bodies, note = await _events(edge, job)
@@ -239,7 +239,7 @@ def _hold_end(edge: Edge, job_id: JobId) -> str | None:
 
 
 async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
-    """Start and end events of steps, and a note if some are missing."""
+    """The start and end events of a job's steps, and a note if some are missing."""
     events: list[StepTimes] = []
     async with aclosing(read_results(edge.store.jobs, job.id)) as results:
         async for result in results:
@@ -253,7 +253,10 @@ async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
 
 
 async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:
-    """Where the job's time went, by its steps, or without those by the sections of its log."""
+    """Compute where a job's time went, from the results of its steps (`bodies`).
+
+    A finished job without step results is split by the sections of its log.
+    """
     spans = job_times.spans_of_steps(bodies, now)
     if spans or job.state not in FINAL or job.started_at is None or job.is_trigger:
         return job_times.split(job, spans, "steps", now)
@@ -265,7 +268,7 @@ async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> Tim
 
 
 async def _piece(edge: Edge, job: Job, start: int, count: int) -> bytes:
-    """At most `count` bytes of the log."""
+    """Read at most `count` bytes of a job's log, from the offset `start` on."""
     data = bytearray()
     async for piece in edge.traces.read(job.id, start):
         data += piece

@@ -42,7 +42,7 @@ class MemberChange(msgspec.Struct, kw_only=True):
 
 
 class MemberShape(UserShape, kw_only=True):
-    """A user with the level in a group or project."""
+    """A user with their access level in a group or project."""
 
     access_level: int
     expires_at: str | None
@@ -79,7 +79,10 @@ async def _place(edge: Edge, request: Request) -> _Place:
 
 
 def expiry_of(text: str | None, name: str = "expires_at") -> float | None:
-    """The beginning of a day (UTC) in seconds; 400 if the text is no date."""
+    """Parse a date: the beginning of that day (UTC) in seconds, or None if the text is empty.
+
+    Raises ApiError 400 about the parameter `name` if the text is no date.
+    """
     if not text:
         return None
     try:
@@ -89,7 +92,7 @@ def expiry_of(text: str | None, name: str = "expires_at") -> float | None:
 
 
 def day_of(seconds: float | None) -> str | None:
-    """A date such as 2026-01-31."""
+    """Format a time as a date such as 2026-01-31; None stays None."""
     return None if seconds is None else rfc3339(seconds)[:10]
 
 
@@ -228,7 +231,7 @@ async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[
 
 
 async def _check_owners(edge: Edge, place: _Place, member: Member) -> None:
-    """403 if a top-level group would lose its last owner."""
+    """Raise ApiError 403 if without this member a top-level group would have no owner."""
     if member.level < Level.OWNER or place.owner[0] != "group" or place.above:
         return
     owners = [other for other in await _members(edge, place.owner) if other.level >= Level.OWNER]

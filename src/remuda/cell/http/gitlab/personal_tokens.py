@@ -73,7 +73,7 @@ class PersonalTokenShape(Shape, kw_only=True):
 
 
 def new_user_token(cell_id: int, user: User) -> str:
-    """A new token whose text names its cell, organization and user."""
+    """Create the text of a new token, which names its cell, organization and user."""
     routing = {"c": cell_id, "o": user.organization_id, "u": user.id}
     return encode(prefix=USER_PREFIX, routing=routing, random=secrets.token_bytes(RANDOM_BYTES))
 

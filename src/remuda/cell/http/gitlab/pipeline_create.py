@@ -58,12 +58,12 @@ class NewPipeline(msgspec.Struct, kw_only=True):
 def describe_pipeline(
     edge: Edge, pipeline: Pipeline, project: Project, *, coverage: float | None = None
 ) -> PipelineShape:
-    """The view of a pipeline now."""
+    """The API response for a pipeline, with its state and durations as of now."""
     return pipeline_view(pipeline, project, edge.settings.url, edge.clock.now(), coverage=coverage)
 
 
 async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:
-    """The full name of a ref and its commit; 400 in GitLab's words if there is none."""
+    """The full name of a branch or tag, and its commit. Raises ApiError 400, worded as in GitLab, if there is none."""
     ref_and_commit = await find_ref(edge.projects.repos, project, name)
     if ref_and_commit is None:
         raise ApiError(400, {"message": {"base": ["Reference not found"]}})
@@ -71,7 +71,7 @@ async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:
 
 
 async def start_pipeline(edge: Edge, request: PipelineRequest) -> Pipeline:
-    """Create the pipeline; 400 in GitLab's form if there is nothing to run."""
+    """Create the pipeline. Raises ApiError 400, in GitLab's form, if it is not valid or has no jobs."""
     try:
         return await edge.pipelines.start(request)
     except InvalidError as error:

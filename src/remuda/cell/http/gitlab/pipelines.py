@@ -62,7 +62,7 @@ class Metadata(msgspec.Struct, kw_only=True):
 
 
 def filter_of(request: Request) -> PipelineFilter:
-    """The filter in the query; 400 names a parameter without a valid value."""
+    """The pipeline filter in the query. Raises ApiError 400, which names the parameter, if a value is not valid."""
     query = request.query_params
     pipeline_filter = _SCOPES.get(choice_in_query(request, "scope", _SCOPES), PipelineFilter())
     if status := choice_in_query(request, "status", STATUSES):
@@ -123,7 +123,7 @@ async def show(edge: Edge, pipeline: Pipeline, project: Project) -> PipelineShap
 
 
 async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
-    """The mean coverage of the jobs of a finished pipeline."""
+    """The mean coverage of a finished pipeline's jobs; None if no job reports any, or the pipeline is not finished."""
     family = await edge.store.pipelines.load_family(pipeline.id) if pipeline.status in OVER else None
     coverages = [job.coverage for job in family.jobs if job.coverage is not None] if family else []
     return sum(coverages) / len(coverages) if coverages else None

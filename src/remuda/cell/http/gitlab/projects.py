@@ -40,7 +40,10 @@ routes = Routes()
 
 
 class NewProject(msgspec.Struct, kw_only=True):
-    """`path` may contain the namespace (`acme/shop`). A call of an administrator creates missing groups."""
+    """Parameters of a new project. `path` may contain the namespace, as in `acme/shop`.
+
+    If an administrator calls, missing groups in it are created.
+    """
 
     name: str | None = None
     path: str | None = None
@@ -84,7 +87,7 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
 
 
 async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
-    """The full path of a new project, if the caller may create one there."""
+    """The full path of a new project. Raises ApiError if the caller may not create a project there."""
     if "/" in path:
         await check_namespace(edge, caller, path.rpartition("/")[0])
         return path
@@ -99,7 +102,10 @@ async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | 
 
 
 async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | None:
-    """The namespace, if the caller may create a project in it; None if it is missing and the caller may create it."""
+    """Find the namespace for a new project; None if it is missing and the caller may create it.
+
+    Raises ApiError 404 if the caller may not know of it, 403 if they may not create a project in it.
+    """
     namespace = await edge.store.people.find_namespace(path)
     if namespace is None:
         if not caller.user.is_admin:
@@ -110,7 +116,7 @@ async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | 
 
 
 def check_texts(*, name: str | None, description: str | None, visibility: str | None) -> None:
-    """400 if a project or group cannot have such a name, description or visibility."""
+    """Raise ApiError 400 if a project or group cannot have such a name, description or visibility."""
     if name is not None and (not name.strip() or len(name) > _MAX_NAME or not name.isprintable()):
         raise bad_field("name", f"has 1 to {_MAX_NAME} characters, and no control characters")
     if len(description or "") > _MAX_DESCRIPTION:
@@ -120,12 +126,12 @@ def check_texts(*, name: str | None, description: str | None, visibility: str | 
 
 
 def _slug(name: str) -> str:
-    """The path of a project that was given a name only."""
+    """Derive the path of a project from its name, for a request that gives no path."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "project"
 
 
 def describe_project(edge: Edge, project: Project, *, is_empty: bool | None = None) -> ProjectShape:
-    """The view of a project with the default branch that its repository has now."""
+    """The API response for a project, with the default branch that its repository has now."""
     return project_view(project, edge.settings.url, edge.projects.repos.head(project.repo_path), is_empty=is_empty)
 
 
@@ -232,7 +238,7 @@ async def remove_project(edge: Edge, project: Project) -> None:
 
 
 async def _leave_runners(edge: Edge, project: Project) -> None:
-    """Remove the project from its runners, and runners without other projects."""
+    """Unlink the project from its project runners. Runners that serve no other project are removed."""
     while runners := (
         await edge.store.runners.list_runners(Page(size=100), RunnerFilter(pools=(("project", project.id),)))
     )[0]:

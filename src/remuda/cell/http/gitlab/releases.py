@@ -34,7 +34,7 @@ class Assets(msgspec.Struct, kw_only=True):
 
 
 class Asked(msgspec.Struct, kw_only=True):
-    """Fields that are not given are None."""
+    """Parameters to create or change a release. Those that the request does not give are None."""
 
     tag_name: str | None = None
     tag_message: str | None = None

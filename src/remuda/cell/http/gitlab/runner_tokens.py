@@ -57,7 +57,7 @@ class ApplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     project_runner_token_expiration_interval: int | None = None
 
     def life_seconds(self, runner_type: RunnerType) -> int | None:
-        """Lifetime of the token of such a runner; None: no expiry."""
+        """Lifetime in seconds of the token of a runner of this type; None if the token does not expire."""
         match runner_type:
             case RunnerType.INSTANCE:
                 return self.runner_token_expiration_interval
@@ -96,7 +96,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def application_settings(store: Store) -> ApplicationSettings:
-    """The stored settings, or the defaults."""
+    """The stored settings of the whole cell; the defaults if none are stored."""
     stored = await store.settings.load_setting(_SETTINGS)
     return msgspec.json.decode(stored, type=ApplicationSettings) if stored else ApplicationSettings()
 
@@ -122,14 +122,17 @@ async def change_settings(edge: Edge, params: SettingsChange) -> dict[str, Any]:
 
 
 async def ensure_registration_token(store: Store, settings: CellSettings, owner: Pool = _INSTANCE) -> str:
-    """The registration token of a group, a project or the cell. It is created on first use."""
+    """The registration token of a group, a project or the whole cell (`owner`). It is created on first use."""
     if owner == _INSTANCE and settings.registration_token is not None:
         return settings.registration_token
     return await store.settings.load_setting(_name(owner)) or await reset_registration_token(store, owner)
 
 
 async def reset_registration_token(store: Store, owner: Pool) -> str:
-    """Replace the registration token; the old one is invalid."""
+    """Create a new registration token for a group, a project or the whole cell (`owner`).
+
+    The old one becomes invalid.
+    """
     token = REGISTRATION_PREFIX + secrets.token_urlsafe(15)
     # The owner is stored first: a stored token without an owner would never work.
     await store.settings.put_setting(f"{_OWNER_OF} {token_hash(token)}", f"{owner[0]} {owner[1]}")
@@ -142,7 +145,10 @@ def _name(owner: Pool) -> str:
 
 
 async def _registration_owner(edge: Edge, token: str) -> Pool:
-    """The owner of a registration token; 403 if the token is not valid."""
+    """The group, project or cell that a registration token belongs to.
+
+    Raises ApiError 403 if the token is not valid.
+    """
     kind, _, number = (
         await edge.store.settings.load_setting(f"{_OWNER_OF} {token_hash(token)}") or "instance 0"
     ).partition(" ")
@@ -194,7 +200,10 @@ async def create(edge: Edge, caller: Caller, params: CreateRunner) -> RunnerCred
 
 
 async def _reach(edge: Edge, caller: Caller, params: CreateRunner) -> Reach:
-    """Scope of the runner: instance, group or project. 403 or 404 if the caller may not create one there."""
+    """What a new runner is for: the instance, a group or a project.
+
+    403 or 404 if the caller may not create one there.
+    """
     user_id = caller.user.id
     match RunnerType(params.runner_type):
         case RunnerType.INSTANCE:
@@ -234,7 +243,10 @@ def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
 
 
 async def _expiry(edge: Edge, runner_type: RunnerType, params: str | None = None) -> float | None:
-    """When a new token expires: by the settings of the cell, or sooner if the request says so."""
+    """When a new token expires, by the settings of the cell or sooner if the request says so; None if never.
+
+    `params` is `token_expires_at` in the request. Raises ApiError 400 if that is not a future time.
+    """
     now = edge.clock.wall()
     life = (await application_settings(edge.store)).life_seconds(runner_type)
     latest = None if life is None else now + life
@@ -312,7 +324,10 @@ async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) ->
     expires_at = ends_at if by_settings is None else by_settings
 
     def renew(row: Runner) -> Runner | None:
-        """None if another call has reset the token meanwhile."""
+        """Give the runner its new token.
+
+        Returns None, which changes nothing, if another call has reset it meanwhile.
+        """
         if row.token_hash != runner.token_hash:
             return None
         return replace(row, token_hash=token_hash(token), token_expires_at=expires_at)

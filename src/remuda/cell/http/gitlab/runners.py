@@ -100,7 +100,7 @@ class RunnerShape(RunnerSummaryShape, kw_only=True):
 
 
 async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
-    """The runner, with those of its projects and groups that the caller may know of."""
+    """The API response for a runner, with those of its projects and groups that the caller may know of."""
     projects = [await edge.store.projects.load_project(project_id) for project_id in runner.project_ids]
     group = await edge.store.people.load_namespace(runner.group_id) if runner.group_id is not None else None
     newest = max(
@@ -164,7 +164,7 @@ def _manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> M
 
 
 def _load(manager: RunnerManager) -> dict[str, Any] | None:
-    """The load over all servers of a manager, as it reported it; None if it does not report any."""
+    """The load that a manager reported: jobs running, free slots, and the share in use; None if it reported none."""
     running, free = manager.load_running, manager.load_free
     if running is None or free is None:
         return None
@@ -173,7 +173,11 @@ def _load(manager: RunnerManager) -> dict[str, Any] | None:
 
 
 def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
-    """The filter in the query, with GitLab's old and new parameters."""
+    """The runner filter in the query, which may use GitLab's old and new parameters.
+
+    `pools`: only runners of these groups, projects or the instance; None: all. Raises ApiError 400 for a value that
+    is not valid.
+    """
     query = request.query_params
     kind, status = choice_in_query(request, "type", tuple(RunnerType)), query.get("status", "")
     paused = query.get("paused", "").lower()

@@ -38,7 +38,7 @@ routes = Routes()
 
 
 class GivenInput(msgspec.Struct, kw_only=True):
-    """One of the pipeline's inputs."""
+    """An input (`spec:inputs`) for the pipelines that a schedule starts."""
 
     name: str
     value: Any
@@ -141,7 +141,7 @@ async def _find(edge: Edge, request: Request) -> Schedule:
 
 
 def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
-    """True if the caller may see the variables of a schedule: its owner, and maintainers."""
+    """True if the caller owns the schedule or is a maintainer of its project, and so may see its variables."""
     return schedule.user_id == caller.user.id or (caller.level_in(project) or 0) >= Level.MAINTAINER
 
 
@@ -262,7 +262,7 @@ async def pipelines(
 
 
 def _key_in_path(request: Request, schedule: Schedule) -> str:
-    """The name in the path; 404 if the schedule has no such variable."""
+    """The name of the variable in the path. Raises ApiError 404 if the schedule has no such variable."""
     key = text_in_path(request, "key")
     if key not in schedule.variables:
         raise not_found("Variable")

@@ -40,7 +40,10 @@ async def summary(edge: Edge, pipeline: Pipeline) -> Response:
 
 
 async def _answer(edge: Edge, pipeline: Pipeline, *, with_cases: bool) -> Response:
-    """The response for the present reports. A blob never changes, so its name identifies its content."""
+    """The response with the test report of a pipeline, from the cache unless a job has uploaded another report since.
+
+    `with_cases`: include all test cases, not only totals. A blob never changes, so its name identifies its content.
+    """
     reports = await find_reports(edge.store, pipeline.id)
     key = ("test report", with_cases, tuple((each.job.id, each.artifact.blob) for each in reports))
     settings = edge.settings

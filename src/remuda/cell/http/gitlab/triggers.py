@@ -194,7 +194,10 @@ def _payload(values: Mapping[str, Any]) -> str:
 
 
 async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
-    """The project and a request without ref and commit; 404 if the token may not start pipelines there."""
+    """The project in the path, and a pipeline request in which the caller still has to set ref and commit.
+
+    Raises ApiError 404 if the token is not valid or may not start pipelines in the project.
+    """
     try:
         project = await project_in_path(edge, request)
         job = await auth.job_of(edge, token, scope="pipelines") if token.startswith(JOB_PREFIX) else None
@@ -215,7 +218,11 @@ async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project,
 
 
 async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
-    """The request of a job; 404 if its user may not start pipelines here, 403 if the allow list refuses it."""
+    """The pipeline request of a job that calls with its job token; ref and commit are still empty.
+
+    Raises ApiError 404 if the job's user may not start pipelines in the project, 403 if the project's allow list
+    refuses the job.
+    """
     above, source = (
         await edge.store.pipelines.load_pipeline(job.pipeline_id),
         await edge.store.projects.load_project(job.project_id),

@@ -49,7 +49,7 @@ class UserChange(msgspec.Struct, kw_only=True):
 
 
 def whole_view(edge: Edge, user: User) -> UserShape:
-    """The view of a user with all fields, for administrators and for the user."""
+    """The API response for a user with all fields, which only administrators and the user get."""
     return msgspec.structs.replace(
         user_view(edge.settings.url, user),
         email=user.email,

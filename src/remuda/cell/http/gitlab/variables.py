@@ -62,7 +62,7 @@ def given_view(key: str, value: str, file_variables: Collection[str]) -> GivenVa
 
 
 def check_variable(key: str, value: str) -> None:
-    """400 if no job can have such a variable."""
+    """Raise ApiError 400 if no job can have a variable with this name or value."""
     if not _NAME.fullmatch(key):
         raise bad_parameter("variables[key] is invalid: letters, digits and _ only, 1 to 255 of them")
     if len(value) > MAX_GIVEN_VALUE:
@@ -153,7 +153,10 @@ def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
 
 
 async def _load_variables(edge: Edge, request: Request) -> tuple[ProjectVariable, list[ProjectVariable]]:
-    """The existing variables of the project, group or cell in the path, after an empty variable that belongs to it."""
+    """An empty variable that belongs to the project, group or cell in the path, and the variables that exist there.
+
+    The empty one is the template for a new variable.
+    """
     path = request.scope["path"]
     if path.startswith("/api/v4/projects/"):
         project = await project_in_path(edge, request)
@@ -191,7 +194,10 @@ async def create(edge: Edge, request: Request, params: Given) -> VariableShape:
 
 
 async def _find(edge: Edge, request: Request, in_scope: str | None = None) -> ProjectVariable:
-    """The variable in the path; if several have the name, `filter[environment_scope]` selects one."""
+    """The variable in the path. If several have its name, `in_scope` or the query's environment scope selects one.
+
+    Raises ApiError 404 if there is none, 409 if there are several.
+    """
     _, variables = await _load_variables(edge, request)
     key = text_in_path(request, "key")
     scope = in_scope or request.query_params.get("filter[environment_scope]")

@@ -54,7 +54,7 @@ def user_view(url: str, user: User = FIRST_USER) -> UserShape:
 
 
 def pipeline_user_view(pipeline: Pipeline, url: str) -> UserShape:
-    """The user who started a pipeline, by the names that its jobs get."""
+    """The user who started a pipeline, with the names that the pipeline's predefined variables contain."""
     username = pipeline.predefined.get("GITLAB_USER_LOGIN", FIRST_USER.username)
     return UserShape(
         id=pipeline.user_id,
@@ -227,7 +227,7 @@ _STATUS_WORDS = {
 
 
 def _status_details(pipeline: Pipeline, project: Project) -> View:
-    """The status in the words of GitLab's web pages."""
+    """The status of a pipeline with icon, text and link, as GitLab's web pages show it."""
     status = pipeline.status
     text, label = _STATUS_WORDS.get(status, (status.capitalize(), status))
     return {
@@ -353,7 +353,7 @@ def job_view(
 
 
 def seconds_running(job: Job, now: float) -> float | None:
-    """From the job's start to its end, or to now; None before it starts."""
+    """Seconds from a job's start to its end, or to `now` if it has not ended; None before it starts."""
     started_at = job.start_time()
     if started_at is None:
         return None
@@ -361,7 +361,7 @@ def seconds_running(job: Job, now: float) -> float | None:
 
 
 def seconds_waiting(job: Job, now: float) -> float | None:
-    """From when the job was pending to its start, its end or now; None for a job that was never pending."""
+    """Seconds that a job was pending: until its start, its end or `now`. None for a job that was never pending."""
     if job.pending_at is None:
         return None
     return round(max((job.start_time() or job.finished_at or now) - job.pending_at, 0.0), 6)

@@ -39,7 +39,7 @@ _AT_ONCE = 200
 
 
 class _Sight:
-    """The filter of one client, and what it may see now."""
+    """Decides which events one client gets: those that match its filter and that its user may see."""
 
     def __init__(self, edge: Edge, token: str | None, caller: Caller, wanted: EventFilter) -> None:
         self.wanted = wanted
@@ -50,7 +50,10 @@ class _Sight:
         self._projects: dict[ProjectId, bool] = {}
 
     async def renew(self) -> None:
-        """Check the token again after RIGHTS_SECONDS. Raises ApiError if it is not valid any more."""
+        """Load the user's rights again if they are older than RIGHTS_SECONDS.
+
+        Raises ApiError if the token is not valid any more.
+        """
         now = self._edge.clock.monotonic()
         if now - self._looked_at >= RIGHTS_SECONDS:
             self._caller = await person(self._edge, self._token)
@@ -81,7 +84,7 @@ class _Sight:
 
 
 class _EventStream(Response):
-    """A response that lasts until the client or the cell ends it."""
+    """A stream of server-sent events that lasts until the client disconnects or the cell ends it."""
 
     def __init__(self, edge: Edge, sight: _Sight, last_event_id: str) -> None:
         self.status_code = 200

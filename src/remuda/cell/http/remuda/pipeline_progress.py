@@ -37,7 +37,7 @@ routes = Routes()
 
 
 class StepStanding(TypedDict, total=False):
-    """The fields of a step result about its state. Inputs and outputs, which may be long, are left out."""
+    """The fields of a step result that tell its state. Inputs and outputs, which may be long, are left out."""
 
     version: Any
     seq: Any
@@ -59,7 +59,7 @@ class StepStanding(TypedDict, total=False):
 
 
 class _Query:
-    """The caller, the requested details, and how many bytes of steps still fit into the answer."""
+    """One request: its caller, the requested details, and how many bytes of steps still fit into the answer."""
 
     def __init__(self, caller: Caller, details: str) -> None:
         self.caller = caller
@@ -85,7 +85,7 @@ async def show(edge: Edge, request: Request, caller: Caller) -> PipelineProgress
 
 
 async def _pipeline(edge: Edge, query: _Query, pipeline_id: PipelineId) -> PipelineProgress | None:
-    """The progress of a pipeline; None if there is none that the caller may read."""
+    """The progress of a pipeline; None if it does not exist or the caller may not read it."""
     family = await edge.store.pipelines.load_family(pipeline_id)
     project = await edge.store.projects.load_project(family.pipeline.project_id) if family else None
     if family is None or project is None or (query.caller.level_in(project) or 0) < Level.REPORTER:
@@ -118,7 +118,7 @@ async def _job(edge: Edge, query: _Query, job: Job, family: Family) -> JobProgre
 
 
 async def _steps(edge: Edge, query: _Query, job: Job) -> tuple[tuple[StepStanding, ...], str]:
-    """The states of the steps, and a note if not all of them fit."""
+    """The states of a job's steps, and a note if not all of them fit into the answer."""
     steps: list[StepStanding] = []
     async with aclosing(read_results(edge.store.jobs, job.id)) as results:
         async for result in results:

@@ -1,8 +1,9 @@
-"""Shells, the user's side: open one in a job, send and read frames, close it; and release a job that is on hold.
+"""Interactive shells, the user's side: open one in a job, send and read frames, close it; release a job on hold.
 
-A shell belongs to its opener. Every call checks that the caller is still a maintainer of the job's project, because a
-shell sees the job's secrets. `remuda.cell.shells.shells` decides what may be opened; `remuda.cell.http.runner.shell` is
-the manager's side; `remuda.wire.shell` defines the frames.
+A job on hold is a failed job whose environment is kept for debugging. A shell belongs to its opener. Every call checks
+that the caller is still a maintainer of the job's project, because a shell sees the job's secrets.
+`remuda.cell.shells.shells` decides what may be opened; `remuda.cell.http.runner.shell` is the manager's side;
+`remuda.wire.shell` defines the frames.
 """
 
 from typing import Any
@@ -52,7 +53,7 @@ class ShellShape(Shape, kw_only=True):
 
 @routes.post(f"{_JOB}/shells", of_job(Level.MAINTAINER), also=(409,))
 async def open_shell(edge: Edge, caller: Caller, job: Job, params: OpenShell) -> ShellShape:
-    """Open a shell, or run a command, in the environment of a job."""
+    """Open an interactive shell, or run a command, in the environment of a job."""
     if len(params.command) > MOST_WORDS or sum(map(len, params.command)) > MOST_CHARACTERS:
         raise bad_parameter(f"command may have {MOST_WORDS} words and {MOST_CHARACTERS} characters")
     if any("\0" in word for word in (*params.command, params.term)) or len(params.term) > 100:
@@ -98,13 +99,16 @@ async def close(edge: Edge, request: Request) -> None:
 
 @routes.post(f"{_JOB}/release", of_job(Level.DEVELOPER), status=202, also=(409,))
 async def release(edge: Edge, job: Job) -> dict[str, int]:
-    """End the hold of a failed job."""
+    """Remove the environment of a failed job, which was kept for debugging."""
     edge.shells.release(job.id)
     return {"id": job.id}
 
 
 async def append_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """Append to a stream: 202, or 416 for a gap, different bytes, an ended shell, or a reader that is far behind."""
+    """Append the request's body to a stream of a shell, INPUT or OUTPUT. Answers 202 if it was stored.
+
+    Answers 416 if there is a gap, stored bytes differ, the shell has ended, or the reader is far behind.
+    """
     data = await Body(request.receive).read(PIECE_BYTES)
     content_range = request.headers.get("content-range", "")
     start = parse_content_range(content_range)
@@ -118,7 +122,10 @@ async def append_frames(edge: Edge, request: Request, about: About, stream: str)
 
 
 async def read_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """The bytes of a stream from `offset` on, in one response."""
+    """The response with the bytes of a stream, INPUT or OUTPUT, from `offset` in the query on.
+
+    Waits a while for some.
+    """
     frames = await edge.shells.read(about, stream, number_in_query(request, "offset") or 0)
     headers = {"X-Remuda-Shell-State": frames.state, "Cache-Control": "no-store"}
     return Response(frames.data, media_type="application/octet-stream", headers=headers)

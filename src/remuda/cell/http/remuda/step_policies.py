@@ -1,4 +1,7 @@
-"""Step policies of organizations, groups and projects: read and change. `remuda.steps.policy` validates them."""
+"""Step policies (which steps may run, and within which limits) of organizations, groups and projects: read and change.
+
+`remuda.steps.policy` validates them.
+"""
 
 from typing import Annotated, Any
 
@@ -32,7 +35,7 @@ class PolicyShape(Shape, kw_only=True):
 
 
 async def _scope(edge: Edge, request: Request) -> Pool:
-    """The scope in the path; 404 if there is no such organization, group or project."""
+    """The kind and id of the organization, group or project in the path. Raises ApiError 404 if it does not exist."""
     kind, number = request.path_params["scope"], number_in_path(request, "id")
     match kind:
         case "organization":
@@ -65,7 +68,7 @@ async def change(edge: Edge, scope: Annotated[Pool, _scope], params: PolicyChang
 
 
 def _check(document: dict[str, Any], scope: Pool) -> None:
-    """400 if the document is not valid, because jobs would fail for it later."""
+    """Raise ApiError 400 if the policy document is not valid. Jobs would otherwise fail because of it later."""
     from remuda.steps.policy.document import (
         parse_layer,
     )  # only here: a cell rarely needs it, and it takes time to import

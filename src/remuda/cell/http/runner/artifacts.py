@@ -1,8 +1,8 @@
 """Artifacts: upload and download, streamed both ways.
 
-A job may read its own artifacts, those of jobs that it was told to get them from (while it may read their project), and
-through the project's address those of any job of its project; a user may as their level allows. A second upload of the
-same type is ignored if it has the same content and refused otherwise. `core.jobs.dotenv` parses dotenv reports,
+A job may read its own artifacts, those of the jobs that it depends on (while it may read their project), and through
+the project's address those of any job of its project; a user may as their level allows. A second upload of the same
+type is ignored if it has the same content and refused otherwise. `core.jobs.dotenv` parses dotenv reports,
 `remuda.cell.blobs.archives` reads single files of an archive.
 
 Invariant: a row in the store names a complete blob; a refused upload leaves no blob.
@@ -167,7 +167,7 @@ def _upload_limit(settings: CellSettings, kind: str) -> int:
 
 
 def _too_large(settings: CellSettings, kind: str) -> Exception:
-    """413 with the name of the setting that limits the upload."""
+    """Error 413 that names the setting which limits uploads of artifacts of this kind."""
     limit = settings.artifact_limit_bytes
     if _upload_limit(settings, kind) < limit:
         return too_large(explain_limit(settings.dotenv_limit_bytes))
@@ -195,7 +195,10 @@ async def download(edge: Edge, request: Request) -> Response:
 
 
 async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
-    """403 if the calling job may not read the other project now. As in GitLab, rights are checked at every request."""
+    """Raise ApiError 403 if the calling job may not read the project of the other job.
+
+    As in GitLab, rights are checked at every request.
+    """
     project, source = (
         await edge.store.projects.load_project(job.project_id),
         await edge.store.projects.load_project(caller.project_id),

@@ -53,7 +53,7 @@ routes = Routes()
 
 
 def check_runner(runner: Runner) -> Runner:
-    """Return the runner; 400 if GitLab would refuse its attributes."""
+    """Return the runner unchanged. Raises ApiError 400 if its attributes break GitLab's rules."""
     if len(runner.tags) > MAX_TAGS:
         raise bad_field("tags_list", f"Too many tags specified. Please limit the number of tags to {MAX_TAGS}")
     if any(len(tag) > MAX_TAG for tag in runner.tags):
@@ -72,7 +72,10 @@ def check_runner(runner: Runner) -> Runner:
 
 
 def is_protected(access_level: str | None) -> bool:
-    """True for `ref_protected`, GitLab's value for runners that run only jobs of protected refs."""
+    """True for `ref_protected`, GitLab's value for runners that run only jobs of protected refs.
+
+    400 for unknown values.
+    """
     if access_level not in (None, "", "not_protected", "ref_protected"):
         raise bad_parameter("access_level does not have a valid value")
     return access_level == "ref_protected"
@@ -121,13 +124,19 @@ async def discover_router(edge: Edge, request: Request) -> Response:
 
 
 def _compare(edge: Edge, params: UpdateJob, updated: Updated) -> None:
-    """Count a finished job whose stored trace differs from what its runner logged. The job keeps its result."""
+    """Count and log a finished job whose stored log has another checksum than its runner reports.
+
+    It keeps its result.
+    """
     reported = params.output.checksum if params.output else None
     stored = updated.job.trace_checksum
     if updated.code == 200 and reported and stored and reported != stored:
         edge.metrics.trace_mismatches.inc()
         _log.warning(
-            "checksum of the stored log differs from the runner's", job=updated.job.id, reported=reported, stored=stored
+            "checksum of the stored log differs from the runner's; the job keeps its result",
+            job=updated.job.id,
+            reported=reported,
+            stored=stored,
         )
 
 

@@ -1,4 +1,4 @@
-"""Notes in the store which managers poll with a runner's token, and caches runners by the hash of their token.
+"""Records in the store which runner managers poll with a runner's token, and caches runners by the hash of their token.
 
 A manager that polls every few seconds is written once a minute only; what it reports of itself is written at once if it
 changed.
@@ -25,7 +25,7 @@ _MAX_TEXT = 255
 
 
 class Managers:
-    """Notes the calls of managers in the store."""
+    """Records in the store when each runner manager last called and what it reported; caches runners by token hash."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -36,13 +36,13 @@ class Managers:
         self._runners: OrderedDict[str, Runner] = OrderedDict()
 
     def find_runner(self, token_hash: str) -> Runner | None:
-        """The cached runner with this token. The entry may be outdated, and the runner may have been removed."""
+        """The cached runner with this token; None on a miss. It may be outdated, or even removed from the store."""
         runner = self._runners.get(token_hash)
         is_expired = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
         return None if is_expired else runner
 
     def remember_runner(self, runner: Runner) -> None:
-        """Cache a runner that was just read."""
+        """Cache a runner that was just read from the store."""
         self._runners[runner.token_hash] = runner
         self._runners.move_to_end(runner.token_hash)
         if len(self._runners) > _REMEMBERED:
@@ -56,7 +56,7 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> bool:
-        """Note a call of a manager; False if its runner was removed."""
+        """Record a call of a runner manager, like `note_call`. Returns False if its runner was removed."""
         try:
             await self.note_call(runner_id, system_id, info, ip, load)
         except NotFoundError:
@@ -64,7 +64,10 @@ class Managers:
         return True
 
     def is_fresh(self, job: Job, ip: str) -> bool:
-        """True if the manager of a job was noted within the last minute with this address, as for most calls."""
+        """True if a call of the job's manager from this address was recorded within the last minute.
+
+        That is so for most calls, which then need no write.
+        """
         if job.runner_id is None:
             return True
         before = self._written.get((job.runner_id, (job.system_id or LEGACY)[:_MAX_SYSTEM_ID]))
@@ -73,7 +76,7 @@ class Managers:
         return self._clock.now() - before.contacted_at < WRITE_EVERY_SECONDS
 
     async def note_job_call(self, job: Job, info: RunnerInfo | None, ip: str) -> None:
-        """Note a call about a job. Does nothing if the runner was removed."""
+        """Record a call about a job as a call of its runner manager. Does nothing if the runner was removed."""
         if job.runner_id is not None:
             await self.try_note_call(job.runner_id, job.system_id, info, ip)
 
@@ -85,7 +88,10 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> None:
-        """Note a call of a manager. Its load changes with every job, so it is written only along with other changes."""
+        """Record a call of a runner manager: its address, its description of itself (`info`) and its `load`.
+
+        The load changes with every job, so it is written only along with other changes.
+        """
         now = self._clock.now()
         key = (runner_id, (system_id or LEGACY)[:_MAX_SYSTEM_ID])
         before = self._written.get(key)
@@ -115,7 +121,7 @@ class Managers:
             self._said.pop(self._written.popitem(last=False)[0], None)
 
     def forget(self, runner_id: RunnerId, system_id: str) -> None:
-        """Drop a manager that was removed, so that its next call is written."""
+        """Remove a deleted runner manager from the cache, so that its next call is written to the store."""
         self._written.pop((runner_id, system_id), None)
         self._said.pop((runner_id, system_id), None)
 

@@ -54,7 +54,10 @@ class StepsShape(Shape, kw_only=True):
 
 
 class StepTimes(TypedDict, total=False):
-    """The fields of a result about time, and the note that results are missing. Not validated."""
+    """The fields of a step result that are about time, and `note`, which says that results are missing.
+
+    Not validated.
+    """
 
     event: Any
     path: Any
@@ -100,7 +103,10 @@ async def add(edge: Edge, request: Request) -> Response:
 
 
 def _encode(result: dict[str, Any]) -> bytes:
-    """Encode a result for the store. One that is too long keeps its short fields, so that no number is missing."""
+    """Encode a step result for the store. One that is too long is stored with its short fields only.
+
+    It is not dropped, because the sequence numbers must have no gap.
+    """
     body = msgspec.json.encode(result)
     if len(body) <= RESULT_BYTES:
         return body
@@ -144,7 +150,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
-    """How long each finished step took."""
+    """Path, name, status and duration in seconds of each finished step."""
     return [
         {
             "path": result.get("path"),

@@ -1,7 +1,7 @@
-"""Shells, the manager's side: what users want of its jobs, and the two streams of a shell.
+"""Interactive shells, the runner manager's side: a long poll for users' requests, and the two streams of a shell.
 
-A manager learns only of shells in jobs that were handed out to it (its runner's token and its `system_id`). One held
-call per runner carries all requests, so a manager is reached behind any number of address translations, and costs
+A manager learns only of shells in jobs that were handed out to it (its runner's token and its `system_id`). One long
+poll per runner carries all requests, so a manager is reached behind any number of address translations, and costs
 nothing while nobody opens a shell.
 """
 
@@ -30,7 +30,7 @@ routes = Routes()
 
 @routes.post("/api/remuda/v1/runners/wanted", RUNNER, status=200)
 async def poll_requests(edge: Edge, request: Request, params: LookRequest) -> Wanted:
-    """Wait until a job of the manager gets a shell, is canceled, or is released from its hold."""
+    """Wait for a request about a job of the manager: open a shell, cancel the job, or end its hold after a failure."""
     runner = await auth.runner_of(edge, params.token or request.headers.get("runner-token", ""))
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, params.system_id, None, ip)

@@ -57,7 +57,7 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
 
 
 def find_cached_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
-    """The job of a trace append, if its token, its row and its manager are cached; None otherwise."""
+    """The job to whose trace a request appends; None unless its token, its row and its manager are cached."""
     sent = first_headers(scope)
     if scope["query_string"] or b"x-forwarded-for" in sent:
         return None
@@ -67,7 +67,10 @@ def find_cached_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
 
 
 def append_now(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | None:
-    """Append without waiting and return the answer; None if nothing was done because that takes more checks."""
+    """Append to the trace without waiting, and return the answer.
+
+    Returns None if only the ordinary handler can answer.
+    """
     content_range = first_headers(scope).get(b"content-range", b"").decode("latin-1")
     start = parse_content_range(content_range)
     if (
@@ -96,7 +99,7 @@ def job_headers(edge: Edge, job: Job) -> dict[str, str]:
 
 @routes.get("/api/v4/projects/{id}/jobs/{job_id}/trace", in_project(Level.REPORTER), gives=bytes, also=(206, 304, 416))
 async def get_trace(edge: Edge, request: Request, job: Job) -> Response:
-    """Return the log, or its part in `Range`; 304 if `If-None-Match` has its tag."""
+    """Return the log, or its part in `Range`; 304 if `If-None-Match` has its ETag."""
     size = await _size(edge, job)
     # A log only grows until it is erased, so its length identifies its content.
     tag = f'"{job.id}-{size}"'
@@ -113,17 +116,20 @@ async def get_trace(edge: Edge, request: Request, job: Job) -> Response:
 
 
 async def _size(edge: Edge, job: Job) -> int:
-    """The length of the log; 0 for an erased one, even if its file is not removed yet."""
+    """The length of a job's log in bytes; 0 if the log was erased, even if its file is not removed yet."""
     return 0 if job.erased else await edge.traces.size(job.id)
 
 
 def _has_tag(header: str, tag: str) -> bool:
-    """True if a header with tags has this one."""
+    """True if an `If-None-Match` header contains this ETag or is `*`."""
     return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
 
 
 def _parse_range(header: str, size: int) -> tuple[int, int] | None:
-    """Start and end of the requested range; None without one, and for several or malformed ones, which are ignored."""
+    """Start and end of the range in a `Range` header; None if the whole log must be sent.
+
+    That is, if there is no range, more than one, or a malformed one.
+    """
     match = _BYTES.fullmatch(header.replace(" ", ""))
     if match is None or not (match[1] or match[2]):
         return None
@@ -149,7 +155,7 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
 
 
 def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
-    """The bytes from start to end, even if the log grows meanwhile."""
+    """A response with the bytes of the log from `start` to `end`, even if the log grows meanwhile."""
     return Streamed(
         _limit_bytes(edge.traces.read(job.id, start), end - start) if end > start else None,
         status,
