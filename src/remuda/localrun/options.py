@@ -12,7 +12,7 @@ from remuda.localrun.isolation import IsolationChoice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
-    """For which event, ref, variables and inputs a pipeline file is compiled."""
+    """Options about compiling a pipeline file: the event, ref, variables and inputs to compile it for."""
 
     file: Path | None = None
     event: str = "push"
@@ -27,7 +27,7 @@ class PipelineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What `remuda run` does with the pipeline, and what it leaves behind."""
+    """Options about running the pipeline: which jobs run, how results are shown, and which files are kept."""
 
     job: tuple[str, ...] = ()
     stage: tuple[str, ...] = ()

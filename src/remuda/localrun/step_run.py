@@ -51,7 +51,7 @@ ENDING = (*STOPPING, signal.SIGQUIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRequest:
-    """The options of `remuda step run`."""
+    """The options of `remuda step run`: the step, its inputs and variables, and the timeout."""
 
     step: str
     inputs: Mapping[str, str]

@@ -19,7 +19,10 @@ Look = dict[str, tuple[int, int, int]]
 
 
 def look(folder: Path) -> Look:
-    """Return time, size and mode of every file in a folder, by path; files that git ignores are left out."""
+    """Return time, size and mode of every file in a folder, by path.
+
+    In a git repository, ignored files are left out.
+    """
     files: Look = {}
     for name in _names(folder):
         try:

@@ -51,7 +51,10 @@ class Repository:
     """The git repository that a folder belongs to. Paths are relative to the folder, which may be a subfolder."""
 
     def __init__(self, folder: Path, *, is_part: bool) -> None:
-        """Use `at` to find the repository of a folder. `is_part`: the folder is a subfolder of the repository."""
+        """Wrap the repository of `folder`, which `at` has found.
+
+        `is_part`: the folder is a subfolder of the repository's work tree.
+        """
         self.folder = folder
         self.is_part = is_part
         self._trees: dict[str, Mapping[str, TreeFile]] = {}

@@ -1,4 +1,7 @@
-"""The step `cache_restore`: unpacks a cache into the working directory. A missing or broken cache is no error."""
+"""The step `cache_restore`: unpacks a cache into the working directory.
+
+If the cache is missing or damaged, the step succeeds, with a warning if it is damaged.
+"""
 
 import os
 import time

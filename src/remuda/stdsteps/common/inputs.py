@@ -78,7 +78,7 @@ class Inputs:
 
 
 def read_inputs() -> Inputs:
-    """Read the inputs from the file that REMUDA_INPUTS names."""
+    """Read the step's inputs from the JSON file that REMUDA_INPUTS names."""
     path = os.environ.get("REMUDA_INPUTS")
     if not path:
         raise StepError("REMUDA_INPUTS names no file; standard steps are started by the step runner")

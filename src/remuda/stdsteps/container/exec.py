@@ -212,7 +212,7 @@ def explain_refusal(error: EngineRefusedError, container: str) -> StepError:
 
 
 def _explain(engine: Engine, container: str) -> None:
-    """Log why a command was killed by somebody else: its container ended, or the kernel ran out of memory for it."""
+    """Log why something else killed the command: its container ended, or it exceeded the memory limit."""
     until = time.monotonic() + NOTICE_SECONDS
     while (state := job_containers.inspect(engine, container)) and state["State"]["Running"]:
         if time.monotonic() >= until:
