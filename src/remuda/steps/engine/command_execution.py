@@ -82,8 +82,8 @@ class CommandExecution:
             execution.look_again()
 
     def resume_output(self) -> None:
-        """Continue to read the output of steps, if that was paused because clients had not confirmed enough of the
-        log."""
+        """Read the output of steps again, if reading was paused because clients had not stored enough of the log
+        yet."""
         if self._is_held_back and not self._state.log.holds_back():
             self._is_held_back = False
             self.look_again()

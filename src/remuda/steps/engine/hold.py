@@ -99,8 +99,8 @@ def is_put_off(tree: Tree, node: Node) -> bool:
 
 
 def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
-    """Store the command of a cleanup step, to be run when the hold ends. `is_jobs`: run it as the user of the job's own
-    steps."""
+    """Store the command of a cleanup step of a failed job, to be run when the job is no longer kept for debugging.
+    `is_jobs`: run it as the user of the job's own steps."""
     host = node.parent if node.phase == CLOSE else None
     way = _way_of(host) if host is not None and host.host is None else None
     close_seconds = host.entered.inputs.get("close_seconds") if host is not None else None
@@ -153,7 +153,7 @@ def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
 
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
     """Return how to enter the environment of a running job. `is_inside`: the job's own steps never run on the machine
-    itself. Raises AgentError if their environment is not open now, or an inserted step runs.
+    itself. Raises AgentError if their environment is not open now, or a policy-inserted step runs.
 
     Containers of the hooks around the checkout do not count, only that of the job's own steps.
     """

@@ -103,7 +103,7 @@ class Job:
             journal.record_damage(self.log.damage)
         if journal.damage:
             logger.error(
-                "job %s: its files in %s are damaged, it ends with a system failure: %s",
+                "job %s: its files in %s are damaged, its steps do not go on: %s",
                 self.id,
                 journal.folder,
                 journal.damage,

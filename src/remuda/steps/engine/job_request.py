@@ -68,13 +68,13 @@ def read_facts(
 
 
 def server_ca_file(folder: Path) -> Path:
-    """Return the path of the CA certificates with which inserted steps verify the server. The job cannot write to
-    it."""
+    """Return the path of the CA certificates with which policy-inserted steps verify the server. The job cannot write
+    to it."""
     return folder / "server_ca.pem"
 
 
 def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
-    """Return the predefined variables of inserted steps, and write the CA file that one of them names."""
+    """Return the predefined variables of policy-inserted steps, and write the CA file that one of them names."""
     if not policy.server_ca:
         return dict(policy.variables)
     path = server_ca_file(journal.folder)

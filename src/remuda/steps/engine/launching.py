@@ -139,8 +139,8 @@ def _refuse_outside(node: Node) -> None:
 
 
 def _make_home(node: Node, insertion: Node, job: Path) -> None:
-    """Create an empty home directory before the first command of an inserted step, in place of anything that the job
-    has put there."""
+    """Create an empty home directory before the first command of a policy-inserted step, in place of anything that the
+    job has put there."""
     home = find_exchange_files(job, insertion).home
     home.parent.mkdir(mode=0o700, exist_ok=True)
     while node is not insertion and node.index == 0 and node.parent is not None:

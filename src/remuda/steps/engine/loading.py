@@ -129,8 +129,8 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
 
 
 def _fetch_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
-    """Return the environment variables for fetching a package: proxies, certificates and credentials. For an inserted
-    step the job cannot influence them. For a confined job, copies of its certificate files are used."""
+    """Return the environment variables for fetching a package: proxies, certificates and credentials. For a
+    policy-inserted step the job cannot influence them. For a confined job, copies of its certificate files are used."""
     if node.is_inserted:
         return {**facts.agent_env, **facts.inserted_env}
     env = {**facts.request_env, **tree.exports}

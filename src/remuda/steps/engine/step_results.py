@@ -36,8 +36,7 @@ def start_event(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProduct:
-    """What a finished step leaves beside its result: outputs, exports, texts to mask, and further keys for the
-    result."""
+    """What a finished step leaves: outputs, exports, texts to mask in the log, and further keys for its result."""
 
     ended_at: float | None = None
     """None: now."""
@@ -116,7 +115,7 @@ def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
 
 
 def resolution(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
-    """Return how a reference was resolved (digest, commit, version), as part of a step result."""
+    """Return the part of a step result that says what a reference was resolved to: digest, commit and version."""
     return {
         "reference": secrets.mask(loaded.reference),
         "digest": loaded.digest,

@@ -43,8 +43,8 @@ class StepStart:
                 timeout.reschedule(asyncio.get_running_loop().time())
 
     async def begin(self, node: Node) -> bool:
-        """Begin a step. Returns False if it has not begun: it was finished with an error, or a policy has inserted
-        steps that run before it."""
+        """Begin a step. Returns False if it has not begun: it was finished with an error, or a policy has
+        policy-inserted steps that run before it."""
         state = self._state
         if node.state is State.DELAYED:
             state.record(replay.again_event(node))

@@ -63,7 +63,8 @@ def number_from(text: str) -> int | float:
 
 
 def size(value: Any, limit: int) -> int:
-    """Count the elements of a value, shared parts each time. Stops counting at `limit`."""
+    """Return how many elements a value has, nested ones included. Elements that occur several times count each time.
+    Stops counting at `limit`."""
     pending, count = [value], 0
     while pending and count < limit:
         item = pending.pop()

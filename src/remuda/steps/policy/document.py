@@ -34,8 +34,8 @@ def parse_policy(text: str) -> Policy:
     """Parse a policy: `{"version": 1, "layers": [{"author": ..., "document": {...}}]}`. An empty text is an empty
     policy. Raises PolicyError if it is invalid.
 
-    `"delegated": true` means that this agent runs a part of a job for another agent, which runs the inserted steps
-    itself. `"variables"` and `"server_ca"` are what the manager passes to inserted steps.
+    `"delegated": true` means that this agent runs a part of a job for another agent, which runs the policy-inserted
+    steps itself. `"variables"` and `"server_ca"` are what the manager passes to policy-inserted steps.
     """
     if not text.strip():
         return Policy()
@@ -242,7 +242,7 @@ def _whole(value: Any, where: str) -> int:
 
 
 def _check_names(layers: Collection[Layer]) -> None:
-    """Raise PolicyError if two inserted steps have the same name."""
+    """Raise PolicyError if two policy-inserted steps have the same name."""
     seen: dict[str, str] = {}
     for layer in layers:
         for insertion in layer.insertions:

@@ -225,8 +225,9 @@ class PolicyEnforcement:
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return command line and environment that run a command in the job's sandbox. The program that creates the
         sandbox runs outside of it, so the command's variables are written to `env_file` and set inside. `is_own`: the
-        command is one of our own programs. `is_inserted`: the files of inserted steps are visible. Raises AgentError if
-        our own program cannot be loaded in the sandbox, and DefinitionError if the variables cannot be set."""
+        command is one of our own programs. `is_inserted`: the files of policy-inserted steps are visible. Raises
+        AgentError if our own program cannot be loaded in the sandbox, and DefinitionError if the variables cannot be
+        set."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
             why = problem(self.person.uid, self.person.gid, shown=hidden_folders.own_places())
@@ -350,8 +351,8 @@ class PolicyEnforcement:
                 os.fchown(opened, self.person.uid, self.person.gid)
 
     def _let_read(self, path: str) -> None:
-        """Make a file of an inserted step readable but not writable for the job's user, although the step runs as that
-        user."""
+        """Make a file of a policy-inserted step readable but not writable for the job's user, although the step runs as
+        that user."""
         assert self.person is not None
         with close_after(open_plain(path)) as file:
             os.fchown(file, os.geteuid(), self.person.gid)

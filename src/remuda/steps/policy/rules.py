@@ -63,7 +63,7 @@ def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
     """Return the steps to insert around one step, or around the whole job if `subject` is None. Steps of outer layers
     enclose those of inner ones.
 
-    Nothing is inserted around an inserted step.
+    Nothing is inserted around a policy-inserted step.
     """
     if policy.is_delegated if subject is None else subject.origin == "inserted":
         return NOTHING_INSERTED

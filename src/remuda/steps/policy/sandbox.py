@@ -55,7 +55,7 @@ class Sandbox:
     ) -> tuple[str, ...]:
         """Return the command line that runs a command in the sandbox. `env_file`: file with the content of
         `variable_options`. `is_own`: it is one of our own programs, whose code has to be visible. `is_inserted`: it
-        belongs to an inserted step, whose files have to be visible."""
+        belongs to a policy-inserted step, whose files have to be visible."""
         shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable)
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:

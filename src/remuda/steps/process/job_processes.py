@@ -39,7 +39,7 @@ _SURE_LOOKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The fields of /proc/PID/stat that are needed here, for one process."""
+    """A process as described by /proc/PID/stat: state, parent, session, start time, CPU time and memory."""
 
     state: str
     parent: int

@@ -60,7 +60,8 @@ def start_unmarked(arguments: Sequence[str], **options: Any) -> "subprocess.Pope
 
 
 def mark_this_process(key: str) -> None:
-    """Set the mark of a job on this process; all processes that it starts inherit it."""
+    """Mark this process as one of a job, by a resource limit (RLIMIT_LOCKS) whose value identifies the job. All
+    processes that it starts inherit the mark."""
     with suppress(OSError, ValueError):
         _, most = resource.getrlimit(_FILE_LOCKS)
         resource.setrlimit(_FILE_LOCKS, (number_of(key), most))

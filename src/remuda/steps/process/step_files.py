@@ -135,7 +135,7 @@ class StepFiles:
 
     @property
     def home(self) -> Path:
-        """Path of the home directory of an inserted step and its inner steps."""
+        """Path of the home directory of a policy-inserted step and its inner steps."""
         return Path(f"{self._shared}.home")
 
     @property
@@ -185,7 +185,7 @@ class StepFiles:
                 os.unlink(self._shared + suffix)
 
     def remove_rare(self) -> None:
-        """Remove those files of the agent that only few steps have."""
+        """Remove the step's files in the job's folder that only few steps have, such as those for a sandbox."""
         for suffix in _RARE:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)

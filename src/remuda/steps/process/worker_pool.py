@@ -17,7 +17,7 @@ WAIT_SECONDS = 1.0
 
 
 class WorkerPool:
-    """The waiting workers of one job."""
+    """The forked worker processes of one job that wait for its next standard step."""
 
     def __init__(self, fork_server: ForkServer | None) -> None:
         self._fork_server = fork_server
