@@ -1,8 +1,9 @@
-"""Compiles `.gitlab-ci.yml` to a graph of jobs. Pure: text and facts in, a `Pipeline` or all mistakes out.
+"""Compiles `.gitlab-ci.yml` to a `Pipeline`, a graph of jobs, or reports all mistakes of the file. Does no input or
+output itself.
 
-`compile` is the entry. `syntax` reads YAML into a tree with places, `include` brings all files into one tree,
-`keywords` reads jobs, `rules` evaluates conditions for the `Facts`, `graph` finds which job waits for which. Included
-files come through the port `Sources`.
+`compile` is the entry point. `syntax` parses YAML into a tree of values with their positions, `include` merges all
+files into one tree, `keywords` reads jobs, `rules` evaluates conditions for the given `Facts`, `graph` finds which job
+waits for which. Included files come through the interface `Sources`.
 """
 
 from remuda.pipeline.compile import compile_pipeline

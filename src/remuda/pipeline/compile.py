@@ -1,8 +1,9 @@
-"""Compiles the text of a pipeline file to a `Pipeline`, and reads its top level.
+"""Compiles the text of a pipeline file to a `Pipeline`, and reads its top-level keywords.
 
-The order: all files as one tree (`include.includes`), templates and references (`syntax.extends`), whether there is a
-pipeline (`keywords.workflow`), each job (`keywords.job`), jobs against each other (`job_checks`), which jobs are in the
-pipeline (`job_list`). Called by the cell for every new pipeline, by `remuda run` and by lint.
+The steps: merge all files into one tree (`include.includes`), resolve templates and references (`syntax.extends`),
+decide whether there is a pipeline (`keywords.workflow`), read each job (`keywords.job`), check jobs against each other
+(`job_checks`), decide which jobs are in the pipeline (`job_list`). Called by the cell for every new pipeline, by
+`remuda run` and by lint.
 
 Invariant: the same text, facts and sources give the same value or the same `PipelineError`.
 """
@@ -53,9 +54,10 @@ def compile_pipeline(
     sources: Sources | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> Pipeline:
-    """Compile a file. Raises `PipelineError` with all its mistakes. `file` is the name in messages.
+    """Compile a pipeline file. Raises `PipelineError` with all its mistakes. `file` is the file's name in messages.
 
-    Without facts, rules are evaluated for a push to `main`. Without sources, nothing can be included.
+    `facts` are what rules are evaluated for; the default is a push to `main`. `sources` provides included files; by
+    default nothing can be included. `inputs` are values for `spec:inputs`.
     """
     report = Report(file)
     try:
@@ -109,7 +111,9 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
 
 
 def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs: Mapping[str, Any]) -> Table:
-    """All files as one tree, with `extends` and references resolved."""
+    """Parse the file and everything it includes into one tree, with `extends` and `!reference` resolved. Raises
+    `PipelineError` if that is impossible.
+    """
     place = Place()
     merger = Merger(report)
     loader = Loader(report, judge, sources, merger)
@@ -124,7 +128,9 @@ def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs:
 
 
 def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
-    """The keywords of the top level, and the jobs without hidden templates."""
+    """Split the top level of the tree. Returns the keywords by name, and the jobs without hidden templates (`.name`).
+    Reports invalid keys.
+    """
     keywords: dict[str, Entry] = {}
     jobs: list[Entry] = []
     for name, entry in root.entries.items():
@@ -149,7 +155,7 @@ def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
 
 
 def _is_misspelt(entry: Entry) -> bool:
-    """True if a key looks like a misspelt keyword of the top level, not like a job."""
+    """True if a top-level key looks like a misspelt keyword rather than a job."""
     name, value = entry.key.text, entry.value
     if name.startswith(".") or isinstance(value, Opaque):
         return False
@@ -171,7 +177,9 @@ def _stages(report: Report, entry: Entry | None) -> tuple[str, ...]:
 
 
 def _default(report: Report, judge: Judge, keywords: Mapping[str, Entry]) -> Shared:
-    """The `default` section, and the same keys at the top level of older files."""
+    """Read the `default` section, and the same keys at the top level, where older files have them. Reports keys that
+    are in both.
+    """
     older = ("image", "services", "cache", "before_script", "after_script")
     outside = {name: entry for name, entry in keywords.items() if name in older}
     section = read_table(report, keywords["default"].value, "default", DEFAULT) if "default" in keywords else {}

@@ -1,7 +1,7 @@
-"""The mistakes of a pipeline file, each with its place, and the error that carries all of them.
+"""The mistakes of a pipeline file, each with its file, line and column, and the exception that carries all of them.
 
-Every module of this package reports through `Report`. The same mistake at the same place counts once: an anchor that
-thirty jobs use is one place in the file.
+Every module of this package reports mistakes through `Report`. The same mistake at the same position is reported once:
+an anchor that thirty jobs use is one position in the file.
 
 Invariant: `PipelineError.errors` is never empty and is ordered by file, line and column.
 """
@@ -21,7 +21,7 @@ _SHOWN_FILE = 4096
 
 
 class Placed(Protocol):
-    """A value with its place in a file; lines and columns start at 1."""
+    """The interface of everything that has a position in a file; lines and columns start at 1."""
 
     @property
     def line(self) -> int: ...
@@ -34,7 +34,7 @@ class Placed(Protocol):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A place without a value."""
+    """A position in a file, for mistakes that belong to no value of the tree."""
 
     line: int = 1
     column: int = 1
@@ -43,7 +43,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):
-    """A mistake in the file. `suggestion` says how to correct it, or is empty."""
+    """A mistake in a pipeline file. `key` is the path of the keyword; `suggestion` says how to
+    correct it, or is empty.
+    """
 
     file: str
     line: int
@@ -59,7 +61,7 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineError(Exception):
-    """The pipeline file has mistakes; `errors` has all of them in the order of the file."""
+    """The pipeline file has mistakes. `errors` has all of them, ordered by their position."""
 
     def __init__(self, errors: tuple[Mistake, ...]) -> None:
         super().__init__(errors)
@@ -80,11 +82,11 @@ class Report:
         return bool(self._mistakes)
 
     def add_file(self, file: str) -> None:
-        """Register a file that is read now. Mistakes are ordered by file."""
+        """Register a file that is being read. Mistakes are ordered by the order of these calls."""
         self._files.setdefault(file, len(self._files))
 
     def add(self, at: Placed, key: str, message: str, suggestion: str = "") -> None:
-        """Add a mistake. Raises `PipelineError` after `MAX_MISTAKES`."""
+        """Add a mistake at the position `at`. Raises `PipelineError` once there are `MAX_MISTAKES`."""
         self._record(at, key, message, suggestion)
         if len(self._mistakes) >= MAX_MISTAKES:
             self.stop(at, "", f"gave up after {MAX_MISTAKES} mistakes", "correct these first")
@@ -95,7 +97,7 @@ class Report:
         raise self.error()
 
     def finish(self) -> None:
-        """Raise `PipelineError` if there are mistakes."""
+        """Raise `PipelineError` if there are mistakes; otherwise do nothing."""
         if self._mistakes:
             raise self.error()
 
@@ -105,7 +107,7 @@ class Report:
         self._mistakes.setdefault((file, at.line, at.column, message), mistake)
 
     def error(self) -> PipelineError:
-        """The error with all mistakes so far."""
+        """Return a `PipelineError` with all mistakes so far."""
         ordered = sorted(
             self._mistakes.values(), key=lambda m: (self._files.get(m.file, len(self._files)), m.line, m.column)
         )
@@ -113,11 +115,11 @@ class Report:
 
 
 def printable(text: str, limit: int = _SHOWN_VALUE) -> str:
-    """The text cut to `limit` characters, with line breaks and control characters escaped."""
+    """Return the text cut to `limit` characters, with line breaks and control characters escaped."""
     short = text if len(text) <= limit else text[: limit - 3] + "..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
 
 
 def quote(text: str) -> str:
-    """A name or value of the user in quotes, for messages."""
+    """Return a name or value from the user's file in double quotes, shortened and escaped, for messages."""
     return f'"{printable(text)}"'

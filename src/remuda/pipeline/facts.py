@@ -1,7 +1,7 @@
-"""The facts that a pipeline file is compiled for: the ref, the event, variables, the files of the repository.
+"""The facts for which a pipeline file is compiled: the ref, the event, variables, the files of the repository.
 
-The cell makes them from a push, `remuda run` from the work tree. The file's variables win over predefined ones; the
-project's, and those that the pipeline was started with, win over the file's.
+The cell makes them from a push, `remuda run` from the work tree. Variables of the file override predefined ones;
+variables of the project, and those with which the pipeline was started, override those of the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_SHA = "0" * 40
 
 
 class SourceProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a file or a comparison is not available, and what to do about it."""
+    """The reason why a file or a comparison of commits is not available, and a suggestion to the user."""
 
     reason: str
     suggestion: str = ""
@@ -28,7 +28,7 @@ ChangedFiles = Callable[[str | None], frozenset[str] | SourceProblem | None]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of one pipeline. The default is a push to `main` with unknown files."""
+    """The facts for which one pipeline is compiled. The default is a push to `main` with unknown files."""
 
     ref: str = "main"
     is_tag: bool = False
@@ -50,15 +50,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_merge_request(self) -> bool:
-        """True for the pipeline of a merge request, and for its child pipelines."""
+        """True for the pipeline of a merge request, and for child pipelines of such a pipeline."""
         return self.source == MERGE_REQUEST or "CI_MERGE_REQUEST_IID" in self.predefined
 
     def changes_since(self, compare_to: str | None) -> frozenset[str] | SourceProblem | None:
-        """The files that changed since the ref `compare_to`, or since the last pipeline."""
+        """Return the files that changed since the ref `compare_to`, or since the previous commit if it is None. Returns
+        None if they are unknown, a SourceProblem if the ref cannot be compared.
+        """
         return self.changed_files(compare_to) if callable(self.changed_files) else self.changed_files
 
     def pipeline_variables(self) -> dict[str, str]:
-        """The predefined variables that rules can rely on."""
+        """Return the predefined variables that exist before jobs are created, so that rules can use them."""
         variables = {
             "CI": "true",
             "GITLAB_CI": "true",

@@ -1,9 +1,9 @@
 """The graph of a pipeline: which job waits for which, whose artifacts it gets, and circular needs.
 
-Called by the cell when it stores a pipeline, and by the compiler to find circles.
+Called by the cell when it stores a pipeline, and by the compiler to find circular needs.
 
-Invariant: linear in jobs plus needs. All jobs of a stage that wait by stage share one tuple, so that a wide pipeline
-does not cost jobs squared.
+Invariant: the time is linear in jobs plus needs. All jobs of a stage that wait for the earlier stages share one tuple,
+so that the memory for a wide pipeline does not grow with the square of its jobs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from remuda.pipeline.spec import JobSpec
 
 
 def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
-    """The names that each job waits for: its needs that exist, or without `needs` all jobs of earlier stages."""
+    """Return, for each job, the names of the jobs that it waits for: its needs that are in the pipeline or, without
+    `needs`, all jobs of earlier stages.
+    """
     names = {job.name for job in jobs}
     earlier = _by_stage(jobs, jobs)
     return {
@@ -27,7 +29,7 @@ def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
-    """The names of the jobs whose artifacts each job gets.
+    """Return, for each job, the names of the jobs whose artifacts it gets.
 
     These are jobs with artifacts in earlier stages, or needs with `artifacts: true`; `dependencies` restricts them.
     """
@@ -47,9 +49,9 @@ def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def circles(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Every circle that a walk along the edges finds, as its names in order.
+    """Yield the cycles of a graph, each as its names in order. `edges` has the names that each name points to.
 
-    The explicit stack allows chains of needs that are longer than Python's recursion limit.
+    The search uses its own stack, so chains of needs may be longer than Python's recursion limit.
     """
     done: set[str] = set()
     for start in edges:
@@ -71,7 +73,7 @@ def circles(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
 
 
 def _by_stage(sources: Sequence[JobSpec], jobs: Sequence[JobSpec]) -> dict[int, tuple[str, ...]]:
-    """For each stage of `jobs`, the names of the `sources` in earlier stages."""
+    """Return, for the index of each stage of `jobs`, the names of those `sources` that are in earlier stages."""
     before: dict[int, list[str]] = {index: [] for index in sorted({job.stage_index for job in jobs})}
     for index, group in groupby(sorted(sources, key=_stage_index), key=_stage_index):
         before[index] = [job.name for job in group]

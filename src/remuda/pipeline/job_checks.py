@@ -1,6 +1,6 @@
 """Checks the jobs of a file against each other: names, needs, dependencies, and the size of the pipeline.
 
-These mistakes do not depend on the facts. Called by `compile` before rules are evaluated.
+These mistakes do not depend on the facts (ref, event, variables). Called by `compile` before rules are evaluated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _OVERHEAD = 32
 
 
 class Budget:
-    """Limits the size of the pipeline while jobs are read, because inherited lines and variables multiply."""
+    """Limits the size of the pipeline while jobs are read, because inherited scripts and variables multiply it.
+    Exceeding it stops the compilation with a mistake.
+    """
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -32,7 +34,7 @@ class Budget:
         self._characters = 0
 
     def take(self, draft: Draft) -> None:
-        """Count a job with all its parts."""
+        """Add a job, with all parts of a parallel job, to the size of the pipeline."""
         spec = draft.spec
         self._jobs += draft.parts
         if self._jobs > MAX_JOBS:
@@ -47,7 +49,9 @@ class Budget:
         self._spend(draft, size * draft.parts)
 
     def take_needs(self, draft: Draft, names: Mapping[str, Draft]) -> None:
-        """Count a job's needs, each with all the parts it stands for."""
+        """Add a job's needs to the size of the pipeline. A need of a parallel job counts once for each of its parts.
+        `names` has the jobs by name.
+        """
         for needs in _all_needs(draft):
             for written in needs.inside or ():
                 target = names.get(written.need.job)
@@ -67,7 +71,9 @@ class Budget:
 
 
 def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> dict[str, Draft]:
-    """Report mistakes. Returns the jobs by every name that a need may use."""
+    """Report mistakes in the names, needs and dependencies of the jobs. Returns the jobs by every name that a need may
+    use.
+    """
     names = _check_names(report, drafts)
     _check_needs(report, drafts, names)
     _check_dependencies(report, drafts, names)
@@ -77,7 +83,9 @@ def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> dict[
 
 
 def _check_names(report: Report, drafts: Sequence[Draft]) -> dict[str, Draft]:
-    """The jobs by every name that a need may use: the job's own, and those of its parts."""
+    """Report job names that are too long or used twice. Returns the jobs by every name that a need may use: the job's
+    own, and those of its parallel parts.
+    """
     names: dict[str, Draft] = {draft.spec.name: draft for draft in drafts}
     for draft in drafts:
         name = draft.spec.name

@@ -1,6 +1,6 @@
 """Makes the final list of jobs: evaluates their rules, expands `parallel`, and resolves needs to jobs of the pipeline.
 
-Called by `compile` after `job_checks`, which has limited the size: a small file cannot expand to gigabytes.
+Called by `compile` after `job_checks`, which has limited the size, so that a small file cannot expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MATRIX = re.compile(r"\$\[\[\s*matrix\.(\w+)\s*\]\]", re.ASCII)
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of the pipeline, or a part of a parallel one, before its needs are resolved."""
+    """A job of the pipeline, or one part of a parallel job, before its needs are resolved."""
 
     draft: Draft
     spec: JobSpec
@@ -35,7 +35,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 def select_jobs(
     report: Report, judge: Judge, drafts: Sequence[Draft], *, workflow_rules: bool
 ) -> tuple[list[Part], list[LeftOut]]:
-    """Evaluate the rules: the jobs of the pipeline, parallel ones as their parts, and the jobs that are left out."""
+    """Evaluate the rules of all jobs. Returns the jobs of the pipeline, parallel jobs as their parts, and the jobs that
+    are left out with the reasons. `workflow_rules`: the file has `workflow:rules`.
+    """
     parts: list[Part] = []
     left_out: list[LeftOut] = []
     for draft in drafts:
@@ -55,12 +57,16 @@ def select_jobs(
 
 
 def part_names(draft: Draft) -> tuple[str, ...]:
-    """The names of the job's parts: its own, or `name 1/N` to `name N/N`, or `name: [a, b]` and so on."""
+    """Return the names of a job's parts: its own name or, for a parallel job, `name 1/N` to `name N/N` or `name: [a,
+    b]` and so on.
+    """
     return draft.parallel.names(draft.spec.name) if draft.parallel else (draft.spec.name,)
 
 
 def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, workflow_rules: bool) -> Part | str:
-    """A job, or a part of one; else why it is left out."""
+    """Evaluate the rules of a job, or of part `index` of a parallel job. Returns the part, or the reason why it is left
+    out.
+    """
     spec = draft.spec
     own = draft.variables
     if draft.parallel:
@@ -102,7 +108,9 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
 
 
 def _tags(report: Report, judge: Judge, draft: Draft, own: Variables) -> tuple[str, ...]:
-    """The tags with variables expanded: a runner cannot do that, because tags decide which runner gets the job."""
+    """Return the job's tags with variables expanded. The runner cannot expand them, because tags decide which runner
+    gets the job.
+    """
     tags = draft.spec.tags
     if not any("$" in tag for tag in tags):
         return tags
@@ -115,7 +123,9 @@ def _tags(report: Report, judge: Judge, draft: Draft, own: Variables) -> tuple[s
 
 
 def connect_jobs(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
-    """The jobs with needs and dependencies resolved to names of jobs in the pipeline."""
+    """Return the jobs with needs and dependencies resolved to names of jobs in the pipeline. Raises `PipelineError` if
+    a needed job is not in it.
+    """
     by_draft: dict[str, list[Part]] = {}
     for part in parts:
         by_draft.setdefault(part.draft.spec.name, []).append(part)
@@ -139,7 +149,9 @@ def connect_jobs(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
 
 
 def _jobs_named(name: str, by_draft: Mapping[str, list[Part]], by_name: Mapping[str, Part]) -> list[str]:
-    """The jobs of the pipeline with this name, or all parts of a parallel job."""
+    """Return the names of the jobs of the pipeline that `name` means: one job, or all parts of a parallel job; empty if
+    there is none.
+    """
     return [part.spec.name for part in by_draft.get(name, ())] or ([name] if name in by_name else [])
 
 
@@ -150,7 +162,9 @@ def _resolve_need(
     by_draft: Mapping[str, list[Part]],
     by_name: Mapping[str, Part],
 ) -> list[str]:
-    """The names of the jobs that a need refers to."""
+    """Return the names of the jobs that a need of `part` refers to. Reports a mistake if there are none and the need is
+    not optional.
+    """
     need = written.need
     if need.job in by_name and need.job not in by_draft:
         return [need.job]
@@ -172,5 +186,7 @@ def _resolve_need(
 
 
 def _fill_matrix(values: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """The values of a need's matrix, with `$[[ matrix.NAME ]]` replaced by the values of the job that has the need."""
+    """Return the values of a need's matrix, with `$[[ matrix.NAME ]]` replaced by the matrix values `own` of the job
+    that has the need.
+    """
     return {name: _MATRIX.sub(lambda match: own.get(match[1], ""), value) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Reduces a pipeline to the jobs that a person names, with or without the jobs that they need. Pure.
+"""Reduces a compiled pipeline to the jobs that a user names, with or without the jobs that they need.
 
 A job that is named runs even if it is manual, delayed or `on_failure`. Used by the cell when it creates a pipeline, and
 by `remuda run`.
@@ -18,13 +18,15 @@ from remuda.pipeline.spec import JobSpec, Pipeline
 
 
 class ChoiceError(Exception):
-    """There is no such job or stage. The message suggests similar names."""
+    """The pipeline has no job or stage with the requested name. The message suggests similar names."""
 
 
 def choose(
     pipeline: Pipeline, *, jobs: Collection[str] = (), stages: Collection[str] = (), with_needs: bool = True
 ) -> Pipeline:
-    """The pipeline with the jobs of these names and stages, and what they wait for. Without names: all jobs."""
+    """Return the pipeline reduced to the jobs with these names and the jobs in these stages; `with_needs`: and the jobs
+    that they wait for. Without names and stages, return it unchanged. Raises ChoiceError for an unknown name.
+    """
     if not jobs and not stages:
         return pipeline
     by_name = _jobs_by_name(pipeline, jobs)
@@ -36,7 +38,9 @@ def choose(
 
 
 def _jobs_by_name(pipeline: Pipeline, names: Iterable[str]) -> set[str]:
-    """The jobs of these names. The name of a parallel job means all its parts."""
+    """Return the names of the jobs that `names` mean; the name of a parallel job means all its parts. Raises
+    ChoiceError for an unknown name.
+    """
     by_name: dict[str, list[str]] = {}
     for job in pipeline.jobs:
         for name in {job.name, job.written_name or job.name}:
@@ -63,7 +67,7 @@ def _jobs_in_stages(pipeline: Pipeline, stages: Iterable[str]) -> set[str]:
 
 
 def _with_needs(names: set[str], prerequisites: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """The names and, recursively, the jobs that they wait for."""
+    """Return the names and, recursively, the names of the jobs that these jobs wait for."""
     closure: set[str] = set()
     stack = list(names)
     # The jobs of a stage share one tuple of earlier jobs: it is walked once, not once for each job.
@@ -80,7 +84,9 @@ def _with_needs(names: set[str], prerequisites: Mapping[str, tuple[str, ...]]) -
 
 
 def _detach(job: JobSpec, chosen: set[str], *, is_named: bool) -> JobSpec:
-    """A job without its needs and dependencies outside of the chosen jobs."""
+    """Return the job without needs and dependencies outside of the chosen jobs. `is_named`: the user named the job
+    itself, so it runs even if it is manual or delayed.
+    """
     if job.needs is not None:
         job = msgspec.structs.replace(job, needs=tuple(need for need in job.needs if need.job in chosen))
     if job.dependencies is not None:
@@ -92,7 +98,7 @@ def _detach(job: JobSpec, chosen: set[str], *, is_named: bool) -> JobSpec:
 
 
 def _similar(name: str, candidates: Iterable[str]) -> str:
-    """The end of a message that names similar candidates, or the first ones."""
+    """Return the end of an error message: names that are similar to `name`, else the first of the candidates."""
     from difflib import get_close_matches  # imported only for a mistake
 
     names = list(candidates)

@@ -1,4 +1,4 @@
-"""GitLab's predefined variables of a server, a project, a commit, a tag and a merge request. Pure.
+"""GitLab's predefined CI/CD variables of a server, a project, a commit, a tag and a merge request.
 
 The cell (`remuda.cell.core.payload.predefined_variables`) and `remuda run`
 (`remuda.localrun.sources.predefined_variables`) both use them, so that rules give the same result in both.
@@ -22,13 +22,15 @@ _PREDEFINED = re.compile(r"CI|(CI|GITLAB)_[A-Za-z0-9_]*")
 
 
 def is_predefined(name: str) -> bool:
-    """True for names that are reserved for the server. A file may set them nevertheless."""
+    """True if the name is reserved for predefined variables, such as `CI_...`. A pipeline file may
+    set it nevertheless.
+    """
     return _PREDEFINED.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1024)
 def slug(text: str) -> str:
-    """The text for host names: lower case, at most 63 characters, only letters, digits and dashes."""
+    """Convert a text for use in host names: lower case, at most 63 characters, only letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]", "-", text.lower())[:63].strip("-")
 
 
@@ -37,7 +39,7 @@ def word(true: bool) -> str:
 
 
 def of_server(url: str) -> dict[str, str]:
-    """The variables of the server's address, which has no slash at its end."""
+    """Return the CI_SERVER_* and other variables that follow from the server's URL, which has no slash at its end."""
     server = urlsplit(url)
     scheme = server.scheme or "http"
     return {
@@ -51,7 +53,7 @@ def of_server(url: str) -> dict[str, str]:
 
 
 def of_project(*, path: str, url: str, number: int, title: str) -> dict[str, str]:
-    """The CI_PROJECT_* variables. `url` is the project's."""
+    """Return the CI_PROJECT_* variables. `url` is the project's URL, `number` its id."""
     namespace, _, name = path.rpartition("/")
     return {
         "CI_PROJECT_ID": str(number),
@@ -68,7 +70,7 @@ def of_project(*, path: str, url: str, number: int, title: str) -> dict[str, str
 
 
 def of_commit(*, message: str, author: str, timestamp: str) -> dict[str, str]:
-    """The variables of a commit's message, author and time."""
+    """Return the variables of a commit's message, author and time."""
     message = message.strip("\n")
     short = _cut(message)
     title, _, rest = short.partition("\n")
@@ -84,7 +86,7 @@ def of_commit(*, message: str, author: str, timestamp: str) -> dict[str, str]:
 
 
 def of_tag(message: str) -> dict[str, str]:
-    """The variable of an annotated tag's message; empty for a lightweight tag."""
+    """Return the variable of an annotated tag's message; an empty dict for a lightweight tag, which has none."""
     return {"CI_COMMIT_TAG_MESSAGE": _cut(message)}
 
 
@@ -99,7 +101,9 @@ def of_merge_request(
     title: str = "",
     description: str = "",
 ) -> dict[str, str]:
-    """The variables of a merge request within one project. `project` is the result of `of_project`."""
+    """Return the CI_MERGE_REQUEST_* variables of a merge request within one project. `project` is the result of
+    `of_project`.
+    """
     place = {name: project[f"CI_{name}"] for name in ("PROJECT_ID", "PROJECT_PATH", "PROJECT_URL")}
     values = {
         # Merge requests are not stored, so there is no global id.

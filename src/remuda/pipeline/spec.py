@@ -1,4 +1,4 @@
-"""The values that a pipeline file compiles to.
+"""The values that a pipeline file compiles to: pipeline, job specs and their parts.
 
 The cell stores a `Pipeline` as JSON and creates one job per `JobSpec`. `version` is the version of the stored form.
 Fields are only added, with defaults, so that stored pipelines of older releases can be read. `image`, `services`,
@@ -19,7 +19,7 @@ ArtifactsWhen = Literal["on_success", "on_failure", "always"]
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that must be over before this one starts."""
+    """An entry of `needs`: a job of the same pipeline that must be finished before this job starts."""
 
     job: str
     artifacts: bool = True
@@ -28,7 +28,8 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutsideNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """Artifacts of a job of another project or of another pipeline. The job does not wait for it.
+    """An entry of `needs` that takes artifacts from a job of another project or pipeline. The job does not wait for
+    that job.
 
     With neither `project` nor `job`, this job mirrors the status of the latest pipeline of the project `pipeline`.
     """
@@ -65,7 +66,7 @@ _REPORT_NAMES = {
 
 
 class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that a job uploads."""
+    """The keyword `artifacts`: the files and reports that a job uploads."""
 
     paths: tuple[str, ...]
     exclude: tuple[str, ...] = ()
@@ -82,11 +83,13 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def keeps_files(self) -> bool:
-        """True if there is an archive, which other jobs can download."""
+        """True if the job uploads an archive of files, which other jobs can download, and not only reports."""
         return bool(self.paths or self.untracked)
 
     def uploads(self) -> list[dict[str, Any]]:
-        """The archive, if there is one, and each report, in the form of the runner's payload."""
+        """Return the uploads that the runner has to make, in the form of its payload: the archive, if there is one, and
+        each report.
+        """
         uploads: list[dict[str, Any]] = []
         if self.keeps_files:
             archive: dict[str, Any] = {
@@ -118,7 +121,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
-    """The pipeline that a trigger job starts: of another project, or a child from the files in `include`."""
+    """The keyword `trigger`: the pipeline that a trigger job starts, in another project, or a child pipeline from the
+    files in `include`.
+    """
 
     project: str = ""
     branch: str = ""
@@ -132,7 +137,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with defaults applied, rules evaluated and `parallel` expanded."""
+    """A job of a compiled pipeline, with defaults applied, rules evaluated and `parallel` expanded."""
 
     version: int = 1
     name: str
@@ -187,7 +192,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of the file that is not in the pipeline, and why not."""
+    """A job of the file that its rules leave out of the pipeline, and the reason."""
 
     name: str
     reason: str
@@ -196,7 +201,9 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled file: its stages, with `.pre` first and `.post` last, and its jobs in the order of the file."""
+    """A compiled pipeline file: its stages, with `.pre` first and `.post` last, and its jobs in the
+    order of the file.
+    """
 
     version: int = 1
     stages: tuple[str, ...]

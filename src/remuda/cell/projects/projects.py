@@ -186,8 +186,8 @@ class Projects:
                     acted_on()
 
     def note_push(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
-        """Record which user moves `refs`, before they move; the user's pipelines start in that name. Without such a
-        note the user is the project's creator, so a note for the creator is not always written.
+        """Record which user moves `refs`, before they move: their pipelines run with the rights of that user. Without a
+        record the user is the project's creator, so for the creator it is mostly left out.
         """
         if user_id != project.creator_id or self._pushes.has_notes(project.repo_path):
             self._pushes.add_note(project.repo_path, refs, user_id)

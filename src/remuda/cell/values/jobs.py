@@ -169,9 +169,7 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Its manager acknowledges the start (two-phase commit). Otherwise the job starts with the hand-out."""
 
     def key(self) -> CapabilityKey:
-        """Return the capability key of the job: the tags, protection and project that a runner must be allowed to
-        serve.
-        """
+        """Return what a runner must match to get the job: tags, protection, project, groups and organization."""
         return CapabilityKey(
             tags=frozenset(self.tags),
             protected=self.protected,

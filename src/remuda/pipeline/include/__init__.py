@@ -1,1 +1,3 @@
-"""`include` and `spec:inputs`: which other files belong to a pipeline file, and with which inputs."""
+"""Implements `include` and `spec:inputs`: which other files belong to a pipeline file, and with which inputs they are
+read.
+"""

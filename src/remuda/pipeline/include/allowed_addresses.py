@@ -1,8 +1,8 @@
-"""The allow list of web addresses that files may be included from. Pure.
+"""The allow list of web addresses from which files may be included. Compares addresses only; others fetch the files.
 
-An address matches an entry if scheme, host and port are equal and its path begins with the entry's, folder by folder.
-An ambiguous address, or one with `..` in its path, matches nothing. The cell and `remuda pipeline` check this before
-they fetch a file, and again for every redirect.
+An address matches an entry if scheme, host and port are equal and its path begins with the entry's path, folder by
+folder. An ambiguous address, or one with `..` in its path, matches nothing. The cell and `remuda pipeline` check this
+before they fetch a file, and again for every redirect.
 """
 
 from urllib.parse import unquote, urlsplit
@@ -13,7 +13,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Prefix(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of an address, or of an address prefix."""
+    """A parsed web address, or a parsed entry of the allow list. `covers` compares the two."""
 
     scheme: str
     host: str
@@ -30,7 +30,9 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_prefix(text: str) -> Prefix | None:
-    """The parts of an address; None if it is invalid, ambiguous, or has `..` in its path."""
+    """Parse a web address or an entry of the allow list. Returns None if it is invalid, ambiguous, or has `..` in its
+    path.
+    """
     try:
         parts = urlsplit(text)
         port = parts.port

@@ -35,7 +35,9 @@ _INCLUDE = "include"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The repository of a file: this one, another project's at a ref, or none for a remote file."""
+    """The repository that a file comes from: this one, another project's at a ref, or none for a remote file. Local
+    includes in the file are read from there.
+    """
 
     project: str = ""
     ref: str | None = None
@@ -43,7 +45,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to read: its text, its name in messages, and the repository of its local includes."""
+    """A file to parse: its text, its name in messages, and the repository that it comes from."""
 
     text: str
     file: str
@@ -63,7 +65,12 @@ class Loader:
     def load(
         self, source: SourceFile, inputs: Mapping[str, Entry], *, at: Placed, path: str, chain: tuple[str, ...] = ()
     ) -> Table | None:
-        """The tree of a file with everything it includes; None if it is not a map. `chain`: the including files."""
+        """Parse a file and everything it includes into one tree. Returns None, with a mistake reported, if the file is
+        not a map.
+
+        `inputs` are the values for its `spec:inputs`; mistakes in them are reported at `at` and `path`. `chain` has the
+        files that include this one, outermost first.
+        """
         report = self._report
         if source.file:
             report.add_file(source.file)
@@ -84,7 +91,9 @@ class Loader:
     def _interpolate(
         self, header: Table | None, body: Node, inputs: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
     ) -> Node:
-        """The body with the inputs filled in; without a header, inputs are mistakes."""
+        """Return the body of a file with `$[[ inputs.name ]]` replaced. Without a header that declares inputs, given
+        inputs are reported as mistakes.
+        """
         patterns = self._judge.patterns
         declared = read_header(self._report, header, patterns) if header is not None else {}
         values = take_inputs(self._report, declared, inputs, at=at, path=path, patterns=patterns, is_first=is_first)
@@ -113,7 +122,9 @@ class Loader:
         return trees
 
     def _check(self, source: SourceFile, at: Node, chain: tuple[str, ...]) -> None:
-        """Report a circular include, and too many files."""
+        """Stop the compilation if the file is already in `chain` (a circular include), or if there
+        are too many files.
+        """
         if source.file in chain:
             names = [name or "this file" for name in (*chain[chain.index(source.file) :], source.file)]
             trail = " -> ".join(map(printable, names[-10:]))
@@ -229,7 +240,7 @@ class Loader:
         return [SourceFile(text=component.text, file=str(address), origin=origin)]
 
     def _source(self, text: str | SourceProblem, file: str, origin: Origin, at: Node, path: str) -> list[SourceFile]:
-        """The file; empty, with a mistake, if there is a problem."""
+        """Return a list with the file. If `text` is a problem, report it as a mistake and return an empty list."""
         if isinstance(text, SourceProblem):
             self._report.add(at, path, text.reason, text.suggestion)
             return []

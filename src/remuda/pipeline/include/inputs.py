@@ -1,8 +1,9 @@
-"""Reads `spec:inputs` of a file's header, checks the values, and replaces `$[[ inputs.name ]]` in its tree.
+"""Reads `spec:inputs` of a file's header, checks the given values, and replaces `$[[ inputs.name ]]` in its tree.
 
-A value that is only one block gets the input's type (a list stays a list); inside a longer text it becomes text. A
-pipeline may be started with texts only, for example from a form: such a text is read as the number, boolean or list
-that the input declares. Functions: `expand_vars`, `truncate(from,length)`, `posix_escape`. Called by `includes`.
+A value that consists of one such block gets the input's type (a list stays a list); inside a longer text the input
+becomes text. A user may start a pipeline with texts only, for example from a form: such a text is parsed as the number,
+boolean or list that the input declares. Functions: `expand_vars`, `truncate(from,length)`, `posix_escape`. Called by
+`includes`.
 
 Invariant: the interpolated tree has at most `MAX_ADDED` values and characters more than the file.
 """
@@ -32,7 +33,7 @@ _KINDS = {"string": ("text",), "number": ("number",), "boolean": ("true", "false
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """An input as `spec:inputs` declares it."""
+    """The declaration of an input in `spec:inputs`: type, default, options and pattern."""
 
     type: str
     default: Node | None
@@ -89,7 +90,9 @@ def _regex(report: Report, node: Node, path: str, patterns: Patterns) -> str | N
 
 
 def check_value(report: Report, declared: Input, node: Node, path: str, patterns: Patterns) -> bool:
-    """True if a value has the type, options and pattern of the input; else the mistake is reported at the value."""
+    """True if a value has the type, options and pattern that the input declares. Otherwise report the mistake at the
+    value and return False.
+    """
     if isinstance(node, Opaque):
         return False
     kinds = _KINDS.get(declared.type)
@@ -121,8 +124,12 @@ def take_inputs(
     patterns: Patterns,
     is_first: bool,
 ) -> dict[str, Node]:
-    """A value for every declared input. A missing value is a mistake of the including file, at `at`. `is_first`: the
-    inputs come from the request that starts the pipeline, not from an `include`."""
+    """Return a value for every declared input: the given one or the default. Reports unknown inputs, invalid values,
+    and missing values (at the position `at`, where the file is included).
+
+    `is_first`: the inputs come from the request that starts the pipeline, not from an `include`, so texts are parsed as
+    the declared type.
+    """
     values: dict[str, Node] = {}
     for name, entry in inputs.items():
         if name not in declared:
@@ -142,7 +149,9 @@ def take_inputs(
 
 
 def _read_as(kind: str, node: Node) -> Node:
-    """A text as the number, boolean or list in it, unless the type is `string`; else the node itself."""
+    """Parse a text as the JSON number, boolean or list in it. Returns the node unchanged if the type `kind` is
+    `string`, the node is no text, or the text is no JSON.
+    """
     if kind == "string" or not isinstance(node, Scalar) or node.kind != "text":
         return node
     try:
@@ -152,7 +161,7 @@ def _read_as(kind: str, node: Node) -> Node:
 
 
 class Interpolation:
-    """Replaces the blocks in one file's tree."""
+    """Replaces the `$[[ inputs.name ]]` blocks in the tree of one file."""
 
     def __init__(self, report: Report, values: Mapping[str, Node], variables: Mapping[str, str]) -> None:
         self._report = report
@@ -161,7 +170,7 @@ class Interpolation:
         self._added = 0
 
     def tree(self, node: Node) -> Node:
-        """The node with its blocks replaced. Places stay those of the file."""
+        """Return the node with all blocks in it replaced. The result keeps the positions of the file."""
         match node:
             case Scalar():
                 return self._scalar(node)
@@ -245,7 +254,7 @@ class Interpolation:
 
 
 def _text_of(node: Node) -> str:
-    """The value as text, lists as JSON."""
+    """Return a value as text, for use inside a longer text; lists as JSON."""
     return node.text if isinstance(node, Scalar) else msgspec.json.encode(plain(node)).decode()
 
 

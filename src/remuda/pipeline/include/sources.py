@@ -1,7 +1,7 @@
-"""The port that provides the texts of included files, and its in-memory implementation.
+"""The interface that provides the texts of included files, and an implementation with files in memory.
 
-An implementation checks what is allowed (hosts, projects) and answers with a `SourceProblem`, which the compiler
-reports as a mistake of the include. Calls are synchronous, so a service compiles in a thread.
+An implementation checks what is allowed (hosts, projects) and otherwise returns a `SourceProblem`, which the compiler
+reports as a mistake of the include. Calls block, so a server compiles in a thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r"(?P<host>[^/@\s]+)/(?P<project>[^@\s]+)/(?P<name>[^/@\s]
 
 
 class ComponentAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The parsed form of `host/group/project/name@version`."""
+    """The parsed address of a CI/CD component: `host/group/project/name@version`."""
 
     host: str
     project: str
@@ -31,7 +31,7 @@ class ComponentAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
-    """A component's text, and the project and ref of its local includes."""
+    """The text of a CI/CD component, and the project and ref from which its local includes are read."""
 
     text: str
     project: str
@@ -40,32 +40,36 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sources(Protocol):
-    """Files that a pipeline file may include. Paths have no leading slash and never leave the repository."""
+    """Provides the files that a pipeline file includes. Paths have no leading slash and never leave the repository."""
 
     def local(self, path: str) -> str | SourceProblem | None:
-        """A file of the repository at the pipeline's commit; None if it does not exist."""
+        """Return the text of a file of the repository at the pipeline's commit; None if it does not exist."""
 
     def local_glob(self, pattern: str) -> Sequence[str]:
-        """The matching paths of the repository, sorted."""
+        """Return the paths of the repository that match the pattern, sorted."""
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
-        """A file of another project; without a ref, of its default branch."""
+        """Return the text of a file of another project at `ref`, or on its default branch if `ref` is None."""
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
-        """The matching paths of another project, sorted."""
+        """Return the paths of another project that match the pattern, sorted. If the project is not available, the
+        pattern itself is returned, and reading it gives the error.
+        """
 
     def remote(self, url: str) -> str | SourceProblem:
-        """A file at a web address, if the address is on the allow list."""
+        """Return the text at a web address, if the address is on the allow list; else a SourceProblem."""
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
-        """A component at the version of its address."""
+        """Return the CI/CD component at the version in its address; else a SourceProblem."""
 
     def template(self, name: str) -> str | SourceProblem:
-        """A template that is part of the server."""
+        """Return the text of a template that is part of the server; else a SourceProblem."""
 
 
 class MemorySources(Sources):
-    """Files in dicts: the repository's by path, other projects' by `project` and path, remote ones by address."""
+    """Sources with files in dicts: files of the repository by path, of other projects by project and path, remote ones
+    by address. For tests and local use.
+    """
 
     def __init__(
         self,
@@ -113,6 +117,6 @@ class MemorySources(Sources):
 
 
 def parse_address(text: str) -> ComponentAddress | None:
-    """The parts of a component's address, or None if the text is not one."""
+    """Parse the address of a CI/CD component. Returns None if the text is not one."""
     match = _ADDRESS.fullmatch(text)
     return ComponentAddress(**match.groupdict()) if match else None

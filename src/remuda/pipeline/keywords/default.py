@@ -1,4 +1,4 @@
-"""Reads the keys that both `default` and a job have. A job's value replaces the default's as a whole."""
+"""Reads the keywords that both `default` and a job can have. A job's value replaces the default's as a whole."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_RETRIES = 2
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often to retry, and after which failure reasons or exit codes of the script."""
+    """The keyword `retry`: how often to retry, and after which failure reasons or exit codes of the script."""
 
     max: int = 0
     when: tuple[str, ...] = ("always",)
@@ -39,7 +39,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that a job can take from `default`. None: the key is absent."""
+    """The values of the keywords that a job can inherit from `default`. None: the keyword is absent."""
 
     before_script: tuple[str, ...] | None = None
     after_script: tuple[str, ...] | None = None
@@ -55,12 +55,14 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     id_tokens: dict[str, dict[str, Any]] | None = None
 
     def over(self, other: Shared) -> Shared:
-        """These values, and the other's for keys that are absent here. Values are not merged."""
+        """Return these values, with absent ones taken from `other`. Lists and maps are replaced as
+        a whole, not merged.
+        """
         own = {field: getattr(self, field) for field in self.__struct_fields__}
         return msgspec.structs.replace(other, **{k: v for k, v in own.items() if v is not None})
 
     def only(self, keys: Container[str]) -> Shared:
-        """The values of these keys of the file."""
+        """Return only the values of the keywords in `keys`; all others are absent."""
         fields = {field: getattr(self, field) for field in self.__struct_fields__}
         return Shared(**{field: value for field, value in fields.items() if field.removesuffix("_seconds") in keys})
 

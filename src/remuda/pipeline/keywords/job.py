@@ -1,4 +1,4 @@
-"""Reads one job of the tree: its keywords, what it inherits, and mistakes that concern it alone.
+"""Reads one job of the tree: its keywords, what it inherits from `default`, and mistakes that concern it alone.
 
 `job_checks` checks jobs against each other, `job_list` evaluates rules and expands `parallel`. Called by `compile`.
 """
@@ -41,7 +41,7 @@ _INSTEAD_OF_SCRIPT = ("run", "trigger")
 
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job takes from the rest of the file."""
+    """The parts of the file that a job inherits from or refers to: defaults, stages and variables."""
 
     default: Shared
     stages: Mapping[str, int]
@@ -49,7 +49,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the file has it: `spec` before its rules are evaluated and `parallel` is expanded."""
+    """A job as written in the file: `spec` is not final until rules are evaluated and `parallel` is expanded."""
 
     spec: JobSpec
     key: Scalar
@@ -67,7 +67,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) -> Draft:
-    """Read a job and apply defaults. Mistakes are reported, and a draft of the job is returned anyway."""
+    """Read a job and apply the defaults. Mistakes are reported, and a draft of the job is returned anyway."""
     name = entry.key.text
     entries = read_table(report, entry.value, name, JOB)
     fields = Fields(report, entries, name)
@@ -130,7 +130,9 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
 
 
 def _applicable(default: Shared, trigger: Trigger | None, run: tuple[dict[str, Any], ...]) -> Shared:
-    """The defaults that apply. A job with steps has no scripts, and a trigger job runs on no machine."""
+    """Return the defaults that apply to a job: those without scripts for a job with `run` steps, and only
+    `interruptible` for a trigger job, which no runner runs.
+    """
     if trigger is not None:
         return default.only(("interruptible",))
     if run:
@@ -139,7 +141,9 @@ def _applicable(default: Shared, trigger: Trigger | None, run: tuple[dict[str, A
 
 
 def _artifacts(artifacts: Artifacts | None, publish: str | None) -> Artifacts | None:
-    """The artifacts with the published folder; None if they name no files."""
+    """Return the job's artifacts with the folder `publish` of GitLab Pages added; None if there are neither files nor
+    reports.
+    """
     if publish and publish not in (artifacts.paths if artifacts else ()):
         artifacts = artifacts or Artifacts(paths=())
         artifacts = msgspec.structs.replace(artifacts, paths=(*artifacts.paths, publish))
@@ -147,7 +151,7 @@ def _artifacts(artifacts: Artifacts | None, publish: str | None) -> Artifacts | 
 
 
 def _inherit(report: Report, node: Node, path: str, context: JobContext) -> JobContext:
-    """The context with the defaults and variables that `inherit` allows."""
+    """Read `inherit`. Returns the context, reduced to the defaults and variables that the job inherits."""
     default, variables = context.default, context.variables
     fields = read_fields(report, node, path, INHERIT)
     if (keys := fields.read("default", _allowed_names)) is not None:
@@ -163,7 +167,7 @@ def _inherit(report: Report, node: Node, path: str, context: JobContext) -> JobC
 
 
 def _allowed_names(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """The names that `inherit` allows; None: all."""
+    """Read a value of `inherit`: true, false or a list of names. Returns the names to inherit; None means all."""
     if isinstance(node, Scalar) and node.kind in ("true", "false"):
         return None if node.kind == "true" else ()
     if not isinstance(node, Items):
@@ -200,7 +204,9 @@ def _script(report: Report, job: Entry, entries: Mapping[str, Entry]) -> tuple[s
 
 
 def _replaces_script(key: str) -> bool:
-    """True for a key that replaces a script, and for a misspelt `script`, which is reported as such."""
+    """True for a key that a job may have instead of `script`, and for a misspelt `script`, because that mistake is
+    reported elsewhere.
+    """
     return key in _INSTEAD_OF_SCRIPT or (key not in JOB.works and is_near(key, "script"))
 
 

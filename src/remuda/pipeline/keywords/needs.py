@@ -15,7 +15,9 @@ MAX_NEEDS = 50
 
 
 class WrittenNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """A need of a job of the same pipeline, as written. `parallel`: only these parts of a matrix."""
+    """A need of a job in the same pipeline, as written in the file. `parallel`: only the parts with these values of the
+    matrix are needed.
+    """
 
     need: Need
     parallel: Parallel | None = None
@@ -23,14 +25,16 @@ class WrittenNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """All needs of a job. `inside` is None if all are outside of the pipeline: then the order of stages applies."""
+    """All needs of a job. `inside` are jobs of the same pipeline, `outside` those of other pipelines; `inside` is None
+    if all are outside, and then the job waits for the earlier stages.
+    """
 
     inside: tuple[WrittenNeed, ...] | None
     outside: tuple[OutsideNeed, ...] = ()
 
 
 def read_needs(report: Report, node: Node, path: str) -> Needs:
-    """The needs in the order of the file."""
+    """Read `needs` and return its entries in the order of the file. Reports invalid entries."""
     if isinstance(node, Scalar):
         mistyped(report, node, path, "a list of jobs", "put it in a list" if is_text(node) else "")
         return Needs(inside=())

@@ -1,7 +1,7 @@
 """Reads `trigger` and `run`, which replace a job's script.
 
-The project or file of a trigger is looked up when the job runs, because its variables may come from other jobs. The
-steps of `run` are checked for their form only.
+Whether the project or file of a trigger exists is checked when the job runs, because variables in its name may come
+from other jobs. The steps of `run` are checked for their form only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NOT_WITH_RUN = ("script", "before_script", "after_script")
 
 
 def read_trigger(report: Report, node: Node, path: str) -> Trigger | None:
-    """A project's path, or a map."""
+    """Read `trigger`: the path of a project, or a map with `project` or `include`. Reports invalid combinations."""
     if isinstance(node, Scalar):
         project = read_text(report, node, path)
         return None if project is None else Trigger(project=project)
@@ -125,7 +125,7 @@ def _local(report: Report, file: str, at: Node, path: str) -> dict[str, Any]:
 
 
 def read_run(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
-    """The steps of a job, as data."""
+    """Read `run`: the steps of a job, as JSON-like data. Reports steps of an invalid form."""
     if not isinstance(node, Items) or not node.items:
         mistyped(report, node, path, "a list of steps")
         return ()

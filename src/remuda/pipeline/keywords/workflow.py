@@ -1,6 +1,7 @@
-"""Reads and evaluates `workflow`: whether there is a pipeline, its name, and what cancels it.
+"""Reads and evaluates `workflow`: whether a pipeline is created, its name, and what cancels it automatically.
 
-The first rule that applies decides, and its variables win over the file's. If no rule applies, there is no pipeline.
+The first rule that applies decides, and its variables override those of the file. If there are rules and none applies,
+no pipeline is created.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MAX_PIPELINE_NAME = 255
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
-    """`workflow`, before it is evaluated."""
+    """The keyword `workflow` as written, before its rules are evaluated."""
 
     name: str = ""
     name_at: Node | None = None
@@ -39,7 +40,7 @@ def read_workflow(report: Report, judge: Judge, node: Node) -> Workflow:
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What `workflow` decides for one pipeline."""
+    """The result of evaluating `workflow` for one pipeline."""
 
     name: str
     auto_cancel: AutoCancel
@@ -49,7 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_workflow(report: Report, judge: Judge, workflow: Workflow, own: Variables) -> Outcome:
-    """Evaluate the rules of `workflow` and expand the pipeline's name."""
+    """Evaluate the rules of `workflow` and expand the pipeline's name. `own` are the file's variables."""
     rule = next((each for each in workflow.rules or () if judge.applies(each.clauses, own)), None)
     skipped = None
     if workflow.rules is not None and rule is None:

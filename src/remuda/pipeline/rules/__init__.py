@@ -1,1 +1,3 @@
-"""Whether a job or a pipeline is created: `rules`, `only`, `except`, and the expressions and patterns in them."""
+"""Decides whether a job or a pipeline is created: `rules`, `only`, `except`, and the expressions
+and patterns in them.
+"""

@@ -1,10 +1,10 @@
-"""Reads and evaluates `if`, `changes` and `exists`, the clauses of rules of jobs, `workflow` and includes.
+"""Reads and evaluates `if`, `changes` and `exists`, the conditions in the rules of jobs, `workflow` and includes.
 
 `Judge` evaluates them for one compilation, with limits on regular expressions and file patterns. `job_rules` reads the
 other keys of a rule.
 
-As in GitLab, every `changes` holds if the changed files are unknown, and every `exists` holds if the files are unknown
-or too many.
+As in GitLab, every `changes` is true if the changed files are unknown, and every `exists` is true if the files are
+unknown or too many.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_JUDGED = 200_000
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """`changes` of a rule: patterns, and the ref to compare with."""
+    """The condition `changes` of a rule: file patterns, and the ref to compare with."""
 
     paths: tuple[str, ...]
     compare_to: str | None
@@ -43,7 +43,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clauses(msgspec.Struct, frozen=True, kw_only=True):
-    """The clauses of a rule. The rule applies if all of them hold."""
+    """The conditions `if`, `changes` and `exists` of a rule. The rule applies if all of them are true."""
 
     condition: Expression | None = None
     changes: Changes | None = None
@@ -66,7 +66,9 @@ class Judge:
         self._last: tuple[Variables, dict[str, str]] | None = None
 
     def variables(self, own: Variables) -> dict[str, str]:
-        """All variables: predefined ones, over them `own` ones, over them those of the facts."""
+        """Return all variables by which conditions are evaluated: predefined ones, overridden by `own` (the file's and
+        the job's), overridden by those of the facts.
+        """
         if self._last is None or self._last[0] is not own:
             self._last = own, {**self._predefined, **own.values, **self.facts.variables}
         return self._last[1]
@@ -76,7 +78,7 @@ class Judge:
         return Expansion(self.variables(own), raw=raw, keep_unknown=keep_unknown)
 
     def expression(self, node: Node, path: str) -> Expression | None:
-        """Parse a condition; None, with a mistake, if it is invalid."""
+        """Parse the condition of an `if`. Returns None, with a mistake reported, if it is invalid."""
         text = read_text(self._report, node, path)
         if text is None:
             return None
@@ -98,7 +100,9 @@ class Judge:
             self.too_costly(at, "")
 
     def is_match(self, text: str, flags: str, subject: str, at: Placed) -> bool:
-        """True if a regular expression matches; an invalid one does not."""
+        """True if the regular expression matches anywhere in `subject`; False if it is invalid. Stops the compilation
+        if matching takes too long.
+        """
         try:
             return self.patterns.is_match(text, flags, subject)
         except PatternError:
@@ -107,11 +111,11 @@ class Judge:
             self.too_costly(at, "")
 
     def too_costly(self, at: Placed, path: str) -> NoReturn:
-        """Stop the compilation: the regular expressions take too long."""
+        """Stop the compilation with the mistake that its regular expressions take too long."""
         self._report.stop(at, path, "the regular expressions take too long to judge", "use simpler or fewer ones")
 
     def applies(self, clauses: Clauses, own: Variables) -> bool:
-        """True if all clauses of a rule hold."""
+        """True if all conditions of a rule are true. `own` are the variables of the file and the job."""
         self._judged += 1
         if self._judged > MAX_JUDGED:
             message = f"rules are evaluated more than {MAX_JUDGED} times"
@@ -123,7 +127,7 @@ class Judge:
         return clauses.exists is None or self._exists(clauses.exists, own, clauses.at)
 
     def has_changes(self, changes: Changes, own: Variables) -> bool:
-        """True if a changed file matches one of the patterns."""
+        """True if a changed file matches one of the patterns, or if the changed files are unknown."""
         paths = self._expand(changes.paths, own, changes.at)
         compare_to = changes.compare_to and self._expand((changes.compare_to,), own, changes.at)[0]
         if (paths, compare_to or "") not in self._answers:
@@ -146,7 +150,9 @@ class Judge:
         return self._answers[paths, None]
 
     def contents_of(self, patterns: tuple[str, ...], at: Node) -> list[str]:
-        """The content ids of all matching files, in the order of their paths."""
+        """Return the content hashes of all files that match the patterns, ordered by path. Used for
+        `cache:key:files`.
+        """
         if patterns not in self._contents:
             files = self.facts.files or {}
             globs = [Glob(pattern) for pattern in patterns]
@@ -221,7 +227,7 @@ def _exists(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
 
 
 def read_paths(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """A list of file patterns."""
+    """Read a list of file patterns. Returns None, with a mistake reported, if it is not a list."""
     if isinstance(node, Scalar):
         mistyped(report, node, path, "a list of paths", "put it in a list" if node.kind == "text" else "")
         return None

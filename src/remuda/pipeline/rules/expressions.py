@@ -1,8 +1,9 @@
 """Parses and evaluates the expressions of `rules:if` and `only:variables`.
 
-`==` and `!=` compare texts; `=~` and `!~` take `/.../flags` or a variable with such a value; `&&` binds tighter than
-`||`. A variable that does not exist is null; a variable alone is true if it has a value. A variable to the right of
-`=~` that has no regular expression matches nothing. As in GitLab, variables inside values are not expanded.
+`==` and `!=` compare texts; the right side of `=~` and `!~` is `/.../flags` or a variable with such a value; `&&` binds
+tighter than `||`. A variable that does not exist is null; a variable alone is true if it has a value. A variable to the
+right of `=~` whose value is no regular expression matches nothing. As in GitLab, variables inside values are not
+expanded.
 
 Invariant: parsing and evaluation take time linear in the text; nesting is limited.
 """
@@ -32,7 +33,7 @@ _REST = re.compile(r"\s*(\S{1,20})")
 
 
 class ExpressionError(Exception):
-    """The text is not an expression. `offset` is the character of the mistake, from 0."""
+    """The text is not a valid expression. `offset` is the index of the character where the mistake is."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -77,7 +78,7 @@ Expression = Variable | Value | Comparison | Combination
 
 
 def parse_expression(text: str, patterns: Patterns) -> Expression:
-    """Parse the expression and compile its regular expressions. Raises `ExpressionError`."""
+    """Parse an expression and compile the regular expressions in it. Raises `ExpressionError` if it is invalid."""
     if len(text) > MAX_EXPRESSION:
         raise ExpressionError(f"an expression has at most {MAX_EXPRESSION} characters", MAX_EXPRESSION)
     parser = _Parser(text, patterns)
@@ -125,7 +126,7 @@ def _matches(comparison: Comparison, variables: Mapping[str, str], patterns: Pat
 
 
 class _Parser:
-    """A recursive descent parser with one token of lookahead."""
+    """A recursive descent parser of expressions, with one token of lookahead."""
 
     def __init__(self, text: str, patterns: Patterns) -> None:
         self._text = text

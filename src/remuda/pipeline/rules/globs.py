@@ -1,10 +1,10 @@
-"""File patterns of `rules:changes`, `rules:exists`, `include:local` and `cache:key:files`.
+"""Matches the file patterns of `rules:changes`, `rules:exists`, `include:local` and `cache:key:files`.
 
-`*` and `?` match within one folder, `**` spans folders, `[abc]` and `{a,b}` are sets. Names that begin with a dot are
-not special. Patterns are relative to the repository's root.
+`*` and `?` match within one folder, `**` spans folders, `[abc]` is a set of characters and `{a,b}` are alternatives.
+Names that begin with a dot are not special. Patterns are relative to the repository's root.
 
-Invariant: folders are matched one by one, and matching a name does not backtrack, so that many stars cost no more than
-few.
+Invariant: folders are matched one by one, and matching a name does not backtrack, so that a pattern with many stars is
+not slow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_glob(text: str) -> bool:
 
 
 class Glob:
-    """A compiled pattern. `literal` is the path if the pattern has no wildcards."""
+    """A compiled file pattern. `literal` is the path if the pattern has no wildcards, else None."""
 
     def __init__(self, pattern: str) -> None:
         pattern = pattern.removeprefix("./").lstrip("/")
@@ -39,13 +39,13 @@ class Glob:
 
 
 def match_paths(patterns: Iterable[str], paths: Iterable[str]) -> list[str]:
-    """The paths that match any of the patterns, in their order."""
+    """Return those paths that match any of the patterns, in the order of `paths`."""
     globs = [Glob(pattern) for pattern in patterns]
     return [path for path in paths if any(glob.fits(path) for glob in globs)]
 
 
 def normal_path(text: str) -> str | None:
-    """A path of the repository without `.` and `..`, or None if it leaves the repository."""
+    """Return a path of the repository with `.` and `..` resolved, or None if it leaves the repository."""
     names: list[str] = []
     for name in text.split("/"):
         if name == "..":
@@ -58,7 +58,9 @@ def normal_path(text: str) -> str | None:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """`a/{b,c}` as `a/b` and `a/c`, at most `MAX_ALTERNATIVES`: a short text could make a very long list."""
+    """Expand braces: `a/{b,c}` gives `a/b` and `a/c`. Returns at most `MAX_ALTERNATIVES`, because a short text could
+    give a very long list.
+    """
     done: list[str] = []
     waiting = [pattern]
     while waiting and len(done) < MAX_ALTERNATIVES:
@@ -72,7 +74,9 @@ def _alternatives(pattern: str) -> list[str]:
 
 
 def _fits(row: list[str], names: list[str]) -> bool:
-    """True if the names match the parts. `**` matches any number of folders, but at the end at least one name."""
+    """True if the folder and file `names` of a path match the parts of a pattern. `**` matches any number of folders;
+    at the end of a pattern it needs at least one name.
+    """
     # reached[i]: the parts so far match the first i names.
     reached = [True] + [False] * len(names)
     for index, part in enumerate(row):
@@ -94,7 +98,9 @@ def _fits(row: list[str], names: list[str]) -> bool:
 
 @lru_cache(maxsize=1000)
 def _name(part: str) -> re.Pattern[str]:
-    """The expression for one name. Text between stars matches at its first place only: the group is atomic."""
+    """Return the regular expression for one folder or file name of a pattern. Atomic groups prevent backtracking: the
+    text between two stars matches only at its first occurrence.
+    """
     chunks: list[str] = [""]
     index = 0
     while index < len(part):

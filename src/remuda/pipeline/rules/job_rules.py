@@ -1,8 +1,8 @@
 """Reads and evaluates `rules`, `only` and `except` of a job.
 
-The first rule that applies decides. A job without rules follows `only` and `except`; by default it runs for branches
+The first rule that applies decides. For a job without rules `only` and `except` decide; by default it runs for branches
 and tags, but not for merge requests unless `workflow` has rules. `keywords.job` reads them; `job_list` evaluates them
-for each part of a parallel job, because the variables of a matrix count.
+for each part of a parallel job, because rules may use the variables of its matrix.
 """
 
 from __future__ import annotations
@@ -54,21 +54,23 @@ _SOURCES = {
 
 
 class AllowFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """`allow_failure`: always, never, or for some exit codes."""
+    """The keyword `allow_failure`: always, never, or for some exit codes."""
 
     always: bool = False
     exit_codes: tuple[int, ...] = ()
 
 
 class AutoCancel(msgspec.Struct, frozen=True, kw_only=True):
-    """`auto_cancel`. None: the key is absent."""
+    """The keyword `auto_cancel` of `workflow` or a rule. None: the key is absent."""
 
     on_new_commit: str | None = None
     on_job_failure: str | None = None
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of `rules`. None: the job's own value applies."""
+    """An entry of `rules`: its conditions, and the values that the job gets if they are true. None: the job's own value
+    applies.
+    """
 
     clauses: Clauses
     when: str | None = None
@@ -81,7 +83,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """`only` or `except`. None: the key is absent."""
+    """The keyword `only` or `except`: refs, conditions on variables, and patterns of changed files. None: the key is
+    absent.
+    """
 
     refs: tuple[str, ...] | None = None
     variables: tuple[Expression, ...] | None = None
@@ -90,7 +94,7 @@ class RefPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys that decide whether a job is in the pipeline."""
+    """The keywords `rules`, `only` and `except`, which decide whether a job is in the pipeline."""
 
     rules: tuple[Rule, ...] | None = None
     only: RefPolicy | None = None
@@ -122,7 +126,7 @@ def read_rules(report: Report, node: Node, path: str, judge: Judge, keys: Keys) 
 
 
 def flatten_rules(report: Report, node: Node, path: str) -> list[Table]:
-    """The maps of a list, and of lists inside it."""
+    """Return the maps in a list of rules, including those in nested lists. Reports entries that are not maps."""
     if not isinstance(node, Items):
         mistyped(report, node, path, "a list of rules", "put a - before it" if isinstance(node, Table) else "")
         return []
@@ -193,7 +197,7 @@ def _refs(report: Report, node: Node, path: str, judge: Judge) -> tuple[str, ...
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of a job after its rules are evaluated."""
+    """The values of a job that rules can change, after its rules were evaluated."""
 
     when: When
     start_in_seconds: int | None
@@ -208,7 +212,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def judge_job(
     judge: Judge, conditions: Conditions, own: Variables, by_job: Verdict, *, explicit: bool, workflow_rules: bool
 ) -> Verdict | str:
-    """The job's values, or why it is left out. `by_job`: its values without rules. `explicit`: it has allow_failure."""
+    """Evaluate `rules`, or `only` and `except`. Returns the job's values, or the reason why the job is left out.
+
+    `by_job` has the job's values without rules. `explicit`: the job itself has `allow_failure`. `workflow_rules`: the
+    file has `workflow:rules`.
+    """
     if conditions.rules is None:
         return _why_not(judge, conditions, own, workflow_rules=workflow_rules) or by_job
     for number, rule in enumerate(conditions.rules, 1):
@@ -238,7 +246,7 @@ def _place(node: Node) -> str:
 
 
 def _why_not(judge: Judge, conditions: Conditions, own: Variables, *, workflow_rules: bool) -> str:
-    """Why `only` or `except` leave the job out; empty: they do not."""
+    """Return the reason why `only` or `except` leave the job out; empty if the job is in the pipeline."""
     facts = judge.facts
     only, excluded = conditions.only, conditions.excluded
     if only is None:

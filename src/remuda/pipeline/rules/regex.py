@@ -1,9 +1,9 @@
-"""Regular expressions of a pipeline file: in rules, `only`, inputs and `coverage`.
+"""Compiles and matches the regular expressions of a pipeline file: in rules, `only`, inputs and `coverage`.
 
-RE2 matches them, like GitLab does: no look-around, no back references, and time linear in the text. That is not enough
-for a server, because a file may have very many expressions. So every match costs steps: the size of the compiled
-expression times the length of the text, an upper limit of RE2's work. `Patterns` gives one compilation a fixed
-allowance of steps.
+They are matched with RE2, as in GitLab: no look-around, no back references, and time linear in the text. That is not
+enough for a server, because a file may have very many expressions. So every match costs steps: the size of the compiled
+expression times the length of the text, an upper limit of RE2's work. `Patterns` limits the total steps of one
+compilation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MESSAGES = {
 
 
 class PatternError(Exception):
-    """The regular expression cannot be used. `offset` is the character of the mistake, from 0."""
+    """The regular expression is invalid or too long. `offset` is the index of the character where the mistake is."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -51,11 +51,13 @@ class PatternError(Exception):
 
 
 class TooCostlyError(Exception):
-    """The regular expressions of one file together take too long."""
+    """Matching the regular expressions of one pipeline file takes too many steps."""
 
 
 class Pattern:
-    """A compiled expression. Its methods call `spend` with the cost before they match; `spend` may raise."""
+    """A compiled regular expression. Before it matches, it calls `spend` with the cost in steps; `spend` raises
+    TooCostlyError to refuse.
+    """
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
@@ -67,7 +69,9 @@ class Pattern:
         return self._compiled.search(_encodable(text)) is not None
 
     def last_match(self, text: str, spend: Callable[[int], None]) -> str | None:
-        """The last group of the last match, or the whole match if no group took part; None without a match."""
+        """Return the last group of the last match in the text, or the whole match if no group took part; None if
+        nothing matches.
+        """
         text = _encodable(text)
         spend(self.size * (len(text) + 1))
         last: str | None = None
@@ -80,7 +84,9 @@ class Pattern:
 
 
 def compile_pattern(text: str, flags: str = "") -> Pattern:
-    """Compile the expression between the slashes. Raises `PatternError`."""
+    """Compile a regular expression, without the slashes around it. Raises `PatternError` if it is
+    invalid or too long.
+    """
     import re2  # 3 ms; most pipeline files have no regular expression
 
     if len(text) > MAX_PATTERN:
@@ -104,7 +110,9 @@ def _options() -> Any:
 
 
 def _translate(text: str, error: str) -> PatternError:
-    """The error in our words. RE2 names the part with the mistake, or the whole expression; `offset` is its start."""
+    """Convert an RE2 error message to a PatternError with our message. `offset` is the start of the part that RE2
+    names, or 0.
+    """
     match = _ERROR.fullmatch(error)
     kind, part = (match["kind"], match["part"] or "") if match else (error, "")
     if kind == "unexpected )":
@@ -114,7 +122,7 @@ def _translate(text: str, error: str) -> PatternError:
 
 
 def _first_unexpected(text: str) -> int:
-    """The first `)` that RE2 does not expect."""
+    """Return the index of the first `)` in the expression that closes no group."""
     import re2
 
     for match in re.finditer(r"\)", text):
@@ -127,18 +135,20 @@ def _first_unexpected(text: str) -> int:
 
 
 def _encodable(text: str) -> str:
-    """The text with `?` for surrogates, which UTF-8 cannot encode."""
+    """Return the text with surrogate characters replaced by `?`, because they cannot be encoded as UTF-8 for RE2."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def split_literal(text: str) -> tuple[str, str] | None:
-    """The expression and the flags of `/.../flags`."""
+    """Split `/.../flags` into the expression and the flags. Returns None if the text does not have this form."""
     literal = _LITERAL.fullmatch(text)
     return (literal[1].replace("\\/", "/"), literal[2]) if literal else None
 
 
 class Patterns:
-    """The expressions of one compilation. Each is compiled once, and all share one allowance of steps."""
+    """The regular expressions of one compilation. Each is compiled once, and all together may use a limited number of
+    steps.
+    """
 
     def __init__(self) -> None:
         self._compiled: dict[tuple[str, str], Pattern] = {}
@@ -146,7 +156,9 @@ class Patterns:
         self._steps = 0
 
     def compile(self, text: str, flags: str = "") -> Pattern:
-        """The compiled expression. Raises `PatternError`."""
+        """Return the compiled expression, from the cache if possible. Raises `PatternError` if it is invalid,
+        TooCostlyError if the steps are used up.
+        """
         key = (text, flags)
         if key not in self._compiled:
             pattern = compile_pattern(text, flags)
@@ -155,7 +167,9 @@ class Patterns:
         return self._compiled[key]
 
     def is_match(self, text: str, flags: str, subject: str) -> bool:
-        """True if the expression matches anywhere in the subject."""
+        """True if the expression `text` matches anywhere in `subject`. Raises `PatternError` if it is invalid,
+        TooCostlyError if the steps are used up.
+        """
         key = (text, flags, subject)
         if key not in self._answers:
             self._answers[key] = self.compile(text, flags).is_in(subject, self._spend)

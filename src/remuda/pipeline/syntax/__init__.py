@@ -1,1 +1,3 @@
-"""From the text of a pipeline file to one tree of values: YAML, places, allowed keys, `extends`, variables in texts."""
+"""Turns the text of pipeline files into one tree of values: parses YAML, checks keys and types, resolves `extends` and
+references, and expands variables.
+"""

@@ -28,7 +28,7 @@ _LONGEST_SECONDS = 100 * 31_557_600
 
 
 def parse_duration(text: str) -> int | None:
-    """Whole seconds; None if the text is not a duration, or longer than a hundred years."""
+    """Return a duration as whole seconds; None if the text is not a duration, or longer than a hundred years."""
     words = text.strip().lower()
     if _PLAIN.fullmatch(words):
         seconds = float(words)

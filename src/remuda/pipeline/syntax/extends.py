@@ -1,6 +1,6 @@
-"""Resolves `extends` and `!reference` in the tree of all files. Called by `compile`.
+"""Resolves `extends` and `!reference` in the merged tree of all files. Called by `compile`.
 
-A job's own keys win over its parents', later parents over earlier ones. References are replaced after that.
+A job's own keys override its parents', later parents override earlier ones. References are replaced after that.
 
 Invariants: afterwards there is no `Reference`; the tree is no deeper than `MAX_HEIGHT` and, with shared nodes counted
 as if they were copied, no larger than `MAX_VALUES`.
@@ -26,7 +26,9 @@ MAX_HEIGHT = 2 * MAX_DEPTH
 
 
 def extend(report: Report, root: Table, merger: Merger) -> Table:
-    """The tree with every job and template merged with its parents."""
+    """Return the tree with every job and template merged with those that it extends. Reports unknown and circular
+    `extends`.
+    """
     parents = _Parents(report, root, merger)
     entries = {name: parents.entry(name, ()) for name in root.entries}
     return msgspec.structs.replace(root, entries=entries)
@@ -42,7 +44,9 @@ class _Parents:
         self._levels: dict[str, int] = {}
 
     def entry(self, name: str, children: tuple[str, ...]) -> Entry:
-        """The entry merged with its parents. `children`: the names that extend it, outermost first."""
+        """Return the job or template merged with its parents, which are merged first. `children` has the names that
+        extend it, outermost first, to detect circles.
+        """
         if name in self._done:
             return self._done[name]
         entry = self._root.entries[name]
@@ -87,12 +91,12 @@ class _Parents:
 
 
 def dereference(report: Report, root: Table) -> Table:
-    """The tree with every `!reference` replaced by its target."""
+    """Return the tree with every `!reference` replaced by its target. Reports unknown and circular references."""
     return _References(report, root).table()
 
 
 class _Resolved(NamedTuple):
-    """A node without references, with its size and height as if nothing in it were shared."""
+    """A node whose references are replaced, with its size and height, counted as if shared nodes were copied."""
 
     node: Node
     values: int = 1
@@ -100,7 +104,9 @@ class _Resolved(NamedTuple):
 
 
 class _References:
-    """Resolves every node once; sizes and heights are counted as if shared nodes were copied."""
+    """Replaces the references of a tree. Each node is resolved only once; sizes and heights are counted as if shared
+    nodes were copied.
+    """
 
     def __init__(self, report: Report, root: Table) -> None:
         self._report = report
@@ -182,6 +188,6 @@ class _References:
 
 
 def _measure(node: Node, parts: Sequence[_Resolved]) -> _Resolved:
-    """A list or map with the size and height of its parts."""
+    """Return a list or map with its size and height, computed from those of its parts."""
     values = 1 + sum(1 + part.values for part in parts)
     return _Resolved(node, values, 1 + max((part.height for part in parts), default=0))

@@ -1,4 +1,5 @@
-"""The keys of a pipeline file: for each kind of map, those that work, and those of GitLab that do not work yet.
+"""Lists the keys of a pipeline file: for each kind of map, those that are supported (`works`), and those of GitLab that
+are not supported yet (`later`).
 
 A test checks `docs/reference/pipeline-keywords.md` against these tables. To add a keyword, move it from `later` to
 `works` and read it in `remuda.pipeline.keywords`.
@@ -18,7 +19,7 @@ _COMPARED_NAMES = 100
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of one kind of map in the file."""
+    """The keys of one kind of map in the file: supported ones (`works`), and ones not supported yet (`later`)."""
 
     works: tuple[str, ...]
     later: tuple[str, ...] = ()
@@ -273,12 +274,14 @@ NOT_YET = "remove it; docs/reference/pipeline-keywords.md lists what works"
 
 
 def is_near(word: str, name: str) -> bool:
-    """True if the word could be a misspelling of the name."""
+    """True if `word` could be a misspelling of `name`."""
     return bool(nearest(word, (name,)))
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """'did you mean "..."?' for the closest of the names, empty if none is close."""
+    """Return the suggestion 'did you mean "..."?' with the name that is most similar to `word`; empty if none is
+    similar.
+    """
     import difflib  # imported only for a file with a mistake
 
     close = difflib.get_close_matches(word, list(islice(names, _COMPARED_NAMES)), n=1)
@@ -286,5 +289,5 @@ def nearest(word: str, names: Iterable[str]) -> str:
 
 
 def join_names(names: Sequence[str], limit: int = 20) -> str:
-    """The first names, for a message."""
+    """Return the first `limit` names, separated by commas, for a message."""
     return ", ".join(map(printable, names[:limit])) + (", ..." if len(names) > limit else "")

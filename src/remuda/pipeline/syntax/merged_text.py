@@ -1,6 +1,6 @@
 """Writes a pipeline file with everything it includes, extends and refers to as one YAML text.
 
-Reading the text gives the same values: text that looks like another type is quoted, numbers keep their spelling, text
+Parsing the text gives the same values: text that looks like another type is quoted, numbers keep their spelling, text
 of several lines is a block. As in GitLab's `merged_yaml`, templates, `extends` and `default` stay in the text, and
 compiling it gives the same jobs. Called by the cell's lint endpoint and by `remuda pipeline show`.
 """
@@ -35,7 +35,9 @@ def merge_yaml(
     sources: Sources | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> str:
-    """The merged text. Raises `PipelineError` if files cannot be included or merged; jobs are not checked."""
+    """Return the merged YAML text of a pipeline file; the arguments are those of `compile_pipeline`. Raises
+    `PipelineError` if files cannot be included or merged; jobs are not checked.
+    """
     report = Report(file)
     try:
         root = read_tree(report, Judge(report, facts or Facts()), text, sources or MemorySources(), inputs or {})
@@ -46,7 +48,9 @@ def merge_yaml(
 
 
 class _Writer:
-    """Writes a tree as YAML events, and counts characters: a text that many jobs share counts for each of them."""
+    """Writes a tree as YAML, and limits the size of the text. Values that many jobs share are written, and counted, for
+    each of them.
+    """
 
     def __init__(self, report: Report) -> None:
         self._report = report

@@ -1,4 +1,4 @@
-"""The tree of a pipeline file: values with their file, line and column; and how maps are merged.
+"""The tree of a pipeline file: values with their file, line and column; and functions that merge maps.
 
 `yaml_document` makes the tree. `include` and `extends` merge maps with `Merger`.
 
@@ -22,7 +22,7 @@ Kind = Literal["text", "number", "true", "false", "null"]
 
 
 class Scalar(msgspec.Struct, frozen=True, kw_only=True):
-    """A single value as it is written."""
+    """A single value (text, number, boolean or null), with its text as written in the file."""
 
     text: str
     kind: Kind
@@ -39,7 +39,9 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A map, by the text of its keys. Readers check the kind of a key (a job called `1`)."""
+    """A map; `entries` are by the text of their keys. A key may be a number or boolean, such as a job called `1`: code
+    that reads the map checks that.
+    """
 
     entries: dict[str, Entry]
     line: int
@@ -48,7 +50,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opaque(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that cannot be read and whose mistake is already reported. Readers skip it."""
+    """Stands for an invalid value whose mistake is already reported. Code that reads the tree skips it."""
 
     line: int
     column: int
@@ -56,7 +58,7 @@ class Opaque(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """A `!reference`, until it is replaced by what it names."""
+    """A `!reference` tag, before it is replaced by the value at `path`."""
 
     path: tuple[str, ...]
     line: int
@@ -73,16 +75,16 @@ Node = Scalar | Items | Table | Opaque | Reference
 
 
 class Merger:
-    """Merges maps and limits the work, because templates of templates multiply it."""
+    """Merges maps and limits the total work, because templates that extend templates multiply it."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._work = 0
 
     def merge(self, *tables: Table) -> Table:
-        """The maps as one, with the place of the last. Later ones win.
+        """Merge maps into one; values of later maps override earlier ones. The result has the position of the last map.
 
-        Maps under the same key are merged; any other value replaces the earlier one.
+        Maps under the same key are merged recursively; any other value replaces the earlier one.
         """
         entries: dict[str, Entry] = {}
         for table in tables:
@@ -100,7 +102,7 @@ class Merger:
 
 
 def node_of(value: object, at: Placed) -> Node:
-    """Plain data as a node at a place."""
+    """Convert JSON-like data to a node of the tree; all parts of it get the position `at`."""
     place: Any = {"line": at.line, "column": at.column, "file": at.file}
     match value:
         case bool():
@@ -124,12 +126,12 @@ def node_of(value: object, at: Placed) -> Node:
 
 
 def items_of(node: Node) -> tuple[Node, ...]:
-    """The items of a list; a value that is not a list is its own only item."""
+    """Return the items of a list node; for any other node, a tuple with only that node."""
     return node.items if isinstance(node, Items) else (node,)
 
 
 def flatten(node: Node) -> Iterator[Node]:
-    """The items of a list and of lists inside it, in order."""
+    """Yield the items of a list and of the lists nested in it, in order."""
     for item in items_of(node):
         if isinstance(item, Items):
             yield from flatten(item)
@@ -138,7 +140,7 @@ def flatten(node: Node) -> Iterator[Node]:
 
 
 def plain(node: Node) -> object:
-    """The node as JSON data. A number that JSON cannot represent stays text."""
+    """Convert a node to JSON-like data. A number that JSON cannot represent stays text."""
     match node:
         case Table():
             return {name: plain(entry.value) for name, entry in node.entries.items()}
@@ -155,7 +157,9 @@ def plain(node: Node) -> object:
 
 
 def number(text: str) -> int | float | str:
-    """The number, or the text if JSON cannot represent it."""
+    """Convert the text of a YAML number to int or float. Returns the text itself if JSON cannot
+    represent the number.
+    """
     try:
         return int(text)
     except ValueError:

@@ -1,9 +1,10 @@
-"""Readers of typed values: each takes a node of the tree and returns a value, or reports a mistake and returns None.
+"""Functions that read a value of a certain type: each takes a node of the tree and returns the value, or reports a
+mistake and returns None.
 
 Used by the modules that read keywords.
 
-Invariant: a reader that returns None has reported a mistake, or met a value whose mistake is already reported. So its
-caller can go on as if the key were absent.
+Invariant: a function that returns None has reported a mistake, or met a value whose mistake is already reported. So its
+caller can continue as if the key were absent.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _T = TypeVar("_T")
 
 
 class Fields:
-    """The entries of a map, to be read by key. Each reading method returns None if the key is absent."""
+    """The entries of a map, with methods that read the value of a key. Each of these returns None if the key is absent
+    or its value is invalid.
+    """
 
     __slots__ = ("_entries", "_path", "_report")
 
@@ -42,7 +45,7 @@ class Fields:
         return len(self._entries)
 
     def read(self, key: str, reader: Callable[..., _T | None], *arguments: object) -> _T | None:
-        """Call `reader(report, value, path, *arguments)` for the key."""
+        """Return `reader(report, value, path, *arguments)` for the value of the key; None if the key is absent."""
         entry = self._entries.get(key)
         return None if entry is None else reader(self._report, entry.value, inside(self._path, key), *arguments)
 
@@ -62,7 +65,7 @@ class Fields:
         return self.read(key, read_one_or_more)
 
     def refuse_key(self, key: str, message: str, suggestion: str = "") -> None:
-        """Report a key that must not be here."""
+        """Report a mistake at a key that must not be in this map."""
         self._report.add(self._entries[key].key, inside(self._path, key), message, suggestion)
 
     def refuse_value(self, key: str, message: str, suggestion: str = "") -> None:
@@ -70,12 +73,14 @@ class Fields:
 
 
 def inside(path: str, key: str) -> str:
-    """The path of a key as mistakes show it: `build:artifacts:paths`."""
+    """Return the path of a key inside `path`, as messages show it: `build:artifacts:paths`."""
     return f"{path}:{key}" if path else key
 
 
 def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, Entry]:
-    """The entries of a map with supported keys and values that are not null. Other keys are reported."""
+    """Return the entries of a map that have supported keys and are not null. Reports other keys, and a node that is not
+    a map.
+    """
     if not isinstance(node, Table):
         mistyped(report, node, path, "a map")
         return {}
@@ -91,18 +96,20 @@ def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, E
 
 
 def read_fields(report: Report, node: Node, path: str, keys: Keys) -> Fields:
-    """The entries of `read_table`, to be read by key."""
+    """Read a map with `read_table` and return its entries as `Fields`."""
     return Fields(report, read_table(report, node, path, keys), path)
 
 
 def report_name(report: Report, key: Scalar, path: str, what: str) -> None:
-    """Report a key that is a number, a boolean or null in the place of a name."""
+    """Report a key that is a number, a boolean or null where a name is expected; `what` says which name, for the
+    message.
+    """
     where = inside(path, key.text) if key.text else path
     report.add(key, where, f"{what} must be a string{_instead(key)}", f'write it in quotes: "{printable(key.text)}"')
 
 
 def report_key(report: Report, key: Scalar, path: str, keys: Keys) -> None:
-    """Report a key that is unknown, or not supported yet."""
+    """Report a key that is unknown, or not supported yet, with a suggestion."""
     where = inside(path, key.text)
     if key.text in keys.later:
         report.add(key, where, f"the key {quote(key.text)} is not supported yet", NOT_YET)
@@ -123,7 +130,7 @@ def read_text(report: Report, node: Node, path: str) -> str | None:
 
 
 def read_choice(report: Report, node: Node, path: str, choices: Sequence[str]) -> str | None:
-    """One of a few words."""
+    """Read a word that must be one of `choices`. Returns None, with a mistake reported, if it is not."""
     text = read_text(report, node, path)
     if text is not None and text not in choices:
         suggestion = nearest(text, choices) or f"use one of: {', '.join(choices)}"
@@ -133,7 +140,7 @@ def read_choice(report: Report, node: Node, path: str, choices: Sequence[str]) -
 
 
 def read_texts(report: Report, node: Node, path: str, keys: Keys, *, need: tuple[str, ...] = ()) -> dict[str, str]:
-    """A map whose values are all strings. `need`: required keys."""
+    """Read a map whose values are all strings. Reports missing keys of `need`."""
     entries = read_table(report, node, path, keys)
     texts: dict[str, str] = {}
     for name, entry in entries.items():
@@ -155,7 +162,7 @@ def read_flag(report: Report, node: Node, path: str) -> bool | None:
 
 
 def read_integer(report: Report, node: Node, path: str, low: int, high: int) -> int | None:
-    """A whole number within bounds."""
+    """Read a whole number from `low` to `high`. Returns None, with a mistake reported, if it is none."""
     if not isinstance(node, Scalar) or node.kind != "number" or not _INTEGER.fullmatch(node.text):
         mistyped(report, node, path, f"a whole number from {low} to {high}")
         return None
@@ -167,7 +174,7 @@ def read_integer(report: Report, node: Node, path: str, low: int, high: int) -> 
 
 
 def read_strings(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """A list of strings. Lists inside it are flattened, which makes anchors of lists useful."""
+    """Read a list of strings. Nested lists are flattened, so that a list may contain aliases of lists."""
     if not isinstance(node, Items):
         mistyped(report, node, path, "a list of strings", "put it in a list" if is_text(node) else "")
         return None
@@ -175,7 +182,7 @@ def read_strings(report: Report, node: Node, path: str) -> tuple[str, ...] | Non
 
 
 def read_one_or_more(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """A non-empty string, or a list of strings."""
+    """Read a non-empty string or a list of strings; returns a tuple in both cases."""
     if isinstance(node, Items):
         return read_strings(report, node, path)
     text = read_text(report, node, path)
@@ -183,13 +190,15 @@ def read_one_or_more(report: Report, node: Node, path: str) -> tuple[str, ...] |
 
 
 def read_choices(report: Report, node: Node, path: str, choices: Sequence[str]) -> tuple[str, ...]:
-    """One or more of a few words."""
+    """Read one word or a list of words, each of which must be one of `choices`. Invalid words are reported and left
+    out.
+    """
     read = [read_choice(report, item, path, choices) for item in items_of(node)]
     return tuple(word for word in read if word is not None)
 
 
 def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...] = ()) -> int | None:
-    """A duration in seconds. The words in `also` are allowed, too, and give None."""
+    """Read a duration and return it in seconds. The words in `also`, such as `never`, are valid, too, and give None."""
     if not isinstance(node, Scalar) or node.kind not in ("text", "number"):
         mistyped(report, node, path, 'a duration such as "1h 30m"')
         return None
@@ -202,13 +211,13 @@ def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...
 
 
 def read_numbers(report: Report, node: Node, path: str, low: int, high: int) -> tuple[int, ...]:
-    """A whole number, or a list of whole numbers."""
+    """Read a whole number or a list of whole numbers from `low` to `high`. Invalid ones are reported and left out."""
     read = [read_integer(report, item, path, low=low, high=high) for item in items_of(node)]
     return tuple(value for value in read if value is not None)
 
 
 def read_script(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """Shell lines: a string, or a list of strings with lists inside."""
+    """Read the lines of a shell script: a string, or a list of strings, which may be nested."""
     return read_one_or_more(report, node, path) if isinstance(node, Scalar) else read_strings(report, node, path)
 
 
@@ -223,7 +232,9 @@ def _flatten(report: Report, node: Node, path: str) -> tuple[str, ...]:
 
 
 def mistyped(report: Report, node: Node, path: str, expected: str, suggestion: str = "") -> None:
-    """Report a value of the wrong type. The mistake of an opaque value is already reported."""
+    """Report that the value must be `expected` (such as "a string"). Does nothing for an opaque node, whose mistake is
+    already reported.
+    """
     if isinstance(node, Opaque):
         return
     if not suggestion and isinstance(node, Scalar) and node.kind not in ("text", "null") and "a string" in expected:

@@ -1,7 +1,7 @@
 """Expands `$NAME` and `${NAME}` in texts that are needed before jobs run: include paths, names, patterns of rules.
 
-`$$` is a plain `$`. Values may name further variables; a circular one is left as it is written. Scripts and images are
-expanded later, in the job's environment.
+`$$` is a plain `$`. Values may contain further variables; a circular reference is left as it is written. Scripts and
+images are expanded later, in the job's environment.
 
 Invariant: no result is longer than `MAX_EXPANDED` or takes more than `MAX_LOOKUPS` lookups.
 """
@@ -18,16 +18,17 @@ _REFERENCE = re.compile(r"\$\$|\$(?P<name>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_]
 
 
 class ExpansionError(Exception):
-    """A text is too long with its variables expanded, or takes too many lookups."""
+    """A text is too long after its variables are expanded, or the expansion takes too many lookups."""
 
     def __init__(self) -> None:
         super().__init__(f"is longer than {MAX_EXPANDED} characters with its variables expanded, or takes too long")
 
 
 class Expansion:
-    """Expands texts with one set of variables. `raw`: names whose values are not expanded.
+    """Expands variables in texts. `raw`: names of variables whose values are not expanded further. `keep_unknown`:
+    leave unknown variables as written instead of replacing them by nothing.
 
-    With `one_budget`, all texts together may take `MAX_LOOKUPS`; else each of them may.
+    `one_budget`: the limit `MAX_LOOKUPS` holds for all texts together, not for each of them.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class Expansion:
         self._lookups = 0
 
     def expand(self, text: str) -> str:
-        """The text with the values of its variables. Raises `ExpansionError`."""
+        """Return the text with its variables replaced by their values. Raises `ExpansionError` if a
+        limit is exceeded.
+        """
         self._lookups = self._lookups if self._one_budget else 0
         return self._expand(text, ()) if "$" in text else text
 
@@ -81,5 +84,7 @@ class Expansion:
 
 
 def expand(text: str, variables: Mapping[str, str], *, raw: Collection[str] = ()) -> str:
-    """The text with the values of its variables; an unknown variable is empty."""
+    """Return the text with its variables replaced by their values; an unknown variable is replaced by nothing. Raises
+    `ExpansionError` if a limit is exceeded.
+    """
     return Expansion(variables, raw=raw).expand(text)

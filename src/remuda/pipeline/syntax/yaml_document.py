@@ -1,9 +1,9 @@
-"""Parses YAML text into a tree of values with places. Called by `includes` for every file of a pipeline.
+"""Parses YAML text into a tree of values with their positions. Called by `includes` for every file of a pipeline.
 
-Plain scalars get the types of Ruby's Psych, which GitLab uses. The tree is built from parser events with an explicit
-stack, not with PyYAML's composer, which recurses, does not limit aliases, and stops at a duplicate key. An alias is the
-anchor's node itself, so that a mistake in it has the place of the anchor; it is counted as if it were copied, against
-YAML bombs.
+Unquoted scalars get the types that Ruby's Psych, which GitLab uses, gives them. The tree is built from parser events
+with an explicit stack, not with PyYAML's composer, which recurses, does not limit aliases, and stops at a duplicate
+key. An alias is the anchor's node itself, so that a mistake in it has the position of the anchor; for the size limit it
+counts as a copy, against YAML bombs.
 
 Invariants: no tree is deeper than `MAX_DEPTH` or larger than `MAX_NODES` with all aliases copied, so that readers may
 recurse; lines and columns start at 1; entries of a table are in GitLab's order.
@@ -44,7 +44,9 @@ _KNOWN_TAGS = frozenset(_YAML_TAG + name for name in ("str", "int", "float", "bo
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A file: the header with `spec` before `---`, if it has one, the tree, and the number of values of both."""
+    """A parsed file: the header with `spec` before `---`, if it has one, the tree of the rest, and the number of values
+    in both.
+    """
 
     header: Table | None
     body: Node
@@ -52,7 +54,9 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_document(text: str, report: Report, *, file: str = "") -> Document:
-    """Parse the file. A mistake that makes the rest unreadable raises `PipelineError` at once."""
+    """Parse a file. Mistakes are reported; a mistake that makes the rest unreadable raises `PipelineError` at once.
+    `file` is the name in messages.
+    """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         report.stop(
@@ -83,7 +87,7 @@ def read_document(text: str, report: Report, *, file: str = "") -> Document:
 
 
 class _Open(msgspec.Struct, kw_only=True):
-    """A list or map whose end has not been parsed yet."""
+    """A list or map whose end the parser has not reached yet, with its children so far."""
 
     at: Place
     anchor: str | None
@@ -95,7 +99,7 @@ class _Open(msgspec.Struct, kw_only=True):
 
 
 class _Anchored(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished node with an anchor, and the size and height of a copy."""
+    """A node with a YAML anchor, and the size and height that each alias of it adds to the tree."""
 
     node: Node
     nodes: int
@@ -103,7 +107,7 @@ class _Anchored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Builder:
-    """Builds the tree in `root` from parser events."""
+    """Builds the tree from the events of the YAML parser; the result is in `root` and `header`."""
 
     def __init__(self, report: Report, file: str) -> None:
         self.root: Node | None = None
@@ -189,7 +193,9 @@ class _Builder:
     def _add(
         self, node: Node, at: Place, anchor: str | None, *, nodes: int, height: int, own: int | None = None
     ) -> None:
-        """Add a finished node to its parent. `own`: how many of its nodes are not counted yet; None: all."""
+        """Add a finished node to its parent, or make it the root. `nodes` is its size; `own` is how much of it is not
+        yet counted in the total, None for all of it.
+        """
         self.nodes += nodes if own is None else own
         if self.nodes > MAX_NODES:
             self._report.stop(
@@ -241,7 +247,9 @@ class _Builder:
         return Place(line=mark.line + 1, column=mark.column + 1, file=self._file) if mark else Place(file=self._file)
 
     def _entries(self, children: list[Node]) -> dict[str, Entry]:
-        """Keys with values. `<<` is merged in the order of the file: as in Psych, later keys win."""
+        """Build the entries of a map from its keys and values in turn. The merge key `<<` is applied in the order of
+        the file, so that, as in Psych, later keys override it. Reports duplicate keys.
+        """
         entries: dict[str, Entry] = {}
         written: dict[str, Scalar] = {}
         for key, value in zip(children[::2], children[1::2], strict=True):
@@ -261,7 +269,9 @@ class _Builder:
         return entries
 
     def _merge(self, key: Scalar, value: Node) -> dict[str, Entry]:
-        """The entries of the maps that `<<` names; earlier ones win."""
+        """Return the entries that the merge key `<<` adds: those of the maps in `value`, earlier maps overriding later
+        ones.
+        """
         sources = items_of(value)
         merged: dict[str, Entry] = {}
         for source in reversed(sources):
@@ -273,7 +283,7 @@ class _Builder:
 
 
 def kind_of(text: str) -> Kind:
-    """The type of a scalar without quotes."""
+    """Return the type of an unquoted YAML scalar: null, true, false, number or text."""
     if text in _NULLS:
         return "null"
     lower = text.lower() if len(text) <= len("false") else text
@@ -285,7 +295,7 @@ def kind_of(text: str) -> Kind:
 
 
 def _report_syntax(error: yaml.YAMLError, text: str, report: Report, file: str) -> None:
-    """Report a syntax error of YAML in the form of our mistakes."""
+    """Report an error of the YAML parser as a mistake with its position and a suggestion."""
     problem = getattr(error, "problem", None) or str(error)
     context = getattr(error, "context", None)
     context_mark = getattr(error, "context_mark", None)
