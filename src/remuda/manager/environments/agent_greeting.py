@@ -1,4 +1,5 @@
-"""The first call on a new connection to an agent: whether it answers, and in which protocol."""
+"""Makes the first call on a new connection to an agent, which checks that the agent answers and speaks our protocol
+version. Used by all kinds of environments."""
 
 import asyncio
 
@@ -12,11 +13,12 @@ NO_ANSWER = (AgentUnavailableError, AgentRefusedError, TimeoutError)
 
 
 class OtherProtocolError(EnvironmentTemporaryError):
-    """The agent speaks another protocol version."""
+    """The agent speaks another protocol version than this manager."""
 
 
 async def greet(client: AgentClient, *, seconds: float) -> None:
-    """Return when the agent has answered. NO_ANSWER, OtherProtocolError: the client is closed."""
+    """Check that the agent answers within `seconds`. Raises one of NO_ANSWER if it does not, or OtherProtocolError if
+    its protocol version differs; the client is then closed."""
     try:
         async with asyncio.timeout(seconds):
             hello = await client.hello()

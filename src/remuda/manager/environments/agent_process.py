@@ -1,7 +1,7 @@
 """Starts the agent's process on this machine.
 
-Apart from `local.py`, so that a command that starts a whole platform can start the agent first, while the rest is still
-being imported.
+Separate from `local.py`, which imports more: a command that starts cell, manager and agent together can start the agent
+first, while the other modules are still being imported.
 """
 
 import os
@@ -16,7 +16,7 @@ _LOG_LIMIT_BYTES = 1 << 20
 
 
 def agent_data(manager_data: Path) -> Path:
-    """The data folder of a manager's local agent."""
+    """Return the data folder of a manager's local agent."""
     return manager_data.absolute() / "agent"
 
 
@@ -54,6 +54,7 @@ def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequenc
 
 
 def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The manager's environment without its own settings, some of which are secret. Kill points stay."""
+    """Return the environment variables for the agent: the manager's without its own settings, some of which are secret.
+    Variables for kill points (used by tests) stay."""
     allowed = ("REMUDA_KILL_POINT", "REMUDA_KILL_MARK", "REMUDA_CGROUP")
     return {key: value for key, value in environ.items() if not key.startswith(("REMUDA_", "OTEL_")) or key in allowed}

@@ -1,8 +1,9 @@
-"""Environments whose machines come and go: a scaler creates them and assigns their slots to jobs.
+"""The autoscaled environment: a scaler creates and removes machines, and assigns them to jobs.
 
-A slot of the scaler is a machine for a job. A vanished instance ends its jobs at once with that cause; a wait that
-cannot succeed ends the job with the scaler's explanation. `remuda.taskscaler` decides how many machines there are,
-`instances.py` logs in to them, `remote_machine.py` works on them. `manager.scaling` runs the scaler.
+Each machine (instance) has one or more slots, and a job uses one slot. If an instance disappears, its jobs fail at
+once; if no machine can be created for a job, the job fails with the scaler's explanation. `remuda.taskscaler` decides
+how many machines exist, `instances.py` logs in to them, `remote_machine.py` prepares folders and runs commands on them.
+`manager.scaling` runs the scaler.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ LOOK_SECONDS = 0.2
 
 
 class AutoscaledEnvironment:
-    """Jobs on instances of groups."""
+    """Runs the jobs of one runner on autoscaled instances, from one or more instance groups."""
 
     def __init__(
         self,
@@ -61,7 +62,8 @@ class AutoscaledEnvironment:
         counts: Callable[[Callable[[], RunnerConfig]], ScalerMetrics] | None = None,
         base: str = "",
     ) -> None:
-        """`plugins` creates the group of a plugin, `base` is for `Instances`. ConfigError: cannot read a key file."""
+        """`folder` has the fleet's state files. `plugins` creates the client for a plugin's instance group, `counts`
+        the scaler's metrics; `base` is for `Instances`. Raises ConfigError if a key file cannot be read."""
         self._runner = runner
         self._folder = folder
         self._system_id = system_id
@@ -106,7 +108,7 @@ class AutoscaledEnvironment:
 
     @property
     def runner(self) -> RunnerConfig:
-        """The current configuration of its runner."""
+        """The current configuration of the environment's runner."""
         return self._runner
 
     @property
@@ -119,49 +121,54 @@ class AutoscaledEnvironment:
         await self._scaler.run()
 
     def setup_for(self, runner: RunnerConfig) -> FleetSetup:
-        """The setup for another configuration of its runner. Raises ConfigError if a key file cannot be read."""
+        """Return the scaler's setup for a configuration of the environment's runner. Raises ConfigError if a key file
+        cannot be read."""
         return self._setup if runner == self._runner else fleet_setup(runner, system_id=self._system_id)
 
     def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
-        """Apply another configuration of the same runner, with its `setup_for`. The plugins must be the same."""
+        """Apply a new configuration of the environment's runner; `setup` comes from `setup_for`. If a group's plugin
+        changed, the new configuration is ignored until the manager restarts."""
         if runner == self._runner:
             return
         if plugins_of(runner) != plugins_of(self._runner):
-            self._log.warning("plugin changed; the runner's new settings apply after a restart")
+            self._log.warning("plugin changed; the runner's new settings apply after a restart of the manager")
             return
         self._runner, self._setup = runner, setup
         self._instances.change(runner, setup)
         self._scaler.change(setup)
 
     def set_taken(self, slots: int) -> None:
-        """Set the number of the manager's slots taken by jobs of this environment and by requests for some."""
+        """Set how many of the manager's job slots are taken by jobs of this environment and by open requests for
+        jobs."""
         self._taken = slots
         self._update_open_requests()
 
     def end_recovery(self) -> None:
-        """The search for jobs of earlier processes is over."""
+        """Tell the scaler that the search for jobs of earlier processes is over, so that it frees slots whose jobs were
+        not found."""
         self._scaler.end_recovery()
 
     def discard(self) -> None:
-        """The runner is no longer configured: remove its machines when the environment is closed."""
+        """Remove all machines when the environment is closed, because its runner is no longer configured."""
         self._is_discarded = True
         reason = "their runner is not configured any more"
         self._setup = msgspec.structs.replace(self._setup, delete_on_shutdown=True, delete_because=reason)
         self._scaler.change(self._setup)
 
     def drain(self, *, is_draining: bool, is_ending: bool = False) -> None:
-        """`is_draining`: no more jobs are requested; `is_ending`: never again."""
+        """Tell the scaler whether jobs are still requested. `is_draining`: no more jobs are requested now; `is_ending`:
+        never again, because the runner is no longer configured."""
         self._scaler.drain(is_draining=is_draining, is_ending=is_ending)
 
     def refresh(self) -> None:
-        """Look at the provider soon: something may have changed there."""
+        """List the instances at the provider soon, because quota or instances may have changed there."""
         self._scaler.look()
 
     def status(self) -> ScalerStatus:
         return self._scaler.status()
 
     async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> SweepResult:
-        """Find instances without one of these `owners`; with `remove`, remove them."""
+        """Find instances at the provider whose owner tag is not one of `owners`; with `remove`, remove them."""
         starting = {group.name: _start_progress(group) for group in self.status().groups if not group.plugin}
         swept = await sweep(
             self._setup,
@@ -226,7 +233,7 @@ class AutoscaledEnvironment:
         return client
 
     async def recover(self) -> Sequence[str]:
-        """Instances whose agents have jobs, and instances that do not answer."""
+        """Return the names of instances whose agents have jobs, and of instances that do not answer."""
         with_jobs: list[str] = []
 
         async def look(name: str) -> None:
@@ -247,7 +254,8 @@ class AutoscaledEnvironment:
         return sorted(with_jobs)
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """The most free space of any machine: one with a full disk is unhealthy and replaced."""
+        """Return the most free disk space of any machine. Machines with a full disk do not matter, because the health
+        check replaces them."""
         free = self._instances.disk_free_bytes
         return Usage(disk_free_bytes=UNKNOWN_BYTES if free is None else free)
 
@@ -278,7 +286,8 @@ class AutoscaledEnvironment:
             await self._instances.close()
 
     async def _list_instances(self) -> list[str]:
-        """Running instances, once all groups have listed theirs, or after FIRST_LOOK_SECONDS."""
+        """Return the names of running instances. Waits until all groups have listed their instances, at most
+        FIRST_LOOK_SECONDS."""
         until = self._clock.monotonic() + FIRST_LOOK_SECONDS
         while True:
             now = self._scaler.status()
@@ -310,16 +319,17 @@ class AutoscaledEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     def _note_lost(self, instance: str, holders: Sequence[str], why: str) -> None:
-        """An instance vanished: end its jobs at once, without waiting for a connection timeout."""
+        """Record that an instance disappeared, so that its jobs (`holders`) fail at once and not after a connection
+        timeout. `why` is the provider's explanation, if any."""
         about = {"machine": instance, "jobs": len(holders)} | ({"cause": why} if why else {})
-        self._log.error("instance disappeared from its group", **about)
+        self._log.error("instance disappeared from its group; its jobs fail", **about)
         if holders or instance in self._held.values():
             text = f"its group has the instance {instance} no more, and nobody here had it removed"
             self._lost[instance] = f"{text}: {why}" if why else text
         self._instances.cut(instance)
 
     def _notes(self, machine: str) -> tuple[str, ...]:
-        """Lines with the machine's addresses for the job's log, if configured."""
+        """Return lines with the machine's addresses for the job's log, if the runner's configuration asks for them."""
         scaling, info = autoscaler_of(self._runner), self._instances.info(machine)
         if info is None:
             return ()
@@ -337,7 +347,7 @@ class AutoscaledEnvironment:
 
 
 def _start_progress(group: GroupStatus) -> str:
-    """Why a plugin has never run."""
+    """Return a text that says why a group's plugin has never run."""
     if group.starting_seconds is not None:
         before = f"; the last start failed: {group.error}" if group.error else ""
         return f"its plugin is starting, {group.starting_seconds:.0f} s so far{before}"

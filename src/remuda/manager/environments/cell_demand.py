@@ -1,4 +1,5 @@
-"""Demand of a cell: the jobs that wait there for machines of this manager. A plain GitLab reports none."""
+"""Asks a Remuda cell for its demand: how many jobs wait there for machines of this manager. A plain GitLab reports
+none. `autoscaled.py` passes the demand to its scaler."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ BAD_TOKEN = "the runner's token is not valid there (any more); create a runner t
 
 
 class CellDemand:
-    """Asks the server of one runner."""
+    """Asks the server of one runner for the demand, and counts down the jobs received since."""
 
     def __init__(self, client: RunnerClient) -> None:
         self.client = client
@@ -28,7 +29,8 @@ class CellDemand:
         """True if it is known whether the server is a cell. Without machines no other request has shown it."""
 
     async def ask(self, waiting: Mapping[str, int]) -> "Demand":
-        """The demand, with the jobs that already wait here. Raises TemporaryError if the server gives no answer now."""
+        """Ask the server and return this manager's share of the demand. `waiting` are jobs that already wait here for a
+        machine, by demand key. Raises TemporaryError if the server gives no valid answer."""
         from remuda.fleeting.errors import TemporaryError
         from remuda.taskscaler.core.share import own_demand
 
@@ -58,7 +60,8 @@ class CellDemand:
         return own_share
 
     def deduct_job(self) -> str:
-        """Deduct a received job from the demand and return its key. Machines are alike: any key with jobs fits."""
+        """Deduct a received job from the last known demand, and return the demand key it was counted under; empty if no
+        demand is left. All machines are alike, so the key with the most jobs is used."""
         for key, ready in self._remaining.most_common(1):
             if ready > 0:
                 self._remaining[key] -= 1

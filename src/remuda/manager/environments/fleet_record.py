@@ -1,8 +1,8 @@
-"""The plugin settings of a fleet, stored in a file beside the fleet's state.
+"""Stores the plugin settings of a fleet (the machines of one runner) in a file beside the fleet's state.
 
-A runner may leave the configuration while no manager runs. With this record `remuda scale sweep` can still reach the
-machines of its fleet. The file contains the settings of the runner's section and is readable by this user only. It is
-removed with the last machine.
+If a runner is removed from the configuration while no manager runs, `remuda scale sweep` reads this file to list and
+remove the fleet's machines. The file contains settings of the runner's section, so only the manager's user can read it.
+It is deleted when the fleet is no longer configured and has no machines.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,7 +24,7 @@ from remuda.telemetry.logs import logger
 
 
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one group's plugin."""
+    """The stored plugin settings of one instance group."""
 
     plugin: str
     config: dict[str, Any] = {}
@@ -32,7 +32,7 @@ class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file."""
+    """The content of the file: the plugin settings of all groups of a fleet."""
 
     runner: str = ""
     """The runner's name."""
@@ -46,7 +46,7 @@ def record_path(state: Path) -> Path:
 
 
 def read_record(path: Path) -> FleetRecord:
-    """Returns an empty record if the file is missing or invalid."""
+    """Read the stored settings of a fleet. Returns an empty record if the file is missing or invalid."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=FleetRecord)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -54,7 +54,8 @@ def read_record(path: Path) -> FleetRecord:
 
 
 def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
-    """Store the plugin settings of a fleet. Called before its plugins create a machine."""
+    """Store the plugin settings of a fleet, before its plugins create a machine. Settings of groups that are no longer
+    configured are kept while they may have machines. A failed write is only logged."""
     state = state_path(folder, setup.name)
     path = record_path(state)
     old, configured = read_record(path), dict(_describe_groups(runner, setup))
@@ -79,11 +80,12 @@ def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
 
 
 def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> None:
-    """Log that plugin_config has changed. Only the plugin knows whether the changed settings determine where its
-    machines are."""
+    """Log that a group's `plugin_config` has changed while it has machines (`ids`). The manager cannot know whether the
+    plugin still finds these machines with the new settings."""
     logger("manager").warning(
         "plugin_config changed since machines of the group were created",
         runner=runner.name or runner.short_token,
+        group=group,
         machines=[instance_name(group, instance_id) for instance_id in ids],
         what_to_do=(
             "nothing if the plugin still lists these machines; others are given up and never removed: restore the "
@@ -93,7 +95,7 @@ def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> Non
 
 
 def remove_record(folder: Path, fleet: str) -> None:
-    """Remove the record and the state of a fleet that is no longer configured, if it has no machines."""
+    """Delete the stored settings and the state file of a fleet that is no longer configured, if it has no machines."""
     state = state_path(folder, fleet)
     if _read_unattended(state) == {}:
         with suppress(OSError):
@@ -106,10 +108,11 @@ def remove_files(state: Path) -> None:
 
 
 def unattended_groups(stored: Stored, attended: Collection[str], fleet: str) -> dict[str, tuple[str, ...]]:
-    """Groups of a stored state that are not `attended`, with the ids of their instances.
+    """Return the groups in a fleet's stored state that are not in `attended` (the configured groups), with the ids of
+    their instances.
 
-    Instances of another owner are left out. A group with unanswered requests is included even without instances: some
-    may exist that were never seen.
+    Instances that belong to another fleet are left out. A group with unfinished requests for instances is included even
+    without known instances, because the provider may have created some.
     """
     groups: dict[str, list[str]] = {}
     for instance in stored.instances:
@@ -122,7 +125,8 @@ def unattended_groups(stored: Stored, attended: Collection[str], fleet: str) -> 
 
 
 def _read_unattended(state: Path) -> dict[str, tuple[str, ...]] | None:
-    """All groups of a state file. None: the file is not entirely readable, so there may be more."""
+    """Return all groups of a state file with their instance ids, or None if a part of the file is unreadable, so that
+    there may be more."""
     try:
         stored = read_state(state)
     except (StateError, OSError):

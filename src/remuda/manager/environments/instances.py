@@ -1,8 +1,10 @@
-"""The machines behind the instances of a fleet: logs in as the plugin says, prepares them, checks their health.
+"""Logs in to the instances of a fleet over SSH with the login that the plugin reports, prepares them for jobs, and
+checks their health.
 
 The scaler calls `Instances` to prepare, check and forget machines; `autoscaled.py` gets the machines of jobs from it.
-The first host key seen is trusted and stored over restarts, unless known_hosts_file is configured. A booting machine
-that refuses connections is tried again until its timeout; a denied login only for DENIED_SECONDS.
+The first host key of a machine is trusted and stored, so that it is checked later, unless known_hosts_file is
+configured. A booting machine that refuses connections is tried again until its timeout; a machine that denies the login
+only for DENIED_SECONDS.
 """
 
 import asyncio
@@ -29,7 +31,7 @@ SSH_PORT = 22
 
 @dataclass
 class _Entry:
-    """A machine and the progress of its preparation."""
+    """A machine, its login, and the progress of its preparation."""
 
     machine: RemoteMachine
     info: ConnectInfo
@@ -40,7 +42,7 @@ class _Entry:
 
 
 class Instances:
-    """The machines of one fleet."""
+    """The SSH machines of one fleet, by instance name."""
 
     def __init__(
         self,
@@ -52,9 +54,8 @@ class Instances:
         ask: Callable[[str], Awaitable[ConnectInfo]],
         base: str = "",
     ) -> None:
-        """`ask` returns how to reach an instance; it may raise TemporaryError or PermanentError.
-
-        `base` replaces the usual folder for all files on a machine.
+        """`ask` gets address and login of an instance from its plugin; it may raise TemporaryError or PermanentError.
+        `folder` is for stored host keys. `base` replaces the usual base folder on the machines, for tests.
         """
         self._ask = ask
         self._base = base
@@ -65,7 +66,7 @@ class Instances:
         self.change(runner, setup)
 
     def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
-        """Apply a configuration to machines that are prepared or connected from now on."""
+        """Set the configuration for machines that are prepared or connected from now on."""
         self._ready_command = autoscaler_of(runner).instance_ready_command
         self._own = runner.remuda
         self._groups = {group.name: group for group in setup.groups}
@@ -95,7 +96,7 @@ class Instances:
             raise PermanentError(str(error)) from error
         except SshError as error:
             raise TemporaryError(str(error)) from error
-        self._log.info("machine is ready", machine=instance, address=entry.machine.address.host)
+        self._log.info("machine is ready for jobs", machine=instance, address=entry.machine.address.host)
 
     async def _log_in(self, instance: str, entry: _Entry) -> None:
         shown = await entry.machine.log_in()
@@ -130,31 +131,33 @@ class Instances:
             await entry.machine.close()
 
     async def connect(self, instance: str) -> RemoteMachine:
-        """The connected machine of an instance. Its address may have changed since the last connection."""
+        """Return the machine of an instance, and log in to it if it is not connected. The plugin is then asked for the
+        address, which may have changed."""
         entry = await self._find(instance)
         if not entry.machine.is_up:
             await self._log_in(instance, entry)
         return entry.machine
 
     async def _find(self, instance: str) -> _Entry:
-        """The entry of a connected machine; otherwise the plugin is asked for its address."""
+        """Return the entry of an instance. If its machine is not connected, ask the plugin for the address first."""
         entry = self._entries.get(instance)
         if entry is not None and entry.machine.is_up:
             return entry
         return await self._update(instance, await self._ask(instance))
 
     def cut(self, instance: str) -> None:
-        """Abort the connection to an instance that is gone, so that nobody waits for an answer."""
+        """Abort the connection to an instance that no longer exists, so that calls fail at once and not after a
+        timeout."""
         if (entry := self._entries.get(instance)) is not None:
             entry.machine.abort()
 
     def info(self, instance: str) -> ConnectInfo | None:
-        """The last known address and login."""
+        """Return the last known address and login of an instance, or None if it was not contacted yet."""
         return None if (entry := self._entries.get(instance)) is None else entry.info
 
     @property
     def disk_free_bytes(self) -> int | None:
-        """The most free space of any machine; None: not known yet."""
+        """The most free disk space of any machine; None until a health check has measured one."""
         return max(
             (entry.disk_free_bytes for entry in self._entries.values() if entry.disk_free_bytes is not None),
             default=None,
@@ -184,7 +187,8 @@ class Instances:
         return new
 
     def _address(self, instance: str, info: ConnectInfo) -> Address:
-        """Raise PermanentError if the plugin gave no usable address."""
+        """Return the SSH address and login for an instance. Raises PermanentError if the plugin's address or protocol
+        cannot be used."""
         group = self._groups.get(instance.partition("/")[0])
         login = info.connector
         if login.protocol not in ("", "ssh"):
@@ -204,8 +208,8 @@ class Instances:
         )
 
     def _read_pin(self, instance: str) -> str:
-        """The stored host key; empty: none is stored yet. Raises PermanentError if the file is unreadable, and a new
-        key cannot be trusted."""
+        """Return the host key that was stored at the first login; empty if none is stored or known_hosts_file is used.
+        Raises PermanentError if the file is unreadable, because another key must not be trusted then."""
         if self._own.known_hosts_file:
             return ""
         file, cause = self._pin_file(instance), "it is empty"
@@ -232,7 +236,8 @@ class Instances:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Split `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`; port 0: none."""
+    """Split `host`, `host:port`, `v6`, `[v6]` or `[v6]:port` (v6: an IPv6 address). The port is 0 if there is none.
+    Raises PermanentError if the address is invalid."""
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         port = rest.removeprefix(":")

@@ -1,7 +1,8 @@
-"""Creates environments: maps executors to kinds, and shares one environment among runners with equal places.
+"""Creates environments: chooses the kind for a runner's executor, and shares one environment among runners whose jobs
+run on the same machines.
 
-A kind is imported when it is first needed: most managers use one kind, and some are slow to import. An environment that
-is being closed keeps its identity until that is done, so that there are never two over the same machines.
+The module of a kind is imported when it is first needed: most managers use one kind, and some are slow to import. While
+an environment is being closed, no new one with the same identity is created, so that never two use the same machines.
 `supervision.py` is the caller.
 """
 
@@ -42,7 +43,7 @@ KIND_OF_EXECUTOR = {
 
 
 class EnvironmentContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Shared settings of environments with scalers."""
+    """Settings that all autoscaled environments of a manager share."""
 
     folder: Path
     """For the states of fleets; in the manager's data folder."""
@@ -59,7 +60,7 @@ def kind_of(runner: RunnerConfig) -> str:
 
 
 def plugin_factory(context: EnvironmentContext, clock: Clock) -> "Callable[[str], InstanceGroup]":
-    """A function that creates the group of a plugin."""
+    """Return a function that creates the client for a plugin's instance group, from the plugin's name."""
 
     def host(plugin: str) -> "InstanceGroup":
         from remuda.fleeting.host import HostedGroup
@@ -97,7 +98,8 @@ def make_environment(
     *,
     agent_idle_exit_seconds: float = IDLE_EXIT_SECONDS,
 ) -> Environment:
-    """Create a runner's environment; `jobs` is its folder on this machine."""
+    """Create the environment for a runner's executor. `jobs` is the folder for working directories, caches and the
+    local agent on this machine, which ends itself after `agent_idle_exit_seconds` without jobs."""
     match kind_of(runner):
         case "autoscaled":
             return _make_autoscaled(runner, clock, context)
@@ -120,12 +122,13 @@ def make_environment(
 
 
 def fleet_identity(fleet: str) -> str:
-    """The identity of an autoscaled environment, by the name of its fleet."""
+    """Return the identity of the autoscaled environment of a fleet."""
     return f"{AUTOSCALED}-{fleet}"
 
 
 def identity(runner: RunnerConfig) -> str:
-    """A name that is equal for runners that share an environment. Stable over restarts."""
+    """Return the identity of a runner's environment: runners with the same identity share one. It is the same after a
+    restart."""
     kind = kind_of(runner)
     where: tuple[Any, ...]
     match kind:
@@ -146,7 +149,8 @@ def identity(runner: RunnerConfig) -> str:
 
 
 class Environments:
-    """The environments in use, by identity."""
+    """The environments of a manager, by identity: creates each on first use, and closes unused ones. `make` creates an
+    environment, `identify` returns a runner's identity."""
 
     def __init__(
         self,
@@ -161,7 +165,7 @@ class Environments:
         self._closing: set[str] = set()
 
     def __iter__(self) -> Iterator[Environment]:
-        """All environments except those being closed."""
+        """Iterate over all environments except those being closed."""
         return iter(list(self._known.values()))
 
     def set_manager(self, system_id: str, counts: "Callable[[Callable[[], RunnerConfig]], ScalerMetrics]") -> None:
@@ -178,7 +182,8 @@ class Environments:
                 )
 
     def of(self, runner: RunnerConfig) -> Environment:
-        """The environment of a runner, created on first use. ClosingError: see `check`."""
+        """Return the environment of a runner, and create it on first use. Raises ClosingError while an environment with
+        the same identity is being closed."""
         self.check([runner])
         name = self._identify(runner)
         if name not in self._known:
@@ -187,7 +192,8 @@ class Environments:
 
     @contextmanager
     def block(self, fleet: str) -> Iterator[None]:
-        """Create no environment for this fleet within the block. Raises ClosingError if it is blocked already."""
+        """Prevent the creation of an environment for this fleet within the `with` block. Raises ClosingError if the
+        fleet is already blocked or its environment is being closed."""
         name = fleet_identity(fleet)
         if name in self._closing:
             raise ClosingError(f"machines of {fleet} are being removed; try again when that is done")
@@ -203,14 +209,15 @@ class Environments:
         start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]],
         discard: Callable[[Environment], None],
     ) -> None:
-        """Close all environments that are not `used`: call `discard` with each, and `start` a closing task."""
+        """Close all environments that are not in `used`: call `discard` with each, and close it in a task that `start`
+        creates."""
         for name, environment in list(self._known.items()):
             if not any(environment is other for other in used):
                 discard(environment)
                 start(f"end of environment {name}", self._begin_closing(name))
 
     async def close(self) -> None:
-        """Close all, one after the other."""
+        """Close all environments, one after the other."""
         for name in list(self._known):
             await self._begin_closing(name)()
 
@@ -219,10 +226,11 @@ class Environments:
         return partial(self._close, name, self._known.pop(name))
 
     async def _close(self, name: str, environment: Environment) -> None:
-        """Close once, without a retry after an error: the next process finds what is left."""
+        """Close an environment. An error is logged and not retried: the next process finds agents and machines that are
+        left."""
         try:
             await environment.close()
         except Exception as error:  # noqa: BLE001 - the others must be closed, too
-            logger("manager").error("cannot close environment", environment=name, exc_info=error)
+            logger("manager").error("cannot close environment; giving up on it", environment=name, exc_info=error)
         finally:
             self._closing.discard(name)

@@ -1,8 +1,8 @@
 """The `local` environment: jobs run on the manager's own machine, as its user, under one agent.
 
-The agent has its own session: it outlives the manager, resumes its jobs after its own crash, and ends some time after
-the last job. It is found by the socket in its data folder; a lock there prevents a second agent. This module creates
-folders and starts the agent.
+The agent runs in its own session, so it outlives the manager. It resumes its jobs after a crash, and ends some time
+after the last job. The manager reaches it through the socket in the agent's data folder; a lock there prevents a second
+agent. This module creates folders and starts the agent.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _LOOK_SECONDS = 0.02
 
 
 class LocalEnvironment:
-    """This machine. `data` is the folder of the agent, working directories and caches."""
+    """Runs jobs on this machine. `data` is the folder for the agent, working directories and caches."""
 
     fixed_machine = MACHINE
 
@@ -48,8 +48,8 @@ class LocalEnvironment:
         around_agent: Sequence[str] = (),
         hidden: Sequence[str] = (),
     ) -> None:
-        """`agent_pid` is an agent that this process has already started, `around_agent` a command prefix for another
-        one. `hidden` are folders that no job sees."""
+        """`agent_pid` is the process id of an agent that this process has already started. `around_agent` is a command
+        prefix, such as a sandbox, for agents started later. `hidden` are folders that jobs cannot see."""
         self._data = data.absolute()
         self._agent = agent_data(data)
         self._log = agent_log(data)
@@ -84,7 +84,8 @@ class LocalEnvironment:
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches), hidden=self._hidden)
 
     def _make(self, place: JobPlace) -> None:
-        """Create the job's folders, owned by its user if it has one."""
+        """Create the job's working directory and temporary folder. If the job runs as another user (`run_as`), these
+        and its cache folder belong to that user."""
         base, folder = self._below(place.builds_dir, "builds", place.folder)
         is_owned = bool(place.run_as)
         if not place.may_have_begun:
@@ -112,7 +113,8 @@ class LocalEnvironment:
             hand_over(above / caches, person, cache, closed=True)
 
     def _below(self, configured: str, usual: str, folder: str) -> tuple[Path, str]:
-        """A configured folder, whose path may contain links, and the rest, which must not."""
+        """Split the path of `folder` in two: a trusted base, which may contain symbolic links, and the rest, which must
+        not. The base is the `configured` folder, or the data folder, where folders of this kind are in `usual`."""
         return (self._data / configured, folder) if configured else (self._data, f"{usual}/{folder}")
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
@@ -156,7 +158,7 @@ class LocalEnvironment:
         return builds, builds / place.folder
 
     async def _reach(self) -> AgentClient | None:
-        """A client, if an agent answers."""
+        """Return a client for the running agent, or None if no agent answers."""
         socket = socket_of(self._agent)
         if socket is None:
             return None
@@ -174,7 +176,7 @@ class LocalEnvironment:
             raise EnvironmentTemporaryError(f"the agent cannot be started: {error}") from error
 
     def _is_alive(self) -> bool:
-        """True if the agent that this process started is alive. Reaps it if it has ended."""
+        """True if the agent that this process started is alive. Collects its exit status if it has ended."""
         if self._pid is None:
             return False
         try:
@@ -194,7 +196,7 @@ class LocalEnvironment:
 
 
 def _existing_folder(folder: Path) -> Path:
-    """The folder, or its nearest existing parent, which is on the same disk."""
+    """Return the folder, or its nearest existing parent, to measure the disk on which it will be created."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 

@@ -1,9 +1,11 @@
-"""Environments of machines behind SSH: `ssh`, one machine for any number of jobs, and `machines`, a list of them.
+"""The environments with fixed machines behind SSH: `ssh`, one machine for any number of jobs, and `machines`, a list of
+machines.
 
-Assigns machines to jobs and tracks which machines are usable; `core.machine_choice` chooses, `remote_machine.py` works
-on a machine. An unreachable machine gets no job; it is tried again in the background with growing pauses, and the log
-has the cause. Its jobs wait as long as the manager's limit for agents allows. Use counts are stored on the machine
-itself, so that neither a restart nor another manager forgets them.
+Assigns machines to jobs and tracks which machines are usable. `core/machine_choice.py` chooses a machine,
+`remote_machine.py` runs commands on it. An unreachable machine gets no new jobs; connecting is tried again in the
+background with growing pauses, and the cause is logged. Its current jobs wait until the manager's time limit for
+unreachable agents. A machine with a use count runs only that many jobs; the count is stored on the machine, so that it
+survives restarts and is shared by all managers.
 """
 
 import asyncio
@@ -35,7 +37,7 @@ _BACKOFF = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 @dataclass
 class _Member:
-    """A machine of the list and its state."""
+    """A machine of the list, with its jobs and state."""
 
     machine: RemoteMachine
     capacity: int | None
@@ -51,12 +53,13 @@ class _Member:
 
 
 class MachinesEnvironment:
-    """Jobs on machines behind SSH."""
+    """Runs jobs on a fixed list of machines behind SSH."""
 
     def __init__(
         self, machines: Sequence[tuple[RemoteMachine, int | None]], *, clock: Clock, least_disk_bytes: int = 0
     ) -> None:
-        """`machines` with the jobs that each takes at the same time; None: any number."""
+        """`machines` has each machine with the number of jobs that it runs at the same time (None: any number). A
+        machine with less than `least_disk_bytes` of free disk gets no jobs."""
         self._clock = clock
         self._least_disk_bytes = least_disk_bytes
         self._machines = {machine.name: _Member(machine, most) for machine, most in machines}
@@ -98,7 +101,7 @@ class MachinesEnvironment:
         return client
 
     async def recover(self) -> Sequence[str]:
-        """Machines whose agents have jobs, and machines that do not answer."""
+        """Return the names of machines whose agents have jobs, and of machines that do not answer."""
         names = []
 
         async def look(name: str, machine: RemoteMachine) -> None:
@@ -116,7 +119,8 @@ class MachinesEnvironment:
         return sorted(names)
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """The least free space of the machines with enough of it; full ones count only if all are full."""
+        """Return the least free disk space of all machines that have at least `least_disk_bytes`. If all have less,
+        return the most. Raises EnvironmentTemporaryError if no machine can be asked."""
         free_bytes = await self._look_at_all()
         if not free_bytes:
             raise EnvironmentTemporaryError(self._causes())
@@ -165,7 +169,8 @@ class MachinesEnvironment:
             self._machines[machine].jobs.discard(key)
 
     async def _try(self, member: _Member, place: JobPlace) -> None:
-        """Reserve the machine for the job, and release it again if it is unreachable or used up."""
+        """Reserve the machine for the job. If it is unreachable or has reached its use count, release it again and mark
+        it, so that the caller tries another."""
         self._hold(place.key, member.machine.name)
         member.acquiring += 1
         try:
@@ -188,12 +193,16 @@ class MachinesEnvironment:
         if uses_left == 0 != member.uses_left:
             name = member.machine.name
             self._log.info(
-                "machine has reached its use count", machine=name, cause=member.machine.used_up, jobs=len(member.jobs)
+                "machine has reached its use count; it gets no more jobs",
+                machine=name,
+                cause=member.machine.used_up,
+                jobs=len(member.jobs),
             )
         member.uses_left = uses_left
 
     async def _wait_for_room(self) -> None:
-        """Wait for a change. Raises if no machine can become free."""
+        """Wait until a machine's state or jobs change. Raises EnvironmentLostError if all machines have reached their
+        use count, EnvironmentTemporaryError if the others are all unreachable."""
         async with self._changed:
             if choose(self._states()) is not None:
                 return
@@ -223,7 +232,8 @@ class MachinesEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     async def _look_at_all(self) -> list[int]:
-        """Free space of connected machines and of those with an unknown use count; else of the first reachable one."""
+        """Measure and return the free disk space of all connected machines and of those whose use count is not known
+        yet. If none of them answers, connect to further machines until one does."""
         async with asyncio.TaskGroup() as group:
             for member in self._machines.values():
                 is_new = member.machine.use_count and member.uses_left is None and not member.cause
@@ -252,18 +262,26 @@ class MachinesEnvironment:
             self._set_uses_left(member, uses_left)
         if self._is_full(member):
             free = f"{member.disk_free_bytes >> 20} MiB free, {self._least_disk_bytes >> 20} wanted"
-            self._log.warning("machine has too little disk; it gets no jobs", machine=member.machine.name, cause=free)
+            self._log.warning(
+                "machine has too little free disk; it gets no jobs", machine=member.machine.name, cause=free
+            )
 
     def _mark_unusable(self, member: _Member, cause: str) -> None:
-        """Give no jobs to the machine until it is reachable again, and try that in the background."""
+        """Give the machine no more jobs until it is reachable, and try to connect to it in the background."""
         name = member.machine.name
         if cause != member.cause:
-            self._log.warning("machine unavailable", machine=name, cause=cause, jobs=len(member.jobs))
+            self._log.warning(
+                "machine unreachable; it gets no jobs until it answers again",
+                machine=name,
+                cause=cause,
+                jobs=len(member.jobs),
+            )
         member.cause, member.disk_free_bytes = cause, None
         self._reconnects.start_once(self._reconnect(member), name=f"reconnect {name}")
 
     async def _reconnect(self, member: _Member) -> None:
-        """Try until it is reachable. Nothing is awaited after the last check, so a later failure starts a new task."""
+        """Try to connect to the machine, with growing pauses, until it is reachable. Nothing is awaited after the last
+        check of `cause`, so that a failure after it starts a new task."""
         failures = 1
         while member.cause:
             await self._clock.sleep(_BACKOFF.delay(failures))
@@ -279,7 +297,7 @@ class MachinesEnvironment:
     async def _mark_usable(self, member: _Member) -> None:
         if member.cause:
             member.cause = ""
-            self._log.info("machine available again", machine=member.machine.name)
+            self._log.info("machine reachable again; it gets jobs", machine=member.machine.name)
             await self._notify()
 
     async def _notify(self) -> None:
@@ -288,7 +306,7 @@ class MachinesEnvironment:
 
 
 def ssh_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironment:
-    """For `executor = "ssh"`: the machine of `[runners.ssh]`, for any number of jobs."""
+    """Create the environment for `executor = "ssh"`: the machine in `[runners.ssh]`, for any number of jobs."""
     ssh = runner.ssh
     address = replace(_address(ssh), checks_host_key=ssh.disable_strict_host_key_checking is not True)
     machine = RemoteMachine(ssh.host, address, frozen=_frozen_agent(runner))
@@ -296,7 +314,7 @@ def ssh_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironment:
 
 
 def machines_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironment:
-    """For executors with a list of machines, `[[runners.remuda.machines]]`."""
+    """Create the environment for a runner with a list of machines (`[[runners.remuda.machines]]`)."""
     make = partial(_machine, frozen=_frozen_agent(runner))
     machines = [(make(entry), entry.capacity) for entry in runner.remuda.machines]
     return MachinesEnvironment(machines, clock=clock, least_disk_bytes=runner.remuda.least_disk_bytes)

@@ -1,7 +1,7 @@
-"""The port to environments, the places where jobs run. Its implementations are in this folder, see `kinds.py`.
+"""The interface to environments, the places where jobs run. Its implementations are in this folder, see `kinds.py`.
 
-An environment belongs to one runner, or to several with equal configuration. It names its *machines*; names stay the
-same over restarts. Each machine has one agent, which serves all jobs there. The call order for a job is `acquire`,
+An environment belongs to one runner, or to several with equal configuration. It gives its *machines* names, which stay
+the same after restarts. Each machine has one agent, which runs all jobs there. The call order for a job is `acquire`,
 `prepare`, `run_hook`, then work through the agent of `connect`, then `run_hook` again and `clean_up`. Every call may be
 repeated, also by a new process, which calls `adopt` for each job that has a machine. Calls for different jobs may
 overlap; the environment isolates their working directories. A call may be cancelled at any time: a cancelled `acquire`
@@ -59,35 +59,35 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     """For `prepare`: the agent may have the job already, so its temporary folder is not emptied."""
 
     def command_of(self, hook: Hook) -> str:
-        """The operator's command for a hook; empty: none."""
+        """Return the operator's command for a hook; empty if none is configured."""
         return self.before_job if hook == "before_job" else self.after_job
 
     @property
     def own_folder(self) -> str:
-        """Folder below the builds folder that no other job uses at the same time."""
+        """Path, relative to the builds folder, of a folder that no other job uses at the same time."""
         slot = f"{self.slot}-{self.manager}" if self.manager else str(self.slot)
         slot += "-protected" if self.is_protected else ""
         return f"{self.runner}/{slot if self.job is None else f'job-{self.job}'}"
 
     @property
     def folder(self) -> str:
-        """The working directory, below the builds folder."""
+        """Path of the job's working directory, relative to the builds folder."""
         return self.clone_path or f"{self.own_folder}/{project_folder(self.project)}"
 
     @property
     def temporary_folder(self) -> str:
-        """The folder below the builds folder that is removed after the job."""
+        """Path, relative to the builds folder, of the folder that is removed after the job."""
         return f"{self.folder}.tmp" if self.job is None else self.own_folder
 
 
 def project_folder(project: str) -> str:
-    """The folder of a project. `app.tmp` becomes `app@tmp`, which is no project's name: the folder `app.tmp` is the
-    temporary folder of the project `app`."""
+    """Return the folder name for a project's path. A `.tmp` at the end of a part becomes `@tmp`, because `app.tmp` is
+    the temporary folder of the project `app`."""
     return _LIKE_TEMPORARY.sub(r"@\1", project)
 
 
 class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """The folders of a job."""
+    """The folders that `prepare` created for a job, with absolute paths."""
 
     work_dir: str
     builds_dir: str
@@ -101,22 +101,24 @@ class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Free resources where jobs run."""
+    """Free resources on the machines of an environment."""
 
     disk_free_bytes: int
 
 
 class Environment(Protocol):
-    """The port; see the module docstring for call order and errors."""
+    """Interface of an environment; see the module docstring for call order and errors."""
 
     def capacity(self) -> int | None:
-        """Jobs at the same time; None: no limit. Called before every reservation, so it must be cheap."""
+        """Return how many jobs can run at the same time (None: no limit). Called before every request for a job, so it
+        must be fast."""
 
     async def acquire(self, place: JobPlace) -> str:
-        """Wait for a machine for this job. The same key gets the same machine again."""
+        """Wait for a machine for this job, and return its name. Another call with the same key returns the same
+        machine."""
 
     def adopt(self, place: JobPlace, machine: str) -> None:
-        """A job of an earlier process has this machine."""
+        """Record that a job of an earlier process already uses this machine."""
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         """Create the job's working directory, and beside it a temporary one with the suffix `.tmp`.
@@ -126,30 +128,34 @@ class Environment(Protocol):
         """
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
-        """Run the operator's command before or after a job, on the machine and outside the job; returns its output."""
+        """Run the operator's command before or after a job, on the machine and outside the job's isolation. Returns its
+        output; empty if no command is configured."""
 
     async def connect(self, machine: str) -> AgentClient:
-        """A new connection to the machine's agent, which has answered; starts the agent if none runs."""
+        """Return a new connection to the machine's agent, after the agent has answered. Starts the agent if none
+        runs."""
 
     async def recover(self) -> Sequence[str]:
-        """Machines that may have jobs of an earlier process, besides those in the journal."""
+        """Return the names of machines that may have jobs of an earlier process that are missing in the journal."""
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """The least free disk space of the machines that get the next job.
+        """Return the least free disk space of the machines that may get the next job.
 
-        Jobs also write to these configured folders; an environment may ignore them.
+        `folders` are configured folders to which jobs also write; an environment may ignore them.
         """
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
-        """A job is over: release its machine, and remove files that no later job can use."""
+        """Release the machine of a job that is over, and remove its files except those that later jobs reuse."""
 
     async def close(self) -> None:
-        """The manager ends: close connections and child processes. Agents and jobs stay."""
+        """Close connections and child processes, because the manager ends. Agents and jobs continue."""
 
 
 def fixed_machine(environment: Environment) -> str:
-    """The only machine of an environment, from its attribute `fixed_machine`; empty: its machines vary.
+    """Return the name of the environment's only machine (its attribute `fixed_machine`), or an empty string if its
+    machines vary.
 
-    Its agent is connected before the first request for a job, and no job is requested while it is not.
+    The agent of such a machine is connected before the first request for a job, and jobs are requested only while it is
+    connected.
     """
     return getattr(environment, "fixed_machine", "")

@@ -1,11 +1,12 @@
-"""Work on one machine behind SSH: install and connect to the agent, create and remove folders, run hooks.
+"""Manages one machine behind SSH: installs the agent and connects to it, creates and removes job folders, runs hooks.
 
 All files are in one folder, the same for every manager that logs in as that user, so that another manager finds the
-agent and its jobs: `/var/lib/remuda-machine` for root, whose home is closed to others, else `~/.remuda`. It contains
-`bin/agent-DIGEST` (the program; a new version is a new file, because the old one may still run), `agent/` (the agent's
-data), `builds/`, `cache/`, and `uses/` with a file for every job of a machine with a use count.
+agent and its jobs: `/var/lib/remuda-machine` for root (other users cannot read root's home), else `~/.remuda`. It
+contains `bin/agent-DIGEST` (the program; a new version is a new file, because the old one may still run), `agent/` (the
+agent's data), `builds/`, `cache/`, and, on a machine with a use count, `uses/` with a file for every job.
 
-Scripts are POSIX sh and may be repeated. SshError: the machine is unreachable, or a command failed.
+The shell scripts here are POSIX sh and may be repeated. Methods raise SshError if the machine is unreachable or a
+command fails. `machines.py` and `instances.py` are the callers.
 """
 
 import asyncio
@@ -188,19 +189,19 @@ for folder in "$1"/agent/jobs/*; do [ ! -e "$folder" ] || { echo some; break; };
 
 
 class UsedUpError(Exception):
-    """The machine has reached its use count."""
+    """The machine has reached its use count, so it begins no more jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Installation:
-    """The base folder and the agent's program on the machine."""
+    """Where Remuda's files and the agent's program are on the machine."""
 
     base: PurePosixPath
     program: str
 
 
 class RemoteMachine:
-    """One machine behind SSH, with its agent."""
+    """One machine behind SSH, with its connection, its folders and its agent."""
 
     def __init__(
         self,
@@ -212,7 +213,8 @@ class RemoteMachine:
         folder: str = "",
         commands_at_once: int = COMMANDS_AT_ONCE,
     ) -> None:
-        """`folder` replaces the usual base folder."""
+        """`frozen` is the file of an agent program for machines without Python. `use_count` is the number of jobs that
+        the machine may begin in total (0: no limit). `folder` replaces the usual base folder."""
         self.name = name
         self._folder = folder
         self.use_count = use_count
@@ -229,7 +231,7 @@ class RemoteMachine:
         return self._ssh.is_up and self._installed is not None
 
     async def reach(self) -> None:
-        """Connect, and install the agent's program."""
+        """Connect to the machine, and install the agent's program if it is missing. Raises SshError on failure."""
         await self._ssh.connect()
         await self._install()
 
@@ -239,17 +241,17 @@ class RemoteMachine:
         return self._ssh.address
 
     def trust_host_key(self, host_key: str) -> None:
-        """Accept only this host key from now on."""
+        """Accept only this host key at later connections."""
         self._ssh.address = replace(self._ssh.address, host_key=host_key, checks_host_key=True)
 
     async def log_in(self) -> str:
-        """Connect and return the machine's host key."""
+        """Connect to the machine and return its host key."""
         await self._ssh.connect()
         return self._ssh.host_key
 
     async def need_sessions(self) -> None:
-        """Check that sshd allows enough sessions for the commands beside the agent. Raises SshLastingError if it does
-        not."""
+        """Check that the machine's sshd allows enough sessions per connection for the agent and all commands that run
+        at the same time. Raises SshLastingError if it does not."""
         needed = self._commands_at_once + 1
         if (most := await self._ssh.sessions(needed)) < needed:
             raise SshLastingError(
@@ -258,7 +260,7 @@ class RemoteMachine:
             )
 
     async def command(self, line: str, *, seconds: float) -> None:
-        """Run an operator's command. Raises SshLastingError if it failed."""
+        """Run an operator's command on the machine. Raises SshLastingError if its exit code is not 0."""
         done = await self._ssh.run(line, seconds=seconds)
         if done.code:
             output = (done.err.strip() or done.out.decode(errors="replace").strip())[-OUTPUT_BYTES:]
@@ -268,9 +270,10 @@ class RemoteMachine:
         self._ssh.abort()
 
     async def uses_left(self, claiming: str = "") -> int | None:
-        """Jobs that it may still begin; None: any number. The job `claiming` a use is counted, once.
+        """Return how many jobs the machine may still begin (None: any number).
 
-        Raises UsedUpError if no use is left for that job.
+        With `claiming`, the key of a job that begins, that job is counted first, but only once. Raises UsedUpError if
+        the use count leaves no room for it.
         """
         if not self.use_count:
             return None
@@ -285,7 +288,7 @@ class RemoteMachine:
 
     @property
     def used_up(self) -> str:
-        """The message when no use is left."""
+        """The message for a machine that has reached its use count."""
         folder = "its folder" if self._installed is None else str(self._installed.base)
         return f"{self.name} has had its {self.use_count} jobs; remove {folder}/uses there to start over"
 
@@ -295,7 +298,8 @@ class RemoteMachine:
         return bool((await self._ssh.run(_script(_JOBS, str(installed.base)))).out)
 
     async def connect(self) -> AgentClient:
-        """A connection to the agent, which has answered: to its socket, or through a program that starts it."""
+        """Connect to the agent's socket, or else through a command that starts the agent. Returns a client after the
+        agent has answered. Raises SshError if it does not answer."""
         installed = await self._install()
         socket = f"{installed.base}/agent/agent.sock"
         if len(socket) <= LONGEST_SOCKET_PATH and (client := await self._greet(await self._ssh.socket_channel(socket))):
@@ -310,7 +314,8 @@ class RemoteMachine:
         raise SshError(f"{self.name}: the agent does not answer: {cause}")
 
     async def _greet(self, channel: Channel) -> AgentClient | None:
-        """A client, if an agent answers."""
+        """Return a client for the agent at the other end of the channel, or None if no agent answers. Raises SshError
+        if its protocol version differs."""
         client = AgentClient(channel)
         try:
             await greet(client, seconds=HELLO_SECONDS)
@@ -321,7 +326,8 @@ class RemoteMachine:
         return client
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:
-        """Create the folders of a job."""
+        """Create the working directory, temporary folder and cache folder of a job, and return their paths. Raises
+        EnvironmentLostError if the job's folder cannot be used, else SshError."""
         installed = await self._install()
         folders = _folders(installed.base, place)
         words = (
@@ -343,7 +349,8 @@ class RemoteMachine:
         )
 
     async def run_hook(self, hook: Hook, place: JobPlace) -> str:
-        """Run an operator's hook for a job and return its output."""
+        """Run an operator's hook for a job and return its output; empty if none is configured. Raises
+        EnvironmentLostError if it fails or takes longer than HOOK_SECONDS."""
         if not (command := place.command_of(hook)):
             return ""
         installed = await self._install()
@@ -372,7 +379,8 @@ class RemoteMachine:
         await self._ssh.close()
 
     async def _install(self) -> _Installation:
-        """Install the agent's program, once; again after a failed connection."""
+        """Return where the agent is installed. The first call, and the first after a failed connection to the agent,
+        checks the machine and installs the program if it is missing."""
         async with self._installing:
             if self._installed is None:
                 try:
@@ -398,7 +406,8 @@ class RemoteMachine:
         return _Installation(base=base, program=f"{base}/bin/{facts['runs']}")
 
     async def _copy_program(self, folder: str, facts: MachineFacts, offered: Sequence[Offer]) -> str:
-        """Install the first offer that runs there; returns the program's path."""
+        """Copy the forms of the agent's program (`offered`) to the machine until one runs, and return its path. Raises
+        SshError if none runs."""
         failures = []
         for offer in choose(facts, offered):
             program = f"{folder}/{_name(offer)}"
@@ -415,12 +424,12 @@ class RemoteMachine:
 
 @functools.cache
 def _offers(frozen: Path | None) -> tuple[Offer, ...]:
-    """The programs that can be installed; created once for all machines."""
+    """Return the forms of the agent's program that can be installed. They are built once for all machines."""
     return tuple(offers(frozen))
 
 
 def _name(offer: Offer) -> str:
-    """The file name of a program; every version has another."""
+    """Return the file name of a program on the machine, with a digest, so that every version has another name."""
     return f"agent-{offer.digest[:16]}"
 
 
@@ -435,7 +444,8 @@ def _folders(base: PurePosixPath, place: JobPlace) -> PreparedPlace:
 
 
 def _below(base: PurePosixPath, configured: str, usual: str, folder: str) -> tuple[str, str]:
-    """A configured folder, whose path may contain links, and the rest, which must not."""
+    """Split the path of `folder` in two: a trusted base, which may contain symbolic links, and the rest, which must
+    not. The base is the `configured` folder, or `base`, where folders of this kind are in `usual`."""
     return (str(base / configured), folder) if configured else (str(base), f"{usual}/{folder}")
 
 

@@ -1,6 +1,6 @@
-"""The port of environments whose machines come and go: what they offer besides `Environment`.
+"""The interface of autoscaled environments: the methods that they have in addition to those of `Environment`.
 
-`remuda.manager.scaling` runs them; `autoscaled.py` implements the port.
+`remuda.manager.scaling` calls them; `autoscaled.py` implements them and has their documentation.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Scaled(Protocol):
-    """An environment with a scaler."""
+    """An autoscaled environment: a scaler creates and removes its machines."""
 
     demand: CellDemand | None
 
@@ -53,7 +53,7 @@ class Scaled(Protocol):
 
 
 def end_recovery(environments: Iterable[Environment]) -> None:
-    """Tell these environments that the search for jobs of earlier processes is over."""
+    """Tell the autoscaled ones of these environments that the search for jobs of earlier processes is over."""
     for environment in environments:
         if isinstance(environment, Scaled):
             environment.end_recovery()

@@ -1,10 +1,10 @@
-"""One connection to one machine over SSH: commands run there, and gRPC channels through commands and to sockets there.
+"""An SSH connection to one machine, for commands and for gRPC channels to the agent there. Used by `remote_machine.py`.
 
-Only this module imports asyncssh. The connection is made on first use, checked by keep-alives, and made again on the
-next use after it broke. Host keys are checked, against the machine's own or a known_hosts file; an unknown key is
-refused unless the operator disabled the check. `~/.ssh/config` and the SSH agent of the user are ignored.
+Only this module imports asyncssh. The connection is opened on first use, checked by keep-alives, and opened again on
+the next use after it broke. The machine's host key is checked against a configured or stored key or a known_hosts file;
+an unknown key is refused unless the operator disabled the check. `~/.ssh/config` and the user's SSH agent are ignored.
 
-Every failure is an SshError with a text for people; SshLastingError if a retry does not help.
+Failures raise SshError with a message for people, or its subclass SshLastingError if a retry does not help.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _STDERR_BYTES = 2000
 
 
 class SshError(Exception):
-    """The machine is unreachable, or a command failed; the text says why."""
+    """The machine is unreachable, or a command failed; the message says why."""
 
 
 class SshLastingError(SshError):
@@ -40,12 +40,12 @@ class SshLastingError(SshError):
 
 
 class SshTimeoutError(SshError):
-    """A command took too long."""
+    """A command on the machine took longer than its time limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A machine and its login."""
+    """Host, port, user, credentials and host key check of a machine."""
 
     host: str
     port: int = 22
@@ -79,7 +79,7 @@ class CommandResult:
 
 
 class SshConnection:
-    """One connection, made again after it broke."""
+    """One SSH connection to a machine, opened on first use and again after it broke."""
 
     def __init__(self, address: Address, *, commands_at_once: int = COMMANDS_AT_ONCE) -> None:
         self.address = address
@@ -94,7 +94,8 @@ class SshConnection:
         return self._connection is not None and not self._connection.is_closed()
 
     async def connect(self) -> asyncssh.SSHClientConnection:
-        """The current connection, or a new one. Callers that wait for a failing attempt fail with it."""
+        """Return the open connection, or open one. Concurrent callers share one attempt: if it fails, all of them raise
+        SshError."""
         before = self._failures
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
@@ -109,12 +110,12 @@ class SshConnection:
 
     @property
     def host_key(self) -> str:
-        """The machine's host key in one line; empty: there was no connection yet."""
+        """The machine's host key in OpenSSH format (one line); empty before the first connection."""
         key = None if self._connection is None else self._connection.get_server_host_key()
         return "" if key is None else key.export_public_key("openssh").decode().strip()
 
     async def sessions(self, wanted: int) -> int:
-        """How many sessions the connection allows at the same time, up to `wanted`."""
+        """Open up to `wanted` sessions at the same time, close them, and return how many the machine's sshd allowed."""
         connection = await self.connect()
         opened: list[asyncssh.SSHClientProcess[bytes]] = []
         try:
@@ -135,7 +136,8 @@ class SshConnection:
         return len(opened)
 
     async def run(self, line: str, data: bytes = b"", *, seconds: float = COMMAND_SECONDS) -> CommandResult:
-        """Run a command line in a shell. Raises SshTimeoutError if it took too long; it keeps running."""
+        """Run a command line in the login shell, with `data` as its stdin. Raises SshTimeoutError if it takes longer
+        than `seconds`; the command may continue on the machine."""
         async with self._commands:
             connection = await self.connect()
             try:
@@ -152,17 +154,19 @@ class SshConnection:
         return CommandResult(code=code, out=_bytes(out), err=_bytes(err).decode(errors="replace"))
 
     async def channel(self, line: str) -> "StreamChannel":
-        """A gRPC channel over stdin and stdout of a command."""
+        """Return a gRPC channel over stdin and stdout of a command that it starts on the machine."""
         connection = await self.connect()
         return StreamChannel(lambda factory: connection.create_session(factory, line, encoding=None), self._lost_error)
 
     async def socket_channel(self, path: str) -> "StreamChannel":
-        """A gRPC channel to a UNIX socket on the machine, if its sshd forwards to sockets."""
+        """Return a gRPC channel to a UNIX socket on the machine. Its first call fails if the machine's sshd does not
+        allow forwarding to sockets."""
         connection = await self.connect()
         return StreamChannel(lambda factory: connection.create_unix_connection(factory, path), self._lost_error)
 
     def abort(self) -> None:
-        """Abort the connection to a machine that is gone, so that nobody waits for a timeout."""
+        """Close the connection at once, without a goodbye: the machine no longer exists, and callers must not wait for
+        a timeout."""
         if self._connection is not None:
             self._connection.abort()
 
@@ -224,7 +228,8 @@ class SshConnection:
 
 
 class StreamChannel(LiveChannel):
-    """gRPC over one channel of an SSH connection; `opens` opens it with a session factory."""
+    """A gRPC channel over one channel of an SSH connection. `opens` opens the SSH channel with a session factory,
+    `lost_error` converts the error if that fails."""
 
     def __init__(self, opens: Callable[[Any], Awaitable[object]], lost_error: Callable[[Exception], SshError]) -> None:
         super().__init__(path="ssh", config=CHANNEL_CONFIG)
@@ -243,12 +248,13 @@ class StreamChannel(LiveChannel):
 
     @property
     def error_output(self) -> str:
-        """Exit code and the end of stderr of the channel's command."""
+        """Exit code and the end of stderr of the channel's command, in one line; empty if there is neither."""
         return "" if self._session is None else self._session.error_output
 
 
 class _Transport(asyncio.Transport):
-    """The transport for an H2 protocol. Writing after the end does nothing."""
+    """Asyncio transport that writes the data of the HTTP/2 protocol to an SSH channel; data for a closed channel is
+    dropped."""
 
     def __init__(self, channel: "asyncssh.SSHClientChannel[bytes]") -> None:
         super().__init__()
@@ -269,7 +275,7 @@ class _Transport(asyncio.Transport):
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
-    """Passes the data of one channel to the H2 protocol."""
+    """Receives the events of one SSH channel: passes data to the HTTP/2 protocol, and keeps the end of stderr."""
 
     def __init__(self, protocol: H2Protocol) -> None:
         self.protocol = protocol
@@ -310,14 +316,15 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
 
 def _client_keys(address: Address) -> Any:
-    """The private keys for asyncssh; None: there are none."""
+    """Return the private keys of a login in asyncssh's form, or None if it has none."""
     if address.key:
         return [asyncssh.import_private_key(address.key)]
     return [str(Path(address.identity_file).expanduser())] if address.identity_file else None
 
 
 def _trusted_keys(address: Address) -> Any:
-    """The host keys that asyncssh trusts; None trusts any."""
+    """Return the trusted host keys in asyncssh's form; None disables the check. Raises SshError if the configured key
+    is invalid."""
     if not address.checks_host_key:
         return None
     if address.host_key:

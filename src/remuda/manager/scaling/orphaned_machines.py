@@ -40,7 +40,7 @@ from remuda.telemetry.logs import logger
 
 
 class OrphanedFleet(msgspec.Struct, frozen=True, kw_only=True):
-    """A fleet with machines that no configured runner looks after."""
+    """A fleet (the machines of one runner) with machines that belong to no configured runner any more."""
 
     name: str
     file: Path
@@ -58,12 +58,12 @@ class OrphanedFleet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown(self) -> list[str]:
-        """Groups without stored plugin settings, so they cannot be asked."""
+        """Names of groups whose machines cannot be listed, because their plugin settings are not stored."""
         return sorted(self.groups.keys() - self.record.groups.keys())
 
 
 class OrphanedMachines:
-    """Finds and sweeps the orphaned machines of one manager."""
+    """Finds, reports and removes the orphaned machines of one manager."""
 
     def __init__(
         self,
@@ -74,7 +74,8 @@ class OrphanedMachines:
         block: Callable[[str], AbstractContextManager[None]],
         clock: Clock,
     ) -> None:
-        """`plugins` creates the group of a plugin. Within `block(fleet)` no environment is created for that fleet."""
+        """`folder` has the state files of fleets. `plugins` creates the client for a plugin's instance group. Within
+        `block(fleet)` no environment is created for that fleet."""
         self._folder = folder
         self._scaling = scaling
         self._plugins = plugins
@@ -87,7 +88,7 @@ class OrphanedMachines:
         return await asyncio.to_thread(self._find, setups)
 
     async def report(self) -> None:
-        """Log the machines that are left, and remove the records of fleets without machines."""
+        """Log all orphaned machines, and delete the stored settings of removed fleets without machines."""
         for file in await asyncio.to_thread(lambda: sorted(self._folder.glob("*.json"))):
             with suppress(ClosingError), self._block(file.stem):
                 if file.stem not in {fleet.setup.name for fleet in self._scaling.all}:
@@ -105,7 +106,8 @@ class OrphanedMachines:
             )
 
     async def sweep(self, fleet: OrphanedFleet, *, remove: bool) -> tuple[SweepResult, tuple[str, ...]]:
-        """Find the machines of a fleet; with `remove`, remove them. Also returns remarks on machines already gone."""
+        """Ask the plugins for the machines of a fleet, and with `remove` delete them. Returns the result, and a remark
+        for each stored machine that no longer exists."""
         if not remove:
             return await self._sweep(fleet, remove=False)
         try:
@@ -152,10 +154,10 @@ class OrphanedMachines:
         return join((*problems, *(swept for swept, _ in results.values()))), remarks
 
     def _owned_ids(self, plugin: str, *, remove: bool) -> set[str]:
-        """Ids of instances that belong to a running fleet.
+        """Return the ids of instances that belong to a running fleet, so that they are not removed.
 
-        Raises TemporaryError if a fleet with the same plugin may have adopted some and has not listed its instances
-        yet.
+        With `remove`, raises TemporaryError if a running fleet with the same plugin has not listed its instances yet:
+        some of the orphaned machines may belong to it now.
         """
         owned = set()
         for scaled in self._scaling.all:
@@ -170,9 +172,10 @@ class OrphanedMachines:
         return owned
 
     async def _forget(self, fleet: OrphanedFleet, gone: Mapping[str, Sequence[str]], empty: Collection[str]) -> None:
-        """Remove instances that are gone from the state, and the requests of groups that are `empty`.
+        """Delete instances that no longer exist (`gone`, ids by group) from the fleet's state file, and the pending
+        requests of groups without instances (`empty`).
 
-        When all groups are empty and the fleet is not configured, its files are removed, too.
+        If all groups are empty and the fleet is not configured, its files are deleted, too.
         """
         names = {instance_name(group, instance_id) for group, ids in gone.items() for instance_id in ids}
         try:
@@ -195,7 +198,9 @@ class OrphanedMachines:
                 await asyncio.to_thread(remove_files, fleet.file)
         except (StateError, sqlite3.Error, OSError) as error:
             self._log.warning(
-                "cannot remove deleted machines from the state file", file=str(fleet.file), cause=str(error)
+                "cannot remove deleted machines from the state file; the next sweep tries again",
+                file=str(fleet.file),
+                cause=str(error),
             )
 
     def _find(self, setups: Mapping[Path, FleetSetup]) -> list[OrphanedFleet]:
@@ -208,7 +213,11 @@ class OrphanedMachines:
                 groups = unattended_groups(read_state(file), attended, file.stem)
             except (StateError, OSError) as error:
                 if setup is None:
-                    self._log.warning("cannot read the state file of a fleet", file=str(file), cause=str(error))
+                    self._log.warning(
+                        "cannot read the state file of a removed fleet; its machines are not listed",
+                        file=str(file),
+                        cause=str(error),
+                    )
                 continue
             if groups:
                 fleets.append(OrphanedFleet(name=file.stem, file=file, record=record, groups=groups))
@@ -228,7 +237,8 @@ def _sweep_request(fleet: OrphanedFleet, group: str) -> AbandonedGroup:
 
 
 def _settings(record: GroupRecord, owner: str) -> Settings:
-    """The plugin's former settings. A login key that is gone is left out: removing machines needs no login."""
+    """Return the plugin settings that were stored for a group. A login key whose file no longer exists is left out,
+    because removing machines needs no login."""
     for login in (record.login, msgspec.structs.replace(record.login, key_path="")):
         with suppress(ConfigError):
             return Settings(connector=as_connector(login), owner=owner)
