@@ -1,4 +1,4 @@
-"""Environment plugins: programs that add a kind of environment in which jobs run.
+"""Environment plugins: programs that add a kind of environment (machines, containers) in which jobs run.
 
 For authors of a plugin in Python: the base class `Plugin`, and `serve`; `local_machine` has helpers for plugins whose
 jobs run on the plugin's machine. For the manager and `remuda environment check`: `host` starts a plugin in any

@@ -1,4 +1,4 @@
-"""gRPC client of an environment plugin: calls with values, and the errors of the SDK.
+"""gRPC client of an environment plugin. Calls raise the errors of `environments.errors`.
 
 Short calls share a connection; a call that may take long has its own. No call is retried.
 """
@@ -27,7 +27,9 @@ CALL_SECONDS = 600.0
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Turn the errors of a call into those of the SDK."""
+    """Translate gRPC and connection errors inside the block to LostError, ConfigurationError or TemporaryError. `what`
+    names the call in the text.
+    """
     try:
         yield
     except GRPCError as error:
@@ -46,7 +48,7 @@ def translate_errors(what: str) -> Iterator[None]:
 
 
 class PluginClient:
-    """Client of one running plugin."""
+    """Calls one running environment plugin."""
 
     def __init__(self, process: EnvironmentProcess) -> None:
         self._process = process
@@ -62,7 +64,9 @@ class PluginClient:
             await self._stub.Open(request, timeout=CALL_SECONDS)
 
     async def watch(self) -> AsyncIterator[int | None]:
-        """Yield the capacity, now and whenever it changes. Ends with TemporaryError."""
+        """Yield the plugin's limit on concurrent jobs (None: no limit), now and whenever it changes. Raises
+        TemporaryError when the plugin ends the call.
+        """
         channel = self._process.channel()
         try:
             with translate_errors("Watch"):

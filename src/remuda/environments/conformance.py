@@ -37,7 +37,7 @@ _ERRORS = (LostError, TemporaryError, ConfigurationError, PluginError, AgentUnav
 
 
 class FailedError(Exception):
-    """The check failed; the text says what to change."""
+    """A conformance check failed; the text says what to change in the plugin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ Check = tuple[str, Callable[["_Life"], Awaitable[None]]]
 
 @dataclass
 class _Life:
-    """State of one run of the checks."""
+    """State of one run of the conformance checks: the plugin's process, and results that later checks use."""
 
     program: str
     config: dict[str, Any]
@@ -95,7 +95,9 @@ class _Life:
 
 
 async def check_plugin(program: str, config: dict[str, Any], folder: Path) -> AsyncIterator[Result]:
-    """Run the checks, and yield each result. `folder` is the folder of the plugin."""
+    """Run all checks on the plugin `program`, and yield the result of each. `folder`: where the plugin may store its
+    state.
+    """
     try:
         versions = await _versions(program)
     except PluginError as error:
@@ -146,7 +148,9 @@ async def _live(life: _Life) -> AsyncIterator[Result]:
 
 
 def _end_agent(life: _Life) -> None:
-    """End an agent whose folder is deleted with the check. Agents on other machines stay."""
+    """Stop the agent of the check if it runs on this machine, because its folder will be deleted. Agents on other
+    machines are left running.
+    """
     with suppress(OSError):
         if life.agent_pid and os.fsencode(life.folder) in Path(f"/proc/{life.agent_pid}/cmdline").read_bytes():
             os.kill(life.agent_pid, signal.SIGTERM)
@@ -178,7 +182,7 @@ async def _acquire(life: _Life) -> None:
 
 
 async def _cancel(life: _Life) -> None:
-    """A cancelled Acquire must not hold a machine."""
+    """Check that a cancelled Acquire call keeps no machine."""
     given_up = replace(life.place, key="2-given-up", slot=1)
     for _ in range(3):
         with suppress(TimeoutError):
@@ -279,7 +283,7 @@ async def _usage(life: _Life) -> None:
 
 
 async def _die(life: _Life) -> None:
-    """Kill and restart the plugin: the machine and its jobs must survive."""
+    """Check that the machine and its jobs survive when the plugin is killed and restarted."""
     assert life.process is not None
     life.process.kill()
     await life.stop()

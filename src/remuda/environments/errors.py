@@ -1,12 +1,16 @@
-"""Errors of a plugin's calls, on both sides of the wire. The texts are for people."""
+"""Errors of calls to an environment plugin, raised both in the plugin and in the manager. The texts are for
+operators.
+"""
 
 
 class TemporaryError(Exception):
-    """A later try may succeed: the manager tries again."""
+    """The call failed, but a later try may succeed; the manager tries again."""
 
 
 class LostError(Exception):
-    """No later try can succeed: the job fails with this cause. From `connect`: the machine is gone."""
+    """The call failed and no later try can succeed; the job fails with this text. From `connect`: the machine does not
+    exist any more.
+    """
 
 
 class ConfigurationError(Exception):

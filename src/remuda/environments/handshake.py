@@ -1,4 +1,4 @@
-"""Handshake line of an environment plugin, and the choice of the protocol version. Pure.
+"""Parses the handshake line of an environment plugin, and chooses the protocol version. Pure.
 
 `remuda-environment|VERSIONS|unix|PATH` is the first line on stdout, printed once the plugin accepts calls. VERSIONS are
 the protocol versions that it speaks, separated by commas; PATH is its socket.
@@ -35,7 +35,7 @@ class Handshake:
 
 
 def read_handshake(line: str) -> Handshake:
-    """Parse the line. Raises PluginError, which says what is wrong with it."""
+    """Parse the handshake line of a plugin. Raises PluginError, which says what is wrong with it."""
     shape = f"the first line on stdout has to be {MAGIC}|VERSIONS|unix|PATH"
     magic, *rest = line.strip().split("|")
     if magic != MAGIC or len(rest) != 3:
@@ -49,7 +49,7 @@ def read_handshake(line: str) -> Handshake:
 
 
 def common_version(plugin: Collection[int], host: Collection[int] = VERSIONS) -> int:
-    """The highest common version. Raises PluginError if there is none."""
+    """Return the highest protocol version that plugin and host have in common. Raises PluginError if there is none."""
     shared = set(plugin) & set(host)
     if not shared:
         newer = "Remuda" if max(plugin) > max(host) else "plugin"

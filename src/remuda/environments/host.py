@@ -1,7 +1,7 @@
 """Finds, starts and calls the program of an environment plugin.
 
-A plugin is named by a path, or by NAME for `remuda-environment-NAME` on PATH. `manager/environments/plugin.py` keeps
-one running; `conformance` tries one out.
+A plugin is named by a path, or by NAME for `remuda-environment-NAME` on PATH. `manager/environments/plugin.py` runs
+plugins with it, and `conformance` checks one.
 """
 
 import os
@@ -31,7 +31,9 @@ END_SECONDS = 5.0
 
 
 def find_plugin(name: str) -> str:
-    """Path of the program for a name or path. Raises PluginError, which says where it was looked for."""
+    """Return the path of a plugin's program, given its name or path. Raises PluginError, which says where it was
+    searched.
+    """
     if "/" in name:
         if not is_program(Path(name)):
             raise PluginError(f"{name}: there is no such program, or it may not be executed")
@@ -45,7 +47,7 @@ def find_plugin(name: str) -> str:
 
 
 class EnvironmentProcess(PluginProcess):
-    """The program of an environment plugin. It ends when its stdin is closed, so it ends with the host."""
+    """One process of an environment plugin. It ends when its stdin is closed, so it ends when its host dies."""
 
     def __init__(self, program: str, *, versions: Collection[int] = VERSIONS, say: Callable[[str], None]) -> None:
         super().__init__(program, say=lambda line: say(line.raw), holds_stdin=True, end_seconds=END_SECONDS)
@@ -53,7 +55,9 @@ class EnvironmentProcess(PluginProcess):
         self.handshake: Handshake | None = None
 
     async def start(self) -> int:
-        """Start the program and return the highest protocol version that both sides speak. Raises PluginError."""
+        """Start the program and return the highest protocol version that both sides speak. Raises PluginError if it
+        does not start or there is none.
+        """
         env = os.environ | {COOKIE: join_versions(self._versions, ","), SOCKETS: self.sockets}
         try:
             line = await self.launch(env)
@@ -63,6 +67,8 @@ class EnvironmentProcess(PluginProcess):
         return common_version(self.handshake.versions, self._versions)
 
     def channel(self) -> Channel:
-        """A new connection. A call that may take long needs its own: a connection carries at most 100 calls."""
+        """Return a new gRPC channel to the plugin. A call that may take long needs its own, because a connection
+        carries at most 100 calls.
+        """
         assert self.handshake is not None
         return LiveChannel(path=self.handshake.path, config=CHANNEL_CONFIG)

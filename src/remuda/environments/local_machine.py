@@ -20,7 +20,7 @@ IDLE_EXIT_SECONDS = 60
 
 
 def folders_of(base: Path, place: Place) -> Folders:
-    """Paths of a job's folders."""
+    """Return the paths of a job's working directory, builds and cache folder below `base`, without creating them."""
     builds = base / (place.builds_dir or "builds")
     own = str(place.slot) if place.job is None else f"job-{place.job}"
     work = builds / (place.folder or f"{place.runner}/{own}/{place.project}")
@@ -28,7 +28,9 @@ def folders_of(base: Path, place: Place) -> Folders:
 
 
 def make_folders(base: Path, place: Place) -> Folders:
-    """Make a job's folders; existing ones stay. Raises LostError."""
+    """Create a job's folders, if they do not exist, and return their paths. Raises LostError if that is not
+    possible.
+    """
     folders = folders_of(base, place)
     if place.run_as:
         raise LostError(f"run_as = {place.run_as}: jobs of this plugin run as its own user")
@@ -41,7 +43,7 @@ def make_folders(base: Path, place: Place) -> Folders:
 
 
 async def remove_folders(base: Path, place: Place) -> None:
-    """Remove the folders that only this job used."""
+    """Remove the folders that no later job can use. Errors are ignored."""
     folders = folders_of(base, place)
     job_folder = Path(folders.builds_dir) / place.runner / f"job-{place.job}"
     obsolete = Path(f"{folders.work_dir}.tmp") if place.job is None else job_folder
@@ -50,18 +52,22 @@ async def remove_folders(base: Path, place: Place) -> None:
 
 
 def _below(base: Path, place: Place, folder: str) -> tuple[Path, str]:
-    """Split a path: a trusted folder of the operator or plugin, and the rest, in which no link is followed."""
+    """Split the path `folder` into a trusted folder (of the operator or plugin) and the path below it, in which
+    symbolic links must not be followed because jobs can write there.
+    """
     trusted = base / place.builds_dir if place.builds_dir else base
     return trusted, str(Path(folder).relative_to(trusted))
 
 
 async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
-    """Run an operator's command in a shell and return its output. Raises LostError if it fails or takes too long."""
+    """Run an operator's hook `name` (before_job, after_job) in a shell and return its output. Raises LostError if it
+    fails or takes too long.
+    """
     return await job_hooks.run_hook(name, command, place, work_dir=work_dir, error_type=LostError)
 
 
 async def connect_agent(base: Path) -> Connection:
-    """Connect to the agent in a machine's folder, which is started if it does not run."""
+    """Return a connection to the agent in a machine's folder `base`. The agent is started if it does not run."""
     data = base / "agent"
     base.mkdir(parents=True, exist_ok=True)
     words = ("proxy", "--start", "--idle-exit", str(IDLE_EXIT_SECONDS), "--data", str(data))
@@ -69,5 +75,5 @@ async def connect_agent(base: Path) -> Connection:
 
 
 def has_jobs(base: Path) -> bool:
-    """True if the agent in this folder has jobs."""
+    """True if the agent in a machine's folder `base` has jobs, running or ended."""
     return any((base / "agent" / "jobs").glob("*"))

@@ -3,7 +3,7 @@
 Order of calls for a job: `acquire`, `prepare`, `before`, work through the agent behind `connect`, `after`, `clean_up`.
 Calls for different jobs are concurrent. Each call may be repeated, also in a new process, so a plugin stores what it
 needs in `folder` or can find it out again. After a restart `adopt` is called for every job that has a machine. A call
-may be cancelled at any time; a cancelled `acquire` must hold nothing.
+may be cancelled at any time; a cancelled `acquire` must keep no machine.
 """
 
 import asyncio
@@ -30,31 +30,38 @@ class Connection:
 
 
 class Plugin:
-    """A kind of environment. Methods that are not overridden are not supported by the plugin."""
+    """Base class of a plugin, which implements one kind of environment. Methods that are not overridden are not
+    supported by the plugin.
+    """
 
     versions: Sequence[int] = VERSIONS
     """Protocol versions of this plugin. One without hooks and usage has (1,)."""
 
     async def open(self, config: dict[str, Any], folder: Path) -> None:
-        """Called once, first, with `config` of the runner and a folder on the manager's machine.
+        """Start the plugin. Called once, first, with `config` of the runner and a folder on the manager's machine for
+        state.
 
         Raise ConfigurationError for a wrong setting.
         """
 
     def capacity(self) -> int | None:
-        """Limit on concurrent jobs; None: no limit. Called often."""
+        """Return the limit on concurrent jobs; None: no limit. Called often, so it must be fast."""
         return None
 
     async def acquire(self, place: Place) -> str:
-        """Wait for a machine for a job and return its name; the same one for the same `place.key`."""
+        """Wait for a machine for a job and return its name. A call with the same `place.key` must return the same
+        machine.
+        """
         raise NotImplementedError
 
     async def adopt(self, place: Place, machine: str) -> None:
-        """A job that was started by an earlier process has this machine."""
+        """Record that a job that was started by an earlier process of the manager has this machine."""
         raise NotImplementedError
 
     async def prepare(self, place: Place, machine: str) -> Folders:
-        """Make the job's working directory, and a second one with the suffix `.tmp` for this job alone."""
+        """Create the job's working directory, and a second one with the suffix `.tmp` for this job alone. Return the
+        paths.
+        """
         raise NotImplementedError
 
     async def before(self, place: Place, machine: str) -> str:
@@ -62,11 +69,11 @@ class Plugin:
         raise NotImplementedError
 
     async def after(self, place: Place, machine: str) -> str:
-        """Run `place.after_job` on the machine, as `before` does."""
+        """Run `place.after_job` on the machine, outside the job. Return its output. Raises LostError if it fails."""
         raise NotImplementedError
 
     async def connect(self, machine: str) -> Connection:
-        """Connect to the machine's agent, which is started if it does not run; see `through`."""
+        """Return a connection to the machine's agent, which is started if it does not run; see `through`."""
         raise NotImplementedError
 
     async def recover(self) -> Sequence[str]:
@@ -78,15 +85,15 @@ class Plugin:
         raise NotImplementedError
 
     async def clean_up(self, place: Place, machine: str) -> None:
-        """A job has ended: release its machine, and remove what no later job can use."""
+        """Release the machine of a job that has ended, and remove files that no later job can use."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """The manager ends. Machines, agents and jobs must stay."""
+        """Stop the plugin, because the manager stops. Machines, agents and jobs must stay."""
 
 
 async def through(*words: str) -> Connection:
-    """Connect through stdin and stdout of a command, such as `ssh HOST remuda-agent proxy --start`."""
+    """Return a connection through stdin and stdout of a command, such as `ssh HOST remuda-agent proxy --start`."""
     try:
         process = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE

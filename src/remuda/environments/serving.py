@@ -1,4 +1,4 @@
-"""Turns a `Plugin` into a program: handshake, gRPC service, end.
+"""Turns a `Plugin` into a program: prints the handshake, serves gRPC calls, and ends with the host.
 
 `serve` returns when the host closes our stdin, which also happens when the host dies, or on SIGTERM. What the plugin
 prints goes to stderr, which the host logs.
@@ -34,7 +34,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 def serve(plugin: Plugin) -> int:
-    """Run the plugin as a program. Returns its exit code."""
+    """Run the plugin as a program until the host ends it. Returns the exit code."""
     if COOKIE not in os.environ:
         sys.stderr.write(
             "This is an environment plugin of Remuda: a manager starts it when a runner in its config.toml has "

@@ -1,4 +1,4 @@
-"""Template of an environment plugin: a program that works as it is, and its README. Pure.
+"""Template of a new environment plugin: a program that runs without changes, and its README. Pure.
 
 `remuda environment new` writes it; examples/environment-plugin has the same text.
 """
@@ -126,12 +126,14 @@ in docs/reference/environment-plugins.md.
 
 
 def is_name(name: str) -> bool:
-    """True for a valid name of a plugin."""
+    """True if the text is a valid name for a plugin."""
     return _NAME.fullmatch(name) is not None
 
 
 def files(name: str, *, python: str = "/usr/bin/env python3") -> dict[str, str]:
-    """Files of a new plugin by name; the program comes first."""
+    """Return the texts of the files of a new plugin by file name; the program comes first. `python`: interpreter in the
+    first line of the program.
+    """
     words = {
         "@PYTHON@": python,
         "@NAME@": name,

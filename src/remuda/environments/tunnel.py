@@ -28,7 +28,7 @@ _ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError)
 
 
 class Tunnel(Channel):
-    """A channel with a single connection, which exists already."""
+    """A gRPC channel to a machine's agent whose only connection goes through the Connect call of a plugin."""
 
     def __init__(self, outer: Channel, machine: str) -> None:
         super().__init__(path="plugin", config=CHANNEL_CONFIG)
@@ -42,7 +42,7 @@ class Tunnel(Channel):
         self._is_used = False
 
     async def wait_open(self) -> None:
-        """Wait until the plugin reports the connection. Raises the errors of the call."""
+        """Wait until the plugin reports that the agent is connected. Raises the errors of the Connect call."""
         async with asyncio.timeout(CONNECT_SECONDS):
             await asyncio.shield(self._opened)
 
@@ -91,7 +91,9 @@ class Tunnel(Channel):
 
 
 class _Transport(asyncio.Transport):
-    """Transport of the inner connection. Writing after the end has no effect."""
+    """asyncio transport of the connection to the agent: writes go to the Connect call. Writes after its end are
+    dropped.
+    """
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         super().__init__()
@@ -125,7 +127,9 @@ class _Transport(asyncio.Transport):
             self._task.cancel()
 
     async def send_all(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:
-        """Send what was written until cancelled, or until the call ends, which its reader reports."""
+        """Send the written bytes to the plugin until cancelled. Returns if the call ends; the task that reads reports
+        that.
+        """
         with suppress(*_ENDS):
             await self._send_until_cancelled(stream)
 
@@ -145,7 +149,9 @@ class _Transport(asyncio.Transport):
 
 
 async def open_tunnel(outer: Channel, machine: str) -> Tunnel:
-    """Open a channel to a machine's agent. `outer` is a connection to the plugin for it alone, and closed with it."""
+    """Open a channel to a machine's agent. `outer`: channel to the plugin that only this tunnel uses; it is closed with
+    the tunnel. Raises the errors of the Connect call.
+    """
     tunnel = Tunnel(outer, machine)
     try:
         await tunnel.wait_open()

@@ -1,4 +1,4 @@
-"""Values of the plugin interface: the place of a job, and its folders; with their protobuf forms."""
+"""Values that an environment plugin gets and returns: a job (`Place`) and its folders, with their protobuf forms."""
 
 from dataclasses import fields
 

@@ -1,1 +1,1 @@
-"""Values and pure state machines of the domain: synchronous, without access to clocks or files."""
+"""Values and state machines of jobs, pipelines and runners. Pure: synchronous, without access to clocks or files."""

@@ -38,7 +38,7 @@ class JobState(StrEnum):
 
 
 class JobEvent(StrEnum):
-    """What can happen to a job."""
+    """Events that change the state of a job."""
 
     HOLD = "hold"  # it may start, but its resource group is occupied
     PREPARE = "prepare"  # it may start, but must be prepared first
@@ -148,7 +148,7 @@ OCCUPYING = frozenset({JobState.PENDING, *ASSIGNED})
 
 
 class TransitionError(Exception):
-    """The event is not allowed in this state."""
+    """The event is not allowed in the current state of the job."""
 
     def __init__(self, state: JobState, event: JobEvent) -> None:
         super().__init__(f"a job that is {state.value} cannot {event.value}")
@@ -157,7 +157,7 @@ class TransitionError(Exception):
 
 
 def after(state: JobState, event: JobEvent) -> JobState:
-    """The next state. Raises TransitionError if the event is not allowed."""
+    """Return the state of a job after an event. Raises TransitionError if the event is not allowed in `state`."""
     try:
         return TRANSITIONS[state][event]
     except KeyError:
@@ -234,7 +234,7 @@ _PLATFORM_REASONS = frozenset(
 
 
 def fault_of(reason: FailureReason) -> Fault:
-    """The party that is responsible for a failure with this reason."""
+    """Return the party (user, runner or platform) that is responsible for a failure with this reason."""
     if reason in _USER_REASONS:
         return Fault.USER
     return Fault.PLATFORM if reason in _PLATFORM_REASONS else Fault.RUNNER

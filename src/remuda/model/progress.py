@@ -3,8 +3,8 @@
 Pure: it takes the newest try of each job as a `Node` and returns events. The cell stores them in the same transaction
 as the change that caused them. The cell also checks whether a resource group is free.
 
-All rules work on the *words* of jobs. A word is the state of a job, except that an allowed failure is `warned`, and a
-manual job that nobody has to start is `ignored`. Words and their precedence are GitLab's.
+All rules work on the *words* of jobs (GitLab's composite statuses). A word is the state of a job, except that an
+allowed failure is `warned`, and an optional manual job is `ignored`. Words and their precedence are GitLab's.
 
 Invariant: time is linear in jobs plus needs. The compiler ensures that a need is of the same or an earlier stage.
 """
@@ -47,18 +47,18 @@ class Node(Protocol):
     def stage_index(self) -> int: ...
     @property
     def by_stage(self) -> bool:
-        """True if it waits for all jobs of earlier stages."""
+        """True if the job waits for all jobs of earlier stages, so it has no `needs`."""
         ...
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """Names of the jobs that it needs, if it does not wait by stage."""
+        """Names of the jobs that the job waits for (`needs`); only used if `by_stage` is false."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An event for a job, by its name."""
+    """An event that should be applied to the job of this name."""
 
     name: str
     event: JobEvent
@@ -103,9 +103,9 @@ def _word(state: JobState, *, allow_failure: bool) -> str:
 
 
 def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
-    """The combined result of the jobs that a job waits for; None while they have not all ended.
-
-    A need that did not run makes the result `skipped`, because its artifacts are missing. A stage ignores it.
+    """Return the combined result of the jobs that a job waits for, given their words; None while they have not all
+    ended. With `needs`, a job that did not run makes the result `skipped`, because its artifacts are missing. With
+    `by_stage` jobs that did not run are ignored, unless none ran.
     """
     words = frozenset(words)
     if not words <= _ENDED:
@@ -120,7 +120,9 @@ def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
 
 
 def _turn(node: Node, ended: str) -> JobEvent:
-    """The event for a created job, after the jobs that it waited for ended with a combined result."""
+    """Return the event for a created job (enqueue, skip, ...) after the jobs that it waited for have ended. `ended`:
+    their combined result.
+    """
     goes_on = ended == _SUCCESS or (ended == _SKIPPED and node.by_stage)
     match node.when:
         case When.ON_SUCCESS:
@@ -136,7 +138,9 @@ def _turn(node: Node, ended: str) -> JobEvent:
 
 
 def next_moves(nodes: Iterable[Node]) -> list[Move]:
-    """All moves that are due, including those that follow from others (a skip may skip the next job)."""
+    """Return all events that are due for the jobs of a pipeline, including those that follow from others: a skipped job
+    may cause the next job to be skipped.
+    """
     by_name = {node.name: node for node in nodes}
     stages: defaultdict[int, list[Node]] = defaultdict(list)
     for node in by_name.values():
@@ -159,7 +163,9 @@ def next_moves(nodes: Iterable[Node]) -> list[Move]:
 
 
 def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved: dict[str, str]) -> list[Move]:
-    """The moves of the created jobs of a stage that have needs. `moved` has the words of jobs that moved before."""
+    """Return the due events of the created jobs of a stage that have `needs`. `moved`: words of jobs after the events
+    so far; the new ones are added.
+    """
     behind: defaultdict[str, list[Node]] = defaultdict(list)
     names = {node.name for node in created}
     blockers = {}
@@ -193,7 +199,7 @@ def _word_after(node: Node, move: Move) -> str:
 
 
 def pipeline_state(nodes: Iterable[Node]) -> str:
-    """The status of the pipeline, by GitLab's rules of precedence."""
+    """Return the status of a pipeline from the states of its jobs, by GitLab's rules of precedence."""
     words = frozenset({_word(node.state, allow_failure=node.allow_failure) for node in nodes})
     if words <= _DID_NOT_RUN:
         return _SKIPPED
@@ -224,7 +230,9 @@ def retries_left(
     retry_exit_codes: Sequence[int] = (),
     exit_code: int | None = None,
 ) -> bool:
-    """True if a failed job is retried because of its reason or exit code. `tries` includes the failed one."""
+    """True if a failed job should be retried, by its number of tries, failure reason and exit code and its keyword
+    `retry`. `tries` includes the failed one.
+    """
     if tries > retry_max or reason in _NEVER_RETRIED:
         return False
     words = {"always", reason, _WIDER_REASONS.get(reason, reason)}
@@ -232,5 +240,7 @@ def retries_left(
 
 
 def waits_for_names(prerequisites: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
-    """The stored names of the jobs that a job waits for."""
+    """Return the names of the jobs that the job `name` waits for, sorted. `prerequisites`: as stored with the pipeline,
+    by job name.
+    """
     return tuple(sorted(set(prerequisites.get(name, ()))))

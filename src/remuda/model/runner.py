@@ -23,7 +23,7 @@ Pool = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapabilityKey:
-    """What a job needs. A runner that can take one job can take all jobs with an equal key."""
+    """What a job needs of a runner. A runner that can take one job can take all jobs with an equal key."""
 
     tags: frozenset[str] = frozenset()
     protected: bool = False
@@ -33,14 +33,14 @@ class CapabilityKey:
     organization_id: int = 1
 
     def pools(self) -> tuple[Pool, ...]:
-        """All sets of jobs that it belongs to, organization first and project last."""
+        """Return the pools that the job belongs to: its organization first, then its groups, and its project last."""
         groups = tuple(("group", group_id) for group_id in self.group_ids)
         return (("organization", self.organization_id), *groups, ("project", self.project_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What a runner offers. Runners with equal fingerprints can take the same jobs."""
+    """What a runner offers to jobs. Runners with equal fingerprints can take the same jobs."""
 
     tags: frozenset[str] = frozenset()
     run_untagged: bool = True
@@ -50,7 +50,9 @@ class Fingerprint:
 
 
 def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool) -> str | None:
-    """Why the runner cannot take a job with these tags, without regard to its project; None if it can."""
+    """Return why the runner cannot take a job with these tags and this protection, as text; None if it can. The job's
+    project is not checked.
+    """
     missing = tags - fingerprint.tags
     if missing:
         return "the runner lacks the tags " + ", ".join(sorted(missing))
@@ -62,7 +64,7 @@ def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool)
 
 
 def misfit(fingerprint: Fingerprint, need: CapabilityKey) -> str | None:
-    """Why the runner cannot take the job; None if it can."""
+    """Return why the runner cannot take a job with these needs, as text; None if it can."""
     if fingerprint.pools.isdisjoint(need.pools()):
         return "the runner does not serve this project"
     return lacks(fingerprint, need.tags, is_protected=need.protected)

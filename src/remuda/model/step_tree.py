@@ -22,7 +22,7 @@ retried. A step that runs has the status `running`."""
 
 
 class _Place:
-    """A step while its events are read."""
+    """A step of the tree while the tree is built, with its depth."""
 
     __slots__ = ("depth", "is_over", "is_retried", "step")
 
@@ -39,7 +39,9 @@ class _Place:
 
 
 def tree_of(events: Iterable[Any]) -> list[Step]:
-    """The top-level steps of a job, in order."""
+    """Build the tree of a job's steps from its events. Returns the top-level steps in order, with the steps that they
+    called in `steps`.
+    """
     top: list[Step] = []
     latest: dict[str, _Place] = {}
     """By path. If two steps have the same name, the later one."""
@@ -79,7 +81,7 @@ class OwnTime(NamedTuple):
 
 
 def own_times(steps: Sequence[Step], now: float) -> list[OwnTime]:
-    """Own times of all steps that have started. A running step takes until `now`."""
+    """Return the own times of all steps in a tree that have started. A running step is counted until `now`."""
     return list(_own_times(steps, now, None, 1.0))
 
 
@@ -95,7 +97,7 @@ def _own_times(steps: Sequence[Step], now: float, above: OwnTime | None, share: 
 
 
 def attempts(steps: Sequence[Step]) -> Iterator[Step]:
-    """The steps of a list, each after its earlier attempts."""
+    """Yield the steps of a list in order, each after its earlier attempts."""
     for step in steps:
         yield from step.get("attempts", ())
         yield step

@@ -25,7 +25,7 @@ _LATE = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Our certificate and its key."""
+    """The certificate of this side and its private key."""
 
     certificate: bytes
     """PEM."""
@@ -80,14 +80,16 @@ def new_identity() -> Identity:
 
 
 def server_context(own: Identity, client: str) -> ssl.SSLContext:
-    """TLS context of a plugin whose host has this certificate (PEM)."""
+    """Return the TLS context of a plugin. It accepts only the host with the certificate `client` (PEM)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     return _complete(context, own, client)
 
 
 def client_context(own: Identity, server: bytes) -> ssl.SSLContext:
-    """TLS context of a host whose plugin has this certificate (DER). Raises PermanentError if it cannot be read."""
+    """Return the TLS context of a host. It accepts only the plugin with the certificate `server` (DER). Raises
+    PermanentError if that is not a certificate.
+    """
     try:
         shown = ssl.DER_cert_to_PEM_cert(server)
         return _complete(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, shown)

@@ -1,9 +1,13 @@
-"""The two kinds of error at the boundary to a plugin. Callers retry on TemporaryError only."""
+"""The two kinds of errors of calls to a plugin. Callers retry after TemporaryError only."""
 
 
 class TemporaryError(Exception):
-    """A later try may succeed: the provider is busy, the plugin is being restarted, a call timed out."""
+    """The call failed, but a later try may succeed: the provider is busy, the plugin is being restarted, a call timed
+    out.
+    """
 
 
 class PermanentError(Exception):
-    """No try succeeds until somebody changes something: a wrong setting, a program that is not a plugin."""
+    """The call fails until an operator corrects the cause, such as a wrong setting or a program that is not a
+    plugin.
+    """

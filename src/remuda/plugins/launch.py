@@ -1,4 +1,4 @@
-"""Script that turns into a plugin's program, which the kernel then kills when its host dies.
+"""Script that replaces itself by a plugin's program (exec), after asking the kernel to kill it when its host dies.
 
 The host runs it as a script with `-I -S`, so it imports the standard library only. PR_SET_PDEATHSIG survives exec, so
 it is set here for programs that do not set it themselves. The kernel watches the thread that started the process: the
@@ -27,14 +27,16 @@ def main(host: str, program: str) -> None:
 
 
 def explain_start_error(program: str, error: OSError) -> str:
-    """Why a program cannot be started. For a script with a missing interpreter the system reports only ENOENT."""
+    """Return why a program cannot be started, as text. Names a missing interpreter of a script, for which the system
+    reports only ENOENT.
+    """
     if isinstance(error, FileNotFoundError) and (interpreter := read_interpreter(program)):
         return f"the interpreter of its first line, {interpreter}, is not there"
     return error.strerror or str(error)
 
 
 def read_interpreter(program: str) -> str:
-    """The command after `#!` in a script's first line; empty for other files."""
+    """Return the command after `#!` in a script's first line; empty for other files."""
     try:
         with open(program, "rb") as file:
             line = file.readline(200)

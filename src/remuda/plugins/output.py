@@ -1,4 +1,4 @@
-"""Output of a plugin as lines for our log: level, text, values. Pure.
+"""Converts the output of a plugin to lines for the host's log: level, text, values. Pure.
 
 Go plugins and our SDK write hclog's JSON to stderr; other programs write plain text. Memory is bounded however much a
 plugin writes, and at most `MOST_LINES` lines a second go to the log; the rest is counted.
@@ -27,7 +27,7 @@ _LIBRARY = re.compile(r"/pkg/mod/|@v|/vendor/|/go[^/]*/src/[^./]+/|^runtime/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a plugin for our log."""
+    """One line of a plugin's output, with the level and values for the host's log."""
 
     raw: str
     """As the plugin wrote it."""
@@ -37,13 +37,15 @@ class Line:
 
 
 class Splitter:
-    """Splits bytes into lines; a line that is too long comes in pieces."""
+    """Splits bytes into lines. A line longer than `LONGEST_BYTES` is split into several."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """Lines that are complete now. Empty data ends the input: the rest comes as a line."""
+        """Add bytes and yield the lines that are complete now. Empty data means the end of the input: the rest is
+        yielded as a line.
+        """
         *lines, self._rest = (self._rest + data).split(b"\n") if data else (self._rest, b"")
         while len(self._rest) > LONGEST_BYTES:
             lines.append(self._rest[:LONGEST_BYTES])
@@ -55,7 +57,7 @@ class Splitter:
 
 
 class Reader:
-    """Gives each line its level. All lines after the start of a Go panic are errors."""
+    """Parses lines and finds the level of each. All lines after the start of a Go panic are errors."""
 
     def __init__(self) -> None:
         self._is_panicking = False
@@ -71,8 +73,8 @@ class Reader:
 
 
 class LastWords:
-    """Lines that explain why a program ended: the last ones, or of a Go panic its message and the first source line
-    outside of libraries."""
+    """Collects the lines that explain why a program ended: its last lines, or the message of a Go panic and the first
+    source line outside of libraries."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -98,7 +100,7 @@ class LastWords:
 
 
 class RateLimit:
-    """Lets `MOST_LINES` lines a second pass. The caller gives the time."""
+    """Limits log lines to `MOST_LINES` a second, and counts the dropped ones. The caller passes the time."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -113,7 +115,7 @@ class RateLimit:
         return self._lines <= MOST_LINES
 
     def take_dropped(self) -> int:
-        """Number of lines that were dropped since the last call."""
+        """Return the number of lines that were dropped since the last call."""
         count, self._dropped = self._dropped, 0
         return count
 

@@ -1,4 +1,4 @@
-"""One process of a plugin: start it, read its handshake line and its output, end it.
+"""Starts one process of a plugin, reads its handshake line and its output, and ends it.
 
 The program runs in a session of its own. It ends with its host: either the kernel kills it (`launch`), or the host
 holds the other end of its stdin. A protocol subclasses `PluginProcess`, calls `launch` in its `start`, and reads the
@@ -29,7 +29,7 @@ LONGEST_LINE_BYTES = 16 * 1024
 
 
 class PluginProcess:
-    """A plugin's program. `close` is called in any case, also when starting it failed."""
+    """One process of a plugin. The caller must call `close`, also when starting it failed."""
 
     def __init__(
         self,
@@ -69,11 +69,13 @@ class PluginProcess:
 
     @property
     def sockets(self) -> str:
-        """A folder for the plugin's socket, which only this user can open."""
+        """Path of the folder for the plugin's socket, which only this user can open."""
         return self._sockets.path
 
     async def launch(self, env: Mapping[str, str]) -> str:
-        """Start the program and return its first line on stdout. TemporaryError, PermanentError."""
+        """Start the program and return its first line on stdout. Raises TemporaryError if it does not start or prints
+        no line, PermanentError if the line is too long for a plugin.
+        """
         stdout, stderr = await self._spawn(env)
         self._tasks.start(self._watch(), name=f"end of {self.program}")
         self._readers.append(self._tasks.start(self._drain(stderr), name=f"stderr of {self.program}"))
@@ -95,7 +97,7 @@ class PluginProcess:
         return line.decode(errors="replace")
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to the process and its children, unless they have sessions of their own."""
+        """Send a signal to the process and its children, except children in sessions of their own."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
@@ -119,25 +121,30 @@ class PluginProcess:
         return by_itself
 
     def describe(self, what: str) -> str:
-        """A sentence about the program, with the last lines that it wrote."""
+        """Return the text "PROGRAM `what`", followed by the last lines that the program wrote."""
         words = f"; its last words: {' / '.join(self._last.lines)}" if self._last.lines else ""
         return f"{self.program} {what}{words}"
 
     async def has_ended(self) -> bool:
-        """True if the process has ended or ends within a moment: a call to it fails before its end is noticed."""
+        """True if the process has ended or ends within `DYING_SECONDS`. The wait is needed because a call to a dying
+        process may fail before its end is noticed.
+        """
         if await wait_for_event(self.ended, within_seconds=DYING_SECONDS):
             await self.read_last_words()
         return self.ended.is_set()
 
     async def read_last_words(self) -> None:
-        """Wait until the output of an ended process is read, but not for children that hold its pipes."""
+        """Wait until the output of an ended process is read, at most half a second, because children may keep its pipes
+        open.
+        """
         if self._readers:
             await asyncio.wait(self._readers, timeout=0.5)
 
     async def _spawn(self, env: Mapping[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamReader]:
         """Start the process and return its stdout and stderr.
 
-        With pipes of asyncio's own, `wait()` does not return while a child of the process holds one of them.
+        It makes the pipes itself: with those of asyncio, `wait()` does not return while a child of the process keeps
+        one open.
         """
         stdout, their_stdout = await self._pipe()
         stderr, their_stderr = await self._pipe()

@@ -1,4 +1,4 @@
-"""Programs of plugins on this machine: what counts as one, and the search on PATH that both protocols share."""
+"""Finds programs of plugins on PATH, and checks whether a file is a program. Shared by both plugin protocols."""
 
 import os
 from collections.abc import Mapping
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def is_program(path: Path) -> bool:
-    """True for an executable file; a folder is none, although it may be executable."""
+    """True if the path is an executable file; False for a folder, which may have the executable bit, too."""
     return path.is_file() and os.access(path, os.X_OK)
 
 
 def path_folders(env: Mapping[str, str] = os.environ) -> list[Path]:
-    """Folders of PATH in their order."""
+    """Return the folders of the variable PATH in their order."""
     return [Path(folder).absolute() for folder in env.get("PATH", os.defpath).split(os.pathsep) if folder]
 
 

@@ -1,4 +1,6 @@
-"""Shared by programs of plugins in Python: stdout for the handshake alone, a server on a socket, and its methods."""
+"""Functions that both kinds of plugins in Python use as programs: stdout for the handshake, a gRPC server on a
+socket.
+"""
 
 import asyncio
 import os
@@ -29,9 +31,8 @@ StreamMethod = Callable[[Service, Stream[Request, Response]], Coroutine[Any, Any
 def unary(
     as_status: Callable[[], AbstractContextManager[None]],
 ) -> Callable[[UnaryMethod[Service, Request, Response]], StreamMethod[Service, Request, Response]]:
-    """A decorator for methods of a gRPC service that take a request and return the answer, instead of using the stream.
-
-    `as_status` turns errors of the method into a status.
+    """Return a decorator for methods of a gRPC service that take a request and return the answer, instead of a stream.
+    `as_status` returns a context manager that turns errors of the method into a gRPC status.
     """
 
     def decorate(method: UnaryMethod[Service, Request, Response]) -> StreamMethod[Service, Request, Response]:
@@ -47,7 +48,7 @@ def unary(
 
 
 async def receive(stream: Stream[Request, Any]) -> Request:
-    """The first message of a call."""
+    """Return the first message of a call. Raises GRPCError if there is none."""
     message = await stream.recv_message()
     if message is None:
         raise GRPCError(Status.INVALID_ARGUMENT, "the call came without a message")
@@ -56,7 +57,7 @@ async def receive(stream: Stream[Request, Any]) -> Request:
 
 @contextmanager
 def reserve_stdout() -> Iterator[TextIO]:
-    """Yield stdout for the handshake. What the plugin prints goes to stderr, which the host logs.
+    """Yield stdout for the handshake, and redirect all other output of the plugin to stderr, which the host logs.
 
     SIGINT is ignored: Ctrl-C reaches the host, too, and the host ends its plugins.
     """
@@ -69,7 +70,9 @@ def reserve_stdout() -> Iterator[TextIO]:
 
 @asynccontextmanager
 async def listen(server: Server, sockets: str | None, context: ssl.SSLContext | None = None) -> AsyncIterator[Path]:
-    """Serve at a socket below the folder `sockets` of the host. Yields its path; stops the server with the block."""
+    """Start the server on a unix socket below the host's folder `sockets` and yield its path. The server is stopped at
+    the end of the `async with` block. `context`: for TLS.
+    """
     folder = _socket_folder(sockets or tempfile.gettempdir())
     try:
         path = folder / "socket"
@@ -84,7 +87,9 @@ async def listen(server: Server, sockets: str | None, context: ssl.SSLContext | 
 
 
 def _socket_folder(parent: str) -> Path:
-    """A new folder below `parent`, or below /tmp where the path of a socket would be too long for the system."""
+    """Create a folder for a socket below `parent`, or below /tmp if the path would be too long for a unix socket, and
+    return it.
+    """
     folder = Path(tempfile.mkdtemp(prefix="plugin", dir=parent))
     if len(os.fsencode(folder / "socket")) <= LONGEST_PATH_BYTES:
         return folder

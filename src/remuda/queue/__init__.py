@@ -1,4 +1,5 @@
-"""Waiting jobs in memory, and which one a runner gets next. Pure; any process can rebuild it from the store.
+"""Queue of waiting jobs in memory: decides which job a runner gets next. Pure; any process can rebuild it from the
+store.
 
 Order of the jobs that a runner can take (`remuda.model.runner`): first priority, which grows by a few steps while a job
 waits; then the project with the fewest assigned jobs; then age, which is the order of ids, so a job that comes back
@@ -34,7 +35,7 @@ _Rank = tuple[int, int, JobId]
 
 
 class Waiting(msgspec.Struct):
-    """Position of a waiting job."""
+    """Position of a waiting job in the queue: its key, priority and waiting time."""
 
     key: CapabilityKey
     line: "_Line"
@@ -46,12 +47,12 @@ class Waiting(msgspec.Struct):
 
     @property
     def may_rise(self) -> bool:
-        """True if its level can still grow."""
+        """True if the level of the job can still grow by waiting."""
         return self.level - self.priority < AGE_STEPS
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Place of a job among the jobs that the same runners can take."""
+    """Place of a job in the order of all jobs that the same runners can take."""
 
     ahead: int
     """Number of jobs that would be handed out before it, if none were added and none ended."""
@@ -101,19 +102,23 @@ class _Line:
 
 
 class _Tally(msgspec.Struct):
-    """Jobs of a project compared with one job: with a higher level, with the same, and of these the older ones."""
+    """Numbers of a project's jobs compared with one job: those with a higher level, with the same level, and of the
+    latter those that are older.
+    """
 
     higher: int = 0
     equal: int = 0
     older: int = 0
 
     def before(self, turns: int) -> int:
-        """Number of jobs of the same level that go before a job which `turns` jobs of this project precede."""
+        """Return how many of these jobs of the same level are handed out before the compared job. `turns`: how many
+        more assigned jobs the compared job's project has at its turn than this project has.
+        """
         return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
 
 class _Lane:
-    """All waiting jobs with the same needs."""
+    """All waiting jobs with the same needs (tags and protection), in lines by project."""
 
     __slots__ = ("firsts", "lines", "needs", "sizes")
 
@@ -163,7 +168,7 @@ class _Lane:
 
 
 class WaitingJobs:
-    """The pending jobs of a cell."""
+    """The queue of the pending jobs of a cell. `is_fair`: prefer projects with few assigned jobs."""
 
     def __init__(self, *, is_fair: bool = True) -> None:
         self._is_fair = is_fair
@@ -186,7 +191,7 @@ class WaitingJobs:
         return job_id in self._jobs
 
     def add(self, job_id: JobId, key: CapabilityKey, *, priority: int = 0, since: float = 0.0) -> None:
-        """Add a job that has waited since a time. If it is there already, nothing changes."""
+        """Add a job that has waited since the time `since`. A job that is in the queue already is not changed."""
         if job_id in self._jobs:
             return
         line = self._line(key)
@@ -198,7 +203,7 @@ class WaitingJobs:
         self._rank(line)
 
     def _line(self, key: CapabilityKey) -> _Line:
-        """The line of jobs with this key; created if there is none."""
+        """Return the line of jobs with this key. It is created if there is none."""
         needs = (key.tags, key.protected)
         lane = self._lanes.get(needs)
         if lane is None:
@@ -222,11 +227,11 @@ class WaitingJobs:
             self.add(job_id, waiting.key, priority=priority, since=waiting.since)
 
     def discard(self, job_id: JobId) -> bool:
-        """Remove a job; False if it did not wait."""
+        """Remove a job from the queue. False if it was not in the queue."""
         return self.take(job_id) is not None
 
     def take(self, job_id: JobId) -> Waiting | None:
-        """Remove a job and return its position; None if it did not wait."""
+        """Remove a job from the queue and return its position; None if it was not in the queue."""
         waiting = self._jobs.pop(job_id, None)
         if waiting is None:
             return None
@@ -249,7 +254,7 @@ class WaitingJobs:
             self._fitting.clear()
 
     def occupy(self, project_id: int, jobs: int) -> None:
-        """Set the number of assigned jobs of a project."""
+        """Set the number of jobs of a project that are assigned to runners, which affects the order."""
         if self._busy.get(project_id, 0) == jobs:
             return
         if jobs:
@@ -260,25 +265,28 @@ class WaitingJobs:
             self._rank(line)
 
     def how(self, job_id: JobId) -> Waiting | None:
-        """Position of a job; None if it does not wait."""
+        """Return the position of a job; None if it is not in the queue."""
         return self._jobs.get(job_id)
 
     def choose(self, fingerprint: Fingerprint, now: float = 0.0) -> JobId | None:
-        """The job that a runner with this fingerprint should get, or None."""
+        """Return the job that a runner with this fingerprint should get next; None if there is none that it can take.
+        The job stays in the queue.
+        """
         self._rise(now)
         ranks = (rank for lane in self._lanes_for(fingerprint) for rank in _firsts(lane, fingerprint))
         best = min(ranks, default=None)
         return best[2] if best else None
 
     def as_good(self, job_id: JobId) -> int:
-        """Number of jobs that are equally good, itself included: see `alike`."""
+        """Return how many jobs a runner could get equally well instead of this one, itself included: same project,
+        needs and level.
+        """
         waiting = self._jobs[job_id]
         return len(waiting.line.levels[waiting.level])
 
     def alike(self, job_id: JobId, many: int) -> Iterator[JobId]:
-        """The chosen job and equally good ones: of the same project, with the same needs and level.
-
-        The oldest first, at most `many`; fewer if many entries are outdated. Lazy.
+        """Yield the job and those that a runner could get equally well: of the same project, with the same needs and
+        level. The oldest come first, at most `many`; fewer if many entries of the heap are outdated.
         """
         level, line = self._jobs[job_id].level, self._jobs[job_id].line
         if len(line.front) - line.left < many:
@@ -297,11 +305,12 @@ class WaitingJobs:
         return waiting is not None and waiting.line is line and waiting.level == level
 
     def count_by_key(self) -> dict[CapabilityKey, int]:
-        """Number of waiting jobs by key."""
+        """Return the number of waiting jobs by capability key."""
         return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
 
     def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
-        """Place of a job among all jobs that these runners can take; without runners, among jobs with its needs.
+        """Return the place of a job among all jobs that these runners can take, or, without runners, among jobs with
+        its needs. None if it is not in the queue.
 
         Visits each job of the same level once. It assumes that handed-out jobs do not end: before the n-th job of a
         project is handed out, the project has n more assigned jobs than now.
@@ -329,7 +338,7 @@ class WaitingJobs:
         return Place(ahead=ahead, competing=competing, level=own.level, running=running)
 
     def _lines_in_competition(self, own: _Line, fingerprints: Iterable[Fingerprint]) -> Iterator[_Line]:
-        """The lines of all jobs that one of the runners can take, and the job's own line."""
+        """Yield the lines of all jobs that one of the runners can take, and the job's own line."""
         served: dict[_Needs, set[Pool]] = {}
         for fingerprint in set(fingerprints):
             for lane in self._lanes_for(fingerprint):
@@ -353,7 +362,7 @@ class WaitingJobs:
         return fitting
 
     def _rank(self, line: _Line) -> None:
-        """Compute the rank of a line, and push it to its pools if it has changed."""
+        """Compute the rank of a line from its first job, and update the heaps of its pools if the rank has changed."""
         level, job_id = line.jobs[0]
         while not self._is_in(line, job_id, -level):
             heapq.heappop(line.jobs)
@@ -364,7 +373,7 @@ class WaitingJobs:
             line.lane.push(line)
 
     def _rise(self, now: float) -> None:
-        """Raise the level of jobs that have waited long enough."""
+        """Raise the level of jobs that have waited for another `AGE_STEP_SECONDS`."""
         while self._rising and self._rising[0][0] <= now:
             due, job_id = heapq.heappop(self._rising)
             waiting = self._jobs.get(job_id)
@@ -382,7 +391,7 @@ class WaitingJobs:
 
 
 def _in_order(heap: list[tuple[int, JobId]]) -> Iterator[tuple[int, JobId]]:
-    """The entries of a heap in order, without changing it. The first few are cheap."""
+    """Yield the entries of a heap in order, without changing the heap. The first few are cheap."""
     candidates = [(heap[0], 0)]
     while candidates:
         entry, index = heapq.heappop(candidates)
@@ -392,7 +401,7 @@ def _in_order(heap: list[tuple[int, JobId]]) -> Iterator[tuple[int, JobId]]:
 
 
 def _firsts(lane: _Lane, fingerprint: Fingerprint) -> Iterator[_Rank]:
-    """Ranks of the first lines of the pools that the runner serves."""
+    """Yield the rank of the best line of each pool that the runner serves."""
     served = fingerprint.pools
     pools = [pool for pool in lane.firsts if pool in served] if len(lane.firsts) < len(served) else served
     for pool in pools:

@@ -35,7 +35,7 @@ class PickUps:
         self._made: OrderedDict[Fingerprint, deque[tuple[float, float]]] = OrderedDict()
 
     def note(self, fingerprint: Fingerprint, *, at: float, since: float) -> None:
-        """Record that a runner got a job that had waited since a time."""
+        """Record that a runner got a job at the time `at` that had waited since `since`."""
         made = self._made.setdefault(fingerprint, deque(maxlen=_EACH))
         made.append((at, since))
         self._made.move_to_end(fingerprint)
@@ -43,7 +43,9 @@ class PickUps:
             self._made.popitem(last=False)
 
     def estimate(self, need: CapabilityKey, ahead: int, now: float, *, since: float | None = None) -> Estimate | None:
-        """Estimate for a job with `ahead` jobs before it that waits `since` a time; None without pick-ups."""
+        """Estimate how long a job will still wait that has `ahead` jobs before it and has waited since `since`. None if
+        no runner that can take it has picked up a job lately.
+        """
         made = sorted(
             pick_up
             for fingerprint, pick_ups in self._made.items()

@@ -1,1 +1,3 @@
-"""Logs, metrics and spans. Names of metrics are GitLab's where GitLab has them, so dashboards keep working."""
+"""Logs, metrics and trace spans of all services. Metrics have GitLab's names where GitLab has them, so dashboards keep
+working.
+"""

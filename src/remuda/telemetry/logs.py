@@ -1,7 +1,8 @@
-"""How the services log: for people on a terminal, one JSON object a line otherwise.
+"""Logging of all services: readable text on a terminal, otherwise one JSON object per line.
 
-Every line that concerns a job carries `job`, every line of a service `part`. Secrets never reach a logger. The library
-that writes the lines is imported with the first line that is to be seen: it takes as long as a whole local job may.
+Every line about a job has the field `job`, every line of a service `part`. Secrets are never passed to a logger. The
+library that writes the lines is imported with the first line that is shown, because its import takes as long as a
+whole local job may.
 """
 
 import logging
@@ -37,12 +38,14 @@ def configure(*, level: str = "info", log_format: str = "auto", stream: TextIO |
 
 
 def set_level(level: str) -> None:
-    """Show events from another level on."""
+    """Change the lowest level of events that are shown, for the whole process."""
     _Settings.level = logging.getLevelNamesMapping().get({"warn": "warning"}.get(level, level).upper(), logging.INFO)
 
 
 def logger(part: str) -> "Logger":
-    """The logger of a part, such as cell, manager or run. It may be created before or after `configure` is called."""
+    """Return the logger of a part, such as cell, manager or run. It may be created before or after `configure` is
+    called.
+    """
     return Logger({"part": part})
 
 
@@ -55,7 +58,7 @@ class Logger:
         self._bound = bound
 
     def bind(self, **values: Any) -> "Logger":
-        """A logger with more bound values."""
+        """Return a logger that adds these values, too, to every event."""
         return Logger(self._bound | values)
 
     def debug(self, event: str, **values: Any) -> None:

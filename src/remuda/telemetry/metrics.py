@@ -64,7 +64,9 @@ class _Labelled(Generic[T]):
         self.parts: dict[tuple[str, ...], T] = {} if labels else {(): new()}
 
     def labels(self, *values: str) -> T:
-        """The child with these label values, one for each label name."""
+        """Return the child metric with these label values, in the order of the label names. It is created if
+        missing.
+        """
         part = self.parts.get(values)
         if part is None:
             if len(values) != len(self.names):
@@ -134,7 +136,7 @@ class Histogram(_Labelled[Spread]):
 
 
 def render(registry: Registry) -> bytes:
-    """The metrics of a registry in the Prometheus text format."""
+    """Return all metrics of a registry in the Prometheus text format."""
     from prometheus_client import generate_latest
     from prometheus_client.registry import Collector
 

@@ -47,7 +47,7 @@ class _Answer(msgspec.Struct):
 
 
 class SpanExporter:
-    """The queue of unsent spans, and the task that sends them (`run`). Leaving the context sends the rest. Raises
+    """Queue of unsent spans, and the task that sends them (`run`). Leaving the context manager sends the rest. Raises
     OtlpError if the settings are invalid."""
 
     def __init__(self, settings: OtlpSettings, clock: Clock, counted: Counted) -> None:
@@ -99,7 +99,7 @@ class SpanExporter:
             await self._send_batch()
 
     async def _finish(self) -> None:
-        """Try once more to send the queued spans; the collector may be reachable again."""
+        """Send the queued spans at shutdown, with one attempt, and drop those that cannot be sent."""
         self._failures = 0
         while self._waiting and not self._failures:
             await self._send_batch()
@@ -150,7 +150,7 @@ class SpanExporter:
         refused = len(batch) if status >= 300 else min(_count_rejected(body), len(batch))
         if refused:
             self._counted("refused", refused)
-            self._log.warning("collector refused spans", spans=refused, status=status)
+            self._log.warning("collector refused spans; dropping them", spans=refused, status=status)
         self._counted("sent", len(batch) - refused)
         return ""
 

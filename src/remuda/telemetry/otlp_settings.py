@@ -38,7 +38,9 @@ def is_enabled(environment: Mapping[str, str]) -> bool:
 
 
 def read_otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettings:
-    """Read the settings. `service` is the name of the service unless a variable sets another."""
+    """Read the settings from environment variables. `service`: name of the service unless a variable sets another.
+    Raises OtlpError for an unsupported value.
+    """
 
     def read_variable(name: str) -> str:
         return (environment.get(_TRACES + name) or environment.get(_ALL + name) or "").strip()
@@ -70,7 +72,7 @@ def read_otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpS
 
 
 def hide_password(url: str) -> str:
-    """The address without user name, password and query, which may be secret."""
+    """Return the address without user name, password and query, which may be secret, for logs."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 

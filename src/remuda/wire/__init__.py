@@ -1,2 +1,1 @@
-"""Messages between processes: Runner API messages, tokens, protos, and their clients. Codecs convert them to model
-values."""
+"""Messages between cell, runner manager, agent and clients: their formats, tokens, protobuf files, and API clients."""

@@ -141,7 +141,7 @@ class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobStart(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the agent needs to run a job."""
+    """The request to start a job, with everything that the agent needs to run it."""
 
     id: str
     work_dir: str
@@ -185,7 +185,7 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that an agent has."""
+    """A job that an agent has: its id, the `owner` data of its start, and whether it has ended."""
 
     id: str
     owner: bytes
@@ -213,7 +213,7 @@ class StepResultEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The last event of a job."""
+    """The last event of a job: how it ended, and the sizes of its log and results."""
 
     job_id: str
     status: str
@@ -375,12 +375,14 @@ class AgentClient:
 
 
 def unix_channel(socket: Path) -> Channel:
-    """A channel to a unix socket. It connects at the first call."""
+    """Return a gRPC channel to a unix socket. It connects at the first call."""
     return LiveChannel(path=str(socket), config=CHANNEL_CONFIG)
 
 
 def tcp_channel(host: str, port: int, token: str) -> Channel:
-    """A channel to an agent that listens on a loopback TCP port. It sends the agent's token with every call."""
+    """Return a gRPC channel to an agent that listens on a loopback TCP port. It sends the agent's token with every
+    call.
+    """
     channel = LiveChannel(host, port, config=CHANNEL_CONFIG)
 
     async def add_token(event: SendRequest) -> None:
@@ -391,7 +393,7 @@ def tcp_channel(host: str, port: int, token: str) -> Channel:
 
 
 def channel_of(data: Path) -> Channel | None:
-    """A channel to the agent of a data folder, over a unix socket or TCP. None if no agent has ever been ready
+    """Return a channel to the agent of a data folder, over a unix socket or TCP. None if no agent has ever been ready
     there."""
     try:
         endpoint = msgspec.json.decode((data / "endpoint").read_bytes(), type=_Endpoint)
@@ -402,7 +404,9 @@ def channel_of(data: Path) -> Channel | None:
 
 
 def socket_of(data: Path) -> Path | None:
-    """Path of the unix socket of the agent with this data folder. None if no agent has ever been ready there."""
+    """Return the path of the unix socket of the agent with this data folder. None if no agent has ever been ready
+    there.
+    """
     try:
         return Path((data / "socket").read_text().rstrip("\n"))
     except FileNotFoundError:
@@ -419,7 +423,7 @@ async def _leave(stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Translate errors of a call to AgentUnavailableError or AgentRefusedError."""
+    """Translate errors of gRPC calls inside the block to AgentUnavailableError or AgentRefusedError."""
     try:
         yield
     except GRPCError as error:

@@ -15,7 +15,7 @@ from remuda.wire.proto import agent_pb2 as pb
 
 
 class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """Request to run a command, with its terminal settings."""
+    """Request to run a command or an interactive shell in a job's environment, with its terminal settings."""
 
     command: Sequence[str] = ()
     """Empty: an interactive shell."""
@@ -26,11 +26,11 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShellOpened(msgspec.Struct, frozen=True):
-    """The command has started; the first event."""
+    """First event of a shell: the command has started."""
 
 
 class ShellData(msgspec.Struct, frozen=True):
-    """A piece of the command's output."""
+    """Event of a shell: a piece of the command's output."""
 
     data: bytes
     is_error: bool = False
@@ -38,7 +38,7 @@ class ShellData(msgspec.Struct, frozen=True):
 
 
 class ShellExit(msgspec.Struct, frozen=True):
-    """The command has ended; the last event."""
+    """Last event of a shell: the command has ended."""
 
     code: int
 

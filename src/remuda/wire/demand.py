@@ -18,7 +18,7 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a demand that is assigned to one runner manager."""
+    """The part of a demand for which one runner manager should create machines."""
 
     runner_id: int
     system_id: str
@@ -29,7 +29,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """The demand of jobs with one capability key: the same runners can take them."""
+    """Numbers of jobs with one capability key, which means that the same runners can take them."""
 
     tags: tuple[str, ...]
     protected: bool
@@ -47,7 +47,7 @@ class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer: the demand of the whole cell."""
+    """The answer of the endpoint: the demand of all jobs of the cell, by capability key."""
 
     version: int = 1
     keys: tuple[KeyDemand, ...] = ()

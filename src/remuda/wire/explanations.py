@@ -83,7 +83,7 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EstimateInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a job may still wait."""
+    """Estimate of how long a job will still wait."""
 
     seconds: float
     pick_ups: int

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class BrokenCallError(ConnectionError):
-    """An HTTP call of the library failed before the answer was complete."""
+    """The connection failed before the HTTP answer was complete."""
 
 
 class Content(Protocol):
-    """The body of an answer."""
+    """The body of an HTTP answer, read at once or in pieces."""
 
     def iter_chunked(self, size: int, /) -> AsyncIterator[bytes]: ...
 
@@ -45,7 +45,7 @@ class Answer(Protocol):
 
 
 class HttpSession:
-    """Connections for any number of calls, with headers that all of them have."""
+    """Pool of HTTP connections for any number of calls, with headers that are sent with all of them."""
 
     def __init__(self, headers: Mapping[str, str], *, connect_seconds: float = 30.0) -> None:
         self._headers = dict(headers)
@@ -74,7 +74,9 @@ class HttpSession:
         proxy: str | None = None,
         read_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Answer]:
-        """Send one request. `read_seconds` limits each pause of the server; the caller limits the total time."""
+        """Send one request and yield its answer. `read_seconds` limits the time without any data from the server; the
+        caller limits the total time.
+        """
         headers = {**self._headers, **headers}
         if proxy is None and is_loopback(url):
             return self._loopback.request(method, url, data=data, headers=headers, read_seconds=read_seconds)

@@ -23,13 +23,13 @@ _KEY_BITS = 2048
 
 
 class IdKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key pair with its public name."""
+    """A key pair for identity tokens, with its key id."""
 
     kid: str
     private: "rsa.RSAPrivateKey"
 
     def pem(self) -> bytes:
-        """The private key as it is stored."""
+        """Return the private key in PEM format, as it is stored."""
         # Late, here and below: it takes long, and few jobs have such tokens.
         from cryptography.hazmat.primitives import serialization
 
@@ -38,7 +38,7 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def public_jwk(self) -> dict[str, str]:
-        """The public key as a JSON Web Key."""
+        """Return the public key as a JSON Web Key, for services that verify tokens."""
         numbers = self.private.public_key().public_numbers()
         return {
             "kty": "RSA",
@@ -51,7 +51,7 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_id_key(name: str) -> IdKey:
-    """Create a key. This can take most of a second."""
+    """Create an RSA key pair with a key id made from `name`. This can take most of a second."""
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     return IdKey(kid=KEY_PREFIX + name, private=rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS))
@@ -59,7 +59,7 @@ def new_id_key(name: str) -> IdKey:
 
 @lru_cache(maxsize=16)
 def load_id_key(kid: str, pem: bytes) -> IdKey:
-    """Load a stored key. Cached, because checking a key takes much longer than signing with it."""
+    """Return the key pair that `pem` stored. Cached, because checking a key takes much longer than signing with it."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -1,4 +1,5 @@
-"""Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch of the hand-out.
+"""Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch: the number of times
+that the job was assigned to a runner.
 
 The signature proves that a cell issued the token, and lets a router find the cell without a lookup. A valid signature
 alone grants nothing: the job's row in the store has the current epoch and decides. Opaque job tokens, the older kind,
@@ -42,11 +43,11 @@ _OPAQUE = re.compile(PREFIX + r"([0-9a-f]{1,16})_[0-9A-Za-z_-]{20}", re.ASCII)
 
 
 class UnknownKeyError(TokenError):
-    """The token is signed with an unknown key, which may be a new one."""
+    """The token is signed with a key that is not in the given keys; it may be newer than these."""
 
 
 class JobClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """The claims of a job token."""
+    """The content of a job token: cell, project, user, job, epoch, expiry and scopes."""
 
     cell_id: int
     organization_id: int
@@ -59,17 +60,17 @@ class JobClaims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key pair with its public name."""
+    """A key pair for job tokens, with its key id."""
 
     kid: str
     private: Ed25519PrivateKey
 
     def pem(self) -> bytes:
-        """The private key as it is stored."""
+        """Return the private key in PEM format, as it is stored."""
         return _PEM_HEAD + base64.b64encode(_PKCS8_HEAD + self.private.private_bytes_raw()) + _PEM_TAIL
 
     def public_jwk(self) -> dict[str, str]:
-        """The public key as a JSON Web Key."""
+        """Return the public key as a JSON Web Key."""
         raw = self.private.public_key().public_bytes_raw()
         return {
             "kty": "OKP",
@@ -106,7 +107,7 @@ def load_key(kid: str, pem: bytes) -> SigningKey:
 
 
 def _read_raw(pem: bytes) -> bytes | None:
-    """The raw bytes of a key that is stored in the form of this module; None if it has another form."""
+    """Return the raw private key in a PEM text that `SigningKey.pem` made; None if the text has another form."""
     if not pem.startswith(_PEM_HEAD) or not pem.endswith(_PEM_TAIL):
         return None
     try:
@@ -118,7 +119,7 @@ def _read_raw(pem: bytes) -> bytes | None:
 
 
 def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
-    """Create the token for one hand-out of a job."""
+    """Create the signed job token for one assignment of a job to a runner. `issuer`: address of the cell."""
     body = {
         "iss": issuer,
         "aud": AUDIENCE,
@@ -138,7 +139,9 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
 
 
 def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
-    """Check format, signature, audience and expiry. Raises TokenError with the problem."""
+    """Check format, signature, audience and expiry of a job token, and return its claims. `keys`: by key id. Raises
+    TokenError with the problem, UnknownKeyError or ExpiredError.
+    """
     if not token.startswith(PREFIX) or len(token) > 4096 or not token.isascii():
         raise TokenError("not a job token")
     signed, _, signature = token.removeprefix(PREFIX).rpartition(".")
@@ -164,12 +167,14 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
 
 
 def opaque(job_id: int, random: bytes) -> str:
-    """Create an opaque token for one hand-out of this job."""
+    """Create an opaque job token, from the job's id and random bytes of the caller, for one assignment of the job to a
+    runner.
+    """
     return f"{PREFIX}{job_id:x}_{_base64url(random)}"
 
 
 def opaque_job(token: str) -> int | None:
-    """The job id in an opaque token; None if the text is not an opaque token."""
+    """Return the job id in an opaque token; None if the text is not an opaque token."""
     match = _OPAQUE.fullmatch(token)
     return int(match[1], 16) if match else None
 
@@ -195,7 +200,9 @@ def _read_claims(body: dict[str, Any]) -> JobClaims:
 
 @lru_cache(maxsize=64)
 def _sort_scopes(scopes: frozenset[str]) -> list[str]:
-    """Cached, because the scopes are the same for nearly all tokens. Callers must not change the result."""
+    """Return the scopes as a sorted list. Cached, because they are the same for nearly all tokens, so callers must not
+    change the list.
+    """
     return sorted(scopes)
 
 

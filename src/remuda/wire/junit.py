@@ -46,7 +46,7 @@ class JunitLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TestCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One case of a report."""
+    """One test case of a report, with its status, duration and message."""
 
     __test__ = False  # pytest: this is no test class
 
@@ -83,7 +83,7 @@ class JunitReader:
         return self._limits.bytes - self._left
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the upload."""
+        """Parse the next bytes of the upload, which are gzip. Passes complete test cases to `take`."""
         if not self._is_packed:
             for at in range(0, len(data), _PIECE_BYTES):
                 self._parse(data[at : at + _PIECE_BYTES])

@@ -43,8 +43,9 @@ class _Server(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _parse_server(start: str) -> _Server:
-    """Parse the part of an address before its path. Cached, because every call needs it and there are few. Raises
-    ValueError."""
+    """Return host and port of an address without its path, and whether it is plain HTTP to this machine. Cached,
+    because every call needs it and there are few servers. Raises ValueError if the address is invalid.
+    """
     parts = urlsplit(start)
     if parts.scheme != "http" or parts.hostname not in _HOSTS:
         return _Server(False, parts.netloc, ("", 0))
@@ -52,7 +53,7 @@ def _parse_server(start: str) -> _Server:
 
 
 def _split_start(url: str) -> str:
-    """The part of an address before its path."""
+    """Return the part of an address before its path: scheme, host and port."""
     match = _START.match(url)
     return match[0] if match else ""
 
@@ -85,7 +86,7 @@ class LoopbackAnswer(asyncio.Protocol):
 
     @property
     def content(self) -> "LoopbackAnswer":
-        """The object with the body. aiohttp has a separate object for it."""
+        """The object with the body: this one. It exists because aiohttp has a separate object for the body."""
         return self
 
     async def read(self) -> bytes:

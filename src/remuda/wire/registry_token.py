@@ -54,7 +54,7 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
         return ":".join(text[at : at + 4] for at in range(0, len(text), 4))
 
     def pem(self) -> bytes:
-        """Key and certificate as they are stored."""
+        """Return key and certificate in PEM format, as they are stored."""
         from cryptography.hazmat.primitives import serialization
 
         key = self.private.private_bytes(

@@ -48,12 +48,12 @@ class Routable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cell_id(self) -> int | None:
-        """The cell named in the token."""
+        """Id of the cell that the token names; None if it names none."""
         return self.routing.get("c")
 
 
 def to_base36(number: int) -> str:
-    """Lower-case base36 of a number that is not negative."""
+    """Return a number, which must not be negative, in lower-case base36."""
     if number < 0:
         raise ValueError("base36 of a negative number")
     digits = ""
@@ -138,6 +138,6 @@ def _checksum(head: str) -> str:
 
 
 def token_hash(token: str) -> str:
-    """The SHA-256 of a token, which is stored instead of the token. Tokens are long and random, so no salt is
+    """Return the SHA-256 of a token, which is stored instead of the token. Tokens are long and random, so no salt is
     needed."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

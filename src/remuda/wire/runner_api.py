@@ -52,7 +52,7 @@ FEATURES = [
 
 
 class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A message on the wire."""
+    """Base class of all messages of the Runner API."""
 
 
 class RunnerInfo(Message):
@@ -108,7 +108,7 @@ class CreateRunner(Message):
 
 
 class VerifyRunner(Message):
-    """POST /runners/verify, DELETE /runners and DELETE /runners/managers."""
+    """The request body of POST /runners/verify, DELETE /runners and DELETE /runners/managers."""
 
     token: str = ""
     system_id: str | None = None
@@ -116,7 +116,7 @@ class VerifyRunner(Message):
 
 
 class RunnerCredentials(msgspec.Struct, kw_only=True):
-    """The answer to register, create and verify; every field always present."""
+    """The answer to the registration, creation and verification of a runner. All fields are always sent."""
 
     id: int
     token: str
@@ -283,7 +283,9 @@ class UpdateJob(Message):
 
 
 class StepResultsIn(Message):
-    """POST /api/remuda/v1/jobs/:id/results: objects as the agent made them, in order, with their `seq`."""
+    """The request body of POST /api/remuda/v1/jobs/:id/results: step results as the agent made them, in order
+    of `seq`.
+    """
 
     version: int = 1
     results: list[dict[str, Any]] = []
@@ -297,7 +299,9 @@ class StepResultsTaken(msgspec.Struct, kw_only=True):
 
 
 def parse_content_range(text: str) -> int | None:
-    """The start in `<start>-<end>`; None if the text is malformed. `fits_content_range` checks the end."""
+    """Return the start in a header `<start>-<end>`; None if the text is malformed. `fits_content_range` checks
+    the end.
+    """
     start, dash, end = text.strip().partition("-")
     if not dash or not start.isascii() or not start.isdigit() or not ((end.isascii() and end.isdigit()) or end == ""):
         return None
@@ -305,7 +309,9 @@ def parse_content_range(text: str) -> int | None:
 
 
 def fits_content_range(text: str, length: int) -> bool:
-    """True if a body of this length is what `<start>-<end>` announces. Old runners send an end that is one too high."""
+    """True if a body of this length fits the header `<start>-<end>`. Accepts an end that is one too high, as old
+    runners send.
+    """
     start = parse_content_range(text)
     end = text.strip().partition("-")[2]
     if start is None or len(end) > 19:
@@ -314,6 +320,6 @@ def fits_content_range(text: str, length: int) -> bool:
 
 
 def tags_of(tag_list: str | list[str] | None) -> tuple[str, ...]:
-    """Tags from a comma-separated text or a list: trimmed, without duplicates, in order."""
+    """Return the tags in a comma-separated text or a list: trimmed, without duplicates, in their order."""
     parts = tag_list.split(",") if isinstance(tag_list, str) else list(tag_list or ())
     return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))

@@ -105,7 +105,9 @@ class RunnerClient:
         info: RunnerInfo,
         load: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        """`load` returns the number of running jobs and free slots, which a cell gets with every job request."""
+        """Create a client. `load` returns the number of running jobs and free slots, which are sent with every job
+        request.
+        """
         self._server = server
         self._token = token
         self._system_id = system_id
@@ -134,7 +136,9 @@ class RunnerClient:
         headers: dict[str, str] | None = None,
         timeout: float = CALL_TIMEOUT_SECONDS,
     ) -> OwnReply:
-        """Make a call that only Remuda's cells serve, with the runner's token."""
+        """Make a call that only Remuda's cells serve, with the runner's token. `endpoint`: name of the call in
+        metrics.
+        """
         headers = {"RUNNER-TOKEN": self._token} | (headers or {})
         response = await self._call(
             method, path, endpoint=endpoint, headers=headers, body=body, timeout=timeout, attempts=1
@@ -142,7 +146,9 @@ class RunnerClient:
         return OwnReply(status=response.status, headers=response.headers, body=response.body)
 
     async def request_job(self, *, request_id: str, may_hold: bool = True) -> JobOffer:
-        """Request a job. Without `may_hold` the server answers at once instead of holding the request."""
+        """Request a job. `request_id`: the same for repeated requests. If `may_hold` is false, the server answers at
+        once instead of waiting for a job.
+        """
         is_held = may_hold and self.cursor is not None
         message = RequestJob(
             token=self._token,
@@ -190,7 +196,9 @@ class RunnerClient:
         may_have_begun: bool = False,
     ) -> JobReply:
         """Report the state of a job: `running` to acknowledge it and to keep it alive, `success` or `failed` at the
-        end."""
+        end. `output`: size and checksum of the trace. `may_have_begun`: the failed job may have started, so the cell
+        must not assign it again without a retry.
+        """
         message = UpdateJob(
             token=token,
             info=self._info,
@@ -205,7 +213,7 @@ class RunnerClient:
         return _reply(await self._call("PUT", path, endpoint="update_job", headers={"JOB-TOKEN": token}, body=message))
 
     async def patch_trace(self, job_id: int, token: str, start: int, data: bytes) -> JobReply:
-        """Append bytes to the trace at an offset."""
+        """Append bytes to the trace of a job at the byte offset `start`."""
         return _reply(
             await self._call(
                 "PATCH",
@@ -254,7 +262,9 @@ class RunnerClient:
         return RunnerReply(status=response.status, message=response.message)
 
     async def reset_token(self, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
-        """Reset a runner's token: that of this runner, or with a user's token that of the runner with the given id."""
+        """Replace the token of this runner, or, if `personal` is a user's access token, that of the runner `runner_id`.
+        Returns the new token.
+        """
         path, headers = "/api/v4/runners/reset_authentication_token", {"Accept": "application/json"}
         body: bytes | msgspec.Struct = VerifyRunner(token=self._token)
         if personal:
@@ -342,7 +352,9 @@ def _remove_nulls(value: Any) -> Any:
 
 
 def read_identity(body: bytes) -> tuple[int, str] | None:
-    """Id and token of a payload that cannot be decoded completely."""
+    """Return job id and job token of a payload that `read_payload` cannot decode, so that the job can be failed; None
+    if they are missing, too.
+    """
     try:
         payload = msgspec.json.decode(body)
         return int(payload["id"]), str(payload["token"])

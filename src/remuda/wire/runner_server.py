@@ -43,7 +43,7 @@ class RunnerApiTemporaryError(Exception):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP exchange, for metrics."""
+    """Duration and result of one HTTP request, for metrics."""
 
     endpoint: str
     method: str
@@ -75,12 +75,12 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def api_root(url: str) -> str:
-    """Base address of a server's API: its address without a trailing `/` and `/ci`."""
+    """Return the base address of a server's API: `url` without a trailing `/` and `/ci`."""
     return f"{url.rstrip('/').removesuffix('/ci').rstrip('/')}"
 
 
 def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -> ssl.SSLContext:
-    """A TLS context for TLS 1.2 or newer, with the given CA and client certificate, if any."""
+    """Return a TLS context for TLS 1.2 or newer, with the given CA and client certificate, if any."""
     context = ssl.create_default_context(cafile=ca_file or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert_file:
@@ -89,13 +89,13 @@ def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -
 
 
 def new_session() -> HttpSession:
-    """A pool of connections for any number of clients."""
+    """Return a pool of connections, which any number of clients can share."""
     return HttpSession({"User-Agent": _USER_AGENT})
 
 
 def environment_proxy(url: str) -> str | None:
-    """The proxy for an address according to HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY. Determined once, not for
-    every call."""
+    """Return the proxy for an address according to HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; None for a direct
+    connection. A client calls it once, not for every request."""
     if not any(name.lower() in _PROXIES for name in os.environ):
         return None
     import urllib.request  # not at the top: most have no proxy, and all would pay for it
@@ -120,7 +120,9 @@ class Server:
         measure: Callable[[Measured], None] = lambda _: None,
         on_retry: Callable[[str, str], None] = lambda _path, _method: None,
     ) -> None:
-        """`on_retry` is called for every repeated attempt, with the kind of call and its method."""
+        """Create a client of the server at `url`. `measure` is called after every request, `on_retry` for every
+        repeated attempt with the `endpoint` of the call and its method.
+        """
         self.root = api_root(url)
         self._session = session
         self.clock = clock
@@ -141,7 +143,9 @@ class Server:
         request_id: str | None = None,
         attempts: int = ATTEMPTS,
     ) -> Response:
-        """Make a call with up to five attempts. Raises RunnerApiTemporaryError if there was no answer."""
+        """Make a call with up to `attempts` attempts and return the last answer. `endpoint`: name of the call in
+        metrics. Raises RunnerApiTemporaryError if no attempt was answered.
+        """
         headers = {"X-Request-Id": request_id or new_request_id(), "Content-Type": "application/json"} | headers
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
 
@@ -164,7 +168,7 @@ class Server:
         return await self._retry(attempt, attempts, retried=lambda: self._on_retry(endpoint, method.lower()))
 
     async def _exchange(self, method: str, path: str, headers: dict[str, str], data: bytes) -> Response:
-        """Send one request and follow its redirects."""
+        """Send one request, follow redirects on the same server, and return the answer."""
         url = self.root + path
         for _ in range(MOST_REDIRECTS + 1):
             tls = self._tls if url[:6].lower() == "https:" else None
@@ -197,7 +201,7 @@ class Server:
 
 
 def new_request_id() -> str:
-    """A random id for one call."""
+    """Return a random request id (`X-Request-Id`) for one call."""
     return uuid.uuid4().hex
 
 
@@ -207,7 +211,7 @@ def is_retried(status: int) -> bool:
 
 
 def resolve_redirect(url: str, location: str) -> str | None:
-    """The address that a redirect leads to. None if it is another server, or HTTP instead of HTTPS."""
+    """Return the address that a redirect leads to. None if it is on another server, or HTTP instead of HTTPS."""
     try:
         old, new = urlsplit(url), urlsplit(urljoin(url, location))
         same = (new.scheme, new.hostname, new.port) == (old.scheme, old.hostname, old.port)
@@ -219,7 +223,9 @@ def resolve_redirect(url: str, location: str) -> str | None:
 
 
 def parse_retry_after(headers: Any, now: float) -> float | None:
-    """Seconds that the server asks to wait: until its rate limit ends, else Retry-After; None if it does not say."""
+    """Return the seconds that the server asks to wait: until its rate limit ends, else Retry-After; None if it has
+    neither header.
+    """
     reset = headers.get("RateLimit-ResetTime")
     if reset:
         import email.utils

@@ -1,4 +1,5 @@
-"""Messages between a cell and a runner manager about shells in jobs, holds and stops, and the frames of a shell.
+"""Messages between a cell and a runner manager about interactive shells in jobs, failed jobs that are kept for
+debugging, and jobs to stop; and the frames of a shell's byte streams.
 
 The manager repeats one long-poll request (`LookRequest`) and gets the open requests of users (`Wanted`). Each request
 lists the shells and held jobs of the manager, so neither side needs to remember anything across a restart. A shell is
@@ -28,7 +29,7 @@ class FrameError(ValueError):
 
 
 class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A failed job whose environment is kept."""
+    """A failed job whose environment is kept for debugging."""
 
     job_id: int
     seconds: float
@@ -36,7 +37,7 @@ class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WantedStop(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that the manager should stop, or has stopped by itself."""
+    """A job that the manager should stop because it was canceled or has ended at the cell, with its status there."""
 
     job_id: int
     status: str
@@ -72,7 +73,9 @@ class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a cell: requests that the manager does not serve yet."""
+    """The answer of a cell: shells to open, kept jobs to release and jobs to stop that the manager does not
+    handle yet.
+    """
 
     version: int = VERSION
     shells: tuple[WantedShell, ...] = ()
@@ -122,7 +125,7 @@ class Frames:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
-        """Add bytes, and return the frames that are complete now."""
+        """Add bytes of the stream, and return the kind and data of each frame that is complete now."""
         rest = self._rest + data
         frames, place = [], 0
         while len(rest) - place >= _HEAD.size:

@@ -18,27 +18,29 @@ _SHELL = "/api/remuda/v1/runners/shells"
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """Input frames for a command."""
+    """Input frames for the command of a shell. `is_over`: the shell was closed."""
 
     data: bytes = b""
     is_over: bool = False
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of output bytes that the cell has."""
+    """The number of output bytes that the cell has received so far. `is_over`: the shell was closed."""
 
     size: int
     is_over: bool = False
 
 
 class ShellClient:
-    """The shell calls of one runner."""
+    """Calls of the shell endpoints on behalf of one runner."""
 
     def __init__(self, client: RunnerClient) -> None:
         self._client = client
 
     async def fetch_wanted(self, request: LookRequest) -> Wanted | int:
-        """Wait for requests to the manager. Returns the HTTP status if the cell answers with an error."""
+        """Wait until the cell has requests for the manager and return them. Returns the HTTP status instead if the cell
+        answers with an error.
+        """
         reply = await self._client.own(
             "POST",
             "/api/remuda/v1/runners/wanted",
@@ -54,7 +56,7 @@ class ShellClient:
             return 502
 
     async def input(self, shell: str, offset: int) -> Piece:
-        """Wait for input frames for the command, from a byte offset on."""
+        """Wait for input frames for the command of a shell, from a byte offset of the input on."""
         reply = await self._call("GET", f"{shell}/input", f"&offset={offset}")
         state = reply.headers.get("X-Remuda-Shell-State", "")
         if reply.status == 200:
@@ -62,7 +64,9 @@ class ShellClient:
         return Piece(is_over=_is_final(reply.status))
 
     async def output(self, shell: str, start: int, data: bytes) -> Taken:
-        """Send output frames of the command at a byte offset."""
+        """Send output frames of the command at the byte offset `start` of the output. Returns how many bytes the cell
+        has.
+        """
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}", "Content-Type": "application/octet-stream"}
         reply = await self._call("PATCH", f"{shell}/output", body=data, headers=headers)
         size = reply.headers.get("Range", "").rpartition("-")[2]
@@ -81,7 +85,9 @@ class ShellClient:
 
 
 def _is_final(status: int) -> bool:
-    """True if the answer means that the cell has no such shell for this runner, now and later."""
+    """True if the status means that the cell has no such shell for this runner, so a retry is useless. False if the
+    call worked. Raises RunnerApiTemporaryError for other statuses.
+    """
     if status in (400, 401, 403, 404, 405, 410, 413):
         return True
     if status in (200, 202, 204, 416):

@@ -87,7 +87,7 @@ class NewRunner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineOfJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The pipeline part of a job."""
+    """The pipeline of a job, as the fields in the job's JSON."""
 
     id: int
     project_id: int
@@ -158,7 +158,7 @@ class UserClient:
             return _decode(self.url, await answer.read())
 
     async def pages(self, path: str, *, limit: int | None = None, **query: str | int) -> list[Any]:
-        """Yield the entries of a list from all its pages, up to a limit."""
+        """Return the entries of a paginated list from all its pages, at most `limit`."""
         entries: list[Any] = []
         for page in itertools.count(1):
             part = await self.call("GET", path, None, page=page, per_page=PAGE_SIZE, **query)
@@ -200,7 +200,7 @@ class UserClient:
         return (await self.add_instance_runner(description, tags=tags)).token
 
     async def add_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> NewRunner:
-        """Create an instance runner, which serves all projects."""
+        """Create an instance runner, which serves all projects, and return its id and token."""
         body = {
             "runner_type": "instance_type",
             "description": description,
@@ -227,7 +227,7 @@ class UserClient:
         return _convert(await self.call("POST", f"/api/v4/projects/{project_id}/ci/lint", body), LintInfo)
 
     async def pipelines(self, project_id: int) -> list[PipelineInfo]:
-        """The newest pipelines of a project, newest first."""
+        """Return the newest pipelines of a project, newest first."""
         return _convert(await self.call("GET", f"/api/v4/projects/{project_id}/pipelines"), list[PipelineInfo])
 
     async def pipeline(self, project_id: int, pipeline_id: int) -> PipelineInfo:
@@ -235,12 +235,12 @@ class UserClient:
         return _convert(await self.call("GET", path), PipelineInfo)
 
     async def pipeline_jobs(self, project_id: int, pipeline_id: int) -> list[JobInfo]:
-        """The latest attempt of each job of a pipeline."""
+        """Return the latest attempt of each job of a pipeline."""
         path = f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/jobs"
         return _convert(await self.pages(path), list[JobInfo])
 
     async def pipeline_bridges(self, project_id: int, pipeline_id: int) -> list[JobInfo]:
-        """The latest attempt of each trigger job of a pipeline, with the pipeline that it started."""
+        """Return the latest attempt of each trigger job of a pipeline, with the pipeline that it started."""
         path = f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/bridges"
         return _convert(await self.pages(path), list[JobInfo])
 
@@ -251,7 +251,9 @@ class UserClient:
         return _convert(await self.call("POST", path, {"job_variables_attributes": attributes}), JobInfo)
 
     async def progress(self, pipeline_id: int, details: str = "none") -> PipelineProgress:
-        """A pipeline with its jobs and the pipelines that they started; `details`: none, running or all."""
+        """Return a pipeline with its jobs and the pipelines that they started. `details`: of which jobs the steps are
+        included (none, running or all).
+        """
         path = f"/api/remuda/v1/pipelines/{pipeline_id}/progress"
         async with self._request("GET", path, None, {"details": details}) as answer:
             try:
@@ -263,7 +265,7 @@ class UserClient:
         await self.call("POST", f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/cancel")
 
     async def steps(self, job_id: int) -> Sequence[Any]:
-        """Yield the step results of a job, in order."""
+        """Return all step results of a job, in order."""
         results: list[Any] = []
         after: int | None = 0
         while after is not None:
@@ -274,19 +276,19 @@ class UserClient:
         return results
 
     async def why(self, job_id: int) -> Any:
-        """Explain why a job waits or how it ended."""
+        """Return the explanation of why a job waits or how it ended, as decoded JSON."""
         return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/why")
 
     async def payload(self, job_id: int) -> Any:
-        """The payload of a job that a runner gets, without secrets."""
+        """Return the payload that a runner gets for a job, without secrets, as decoded JSON."""
         return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/payload")
 
     async def job(self, job_id: int) -> Any:
-        """A job by its id, with the duration of its parts."""
+        """Return a job by its id, with the duration of its phases, as decoded JSON."""
         return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}")
 
     async def trace(self, job_id: int, offset: int = 0) -> TracePart:
-        """The bytes of a log from `offset` on, and the status of the job just before they were read."""
+        """Return the bytes of a job's log from `offset` on, and the status of the job just before they were read."""
         async with self._request("GET", f"/api/remuda/v1/jobs/{job_id}/trace", None, {"offset": offset}) as answer:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Job-State", ""))
 
@@ -406,7 +408,7 @@ def _refusal(url: str, method: str, path: str, status: int, body: bytes) -> User
 
 
 def _mistakes(body: bytes) -> Sequence[MistakeInfo]:
-    """The mistakes of a pipeline file in an error answer; empty if the error has another cause."""
+    """Return the mistakes of a pipeline file in an error answer; empty if the error has another cause."""
     try:
         return msgspec.convert(_fields(body).get("mistakes", []), tuple[MistakeInfo, ...])
     except msgspec.ValidationError:
@@ -422,7 +424,7 @@ def _fields(body: bytes) -> dict[str, Any]:
 
 
 def _reason(body: bytes) -> str:
-    """The message in an error answer of GitLab's format."""
+    """Return the message in an error answer of GitLab's format."""
     answer = _fields(body)
     text = answer.get("message") or answer.get("error") or ""
     return text if isinstance(text, str) else msgspec.json.encode(text).decode()

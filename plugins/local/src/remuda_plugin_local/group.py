@@ -222,7 +222,7 @@ class LocalGroup(Plugin[Config]):
                     check=True,
                 )
         except (OSError, subprocess.SubprocessError, TemporaryError) as error:
-            _log.warning("cannot start machine %s: %s", machine, error)
+            _log.warning("cannot start machine %s; removing it: %s", machine, error)
         finally:
             os.close(draft.lock)
 
@@ -263,7 +263,12 @@ class LocalGroup(Plugin[Config]):
             seen = self._store.look(machine)
             if seen is not None and not seen.is_deleting:
                 how = "ended by itself" if seen.is_up else "ended before a login was possible"
-                _log.warning("machine %s %s; last output: %s", machine, how, self._store.last_words(machine) or "none")
+                _log.warning(
+                    "machine %s %s; removing it. Its last output: %s",
+                    machine,
+                    how,
+                    self._store.last_words(machine) or "none",
+                )
             if self._config.kind == "namespace":
                 # The kernel would remove it with the machine's network, but with a delay.
                 link = ["ip", "link", "delete", namespace.link_name(machine)]
