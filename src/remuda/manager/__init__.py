@@ -1,6 +1,7 @@
-"""The runner manager: requests jobs it has room for, has agents run them, relays logs and results.
+"""The runner manager: requests jobs from a cell or a GitLab server, runs them through agents, and sends logs and step
+results back.
 
-`core/` has the pure decisions, `polling/` requests jobs, `jobs/` runs them, `process/` supervises everything. It speaks
-to cells (or a GitLab server) and to agents only over the wire. The journal lets a new process resume the jobs
-of a dead one.
+`core/` has the decisions without I/O, `polling/` requests jobs, `jobs/` runs them, `environments/` provides machines,
+`process/` supervises everything. The manager communicates with cells and agents only over the network or sockets. Its
+journal lets a new process resume the jobs of an earlier one.
 """

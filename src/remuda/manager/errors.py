@@ -13,15 +13,16 @@ class ConfigError(ManagerError):
 
 
 class ClosingError(ConfigError):
-    """The file is valid but cannot be used yet: an environment that it needs is still being closed."""
+    """The configuration file is valid but cannot be used yet, because an environment that it needs is still being
+    closed."""
 
 
 class DataFolderError(ManagerError):
-    """The data folder is in use, unreadable, or of a newer version."""
+    """The manager's data folder is in use, unreadable, or was written by a newer version."""
 
 
 class JournalDamagedError(DataFolderError):
-    """The journal is damaged; without it, jobs are recovered from their agents."""
+    """The journal file is damaged. The manager replaces it, and recovers running jobs from their agents."""
 
 
 class FolderTakenError(DataFolderError):
@@ -33,7 +34,7 @@ class RegisterError(ManagerError):
 
 
 class NotStoredError(Exception):
-    """A received job cannot be stored, so it is not taken."""
+    """A job received from the server cannot be stored in the journal, so it is not run."""
 
 
 class EnvironmentTemporaryError(Exception):

@@ -1,1 +1,1 @@
-"""Requests for jobs: one poller per runner, and the slots that limit them."""
+"""Requests jobs from servers: one poller per runner, and the job slots that limit the requests."""

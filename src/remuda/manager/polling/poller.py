@@ -1,11 +1,11 @@
-"""Requests for jobs: one poller per runner. Each open request has a slot, which goes over to the job it brings.
+"""Requests jobs for one runner. Each open request has reserved a job slot, which the received job then uses.
 
 `core/open_requests.py` limits the number of open requests, `core/poll_pace.py` computes the pause before the next one
-and the server's health, `room.py` gives slots. The poller evaluates the answers and watches the disk. `retire` stops
-new requests; jobs that open requests bring are still taken.
+and the server's health, `room.py` assigns slots. The poller handles the answers and checks the free disk space.
+`retire` stops new requests; jobs received by requests that are still open are run.
 
-Invariants: no request without a slot; a slot that no job took is free again, however the request ended; a request that
-failed is repeated with the same id, so that a cell hands out the same job again.
+Invariants: no request without a slot; a slot is free again if its request ends without a job; a request that failed is
+repeated with the same request id, for which a cell returns the same job again.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class PollerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PollerEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """Callbacks for the metrics. The first argument is the runner."""
+    """Callbacks with which a poller reports to the metrics. The first argument is the runner."""
 
     opened: Callable[[RunnerConfig, int], None] = lambda _runner, _change: None
     """A request was opened (1) or answered (-1)."""
@@ -77,7 +77,7 @@ class PollerEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PollerContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What all pollers of a manager share."""
+    """Services and settings that all pollers of a manager share."""
 
     room: Room
     clock: Clock
@@ -90,7 +90,7 @@ class PollerContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Poller:
-    """Requests jobs for one runner."""
+    """Requests jobs for one runner, and passes received jobs to `PollerContext.take`."""
 
     def __init__(
         self,
@@ -102,8 +102,9 @@ class Poller:
         ready: Callable[[], Awaitable[object]] | None = None,
         after: "Poller | None" = None,
     ) -> None:
-        """`ready` returns when jobs can run: with a single machine, when its agent is connected. `after` is the
-        retiring poller of the same runner; its unanswered requests are repeated."""
+        """`ready` is awaited before each request and returns when jobs can run, for example when the agent of the only
+        machine is connected. `after` is the former poller of the same runner: this one starts when that has ended, and
+        repeats its unanswered requests."""
         self.runner = runner
         self._client = client
         self._context = context
@@ -154,16 +155,17 @@ class Poller:
 
     @property
     def capacity(self) -> int | None:
-        """Jobs that its environment can have; None: no limit."""
+        """Number of jobs that the runner's environment can run at the same time; None: no limit."""
         return self._environment.capacity()
 
     def retire(self) -> None:
-        """Send no more requests. `run` returns when all open ones are answered or ended."""
+        """Send no more requests. `run` returns when all open requests are answered or ended."""
         self._retired.set()
         self._changed.set()
 
     async def run(self) -> None:
-        """Send requests until retired. Cancel it only when the process ends: a job on its way would be lost."""
+        """Send requests until `retire` is called. Cancel this only when the process ends: a job whose answer is on its
+        way would be lost."""
         self._context.events.limited(self.runner, self._limit)
         if self._after is not None:
             # A cell repeats a handed-out job only for a request with the same id.
@@ -185,7 +187,7 @@ class Poller:
                 await self._hang_up()
 
     async def _hang_up(self) -> None:
-        """End held requests, and wait a moment for the others."""
+        """End requests that the server holds open (long polling), and wait a moment for the answers to the others."""
         self._end_held()
         self._changed.clear()
         await wait_for_any_event(
@@ -199,9 +201,10 @@ class Poller:
                 task.cancel()
 
     def _give_way(self, task: asyncio.Task[None]) -> None:
-        """End a held request because another runner needs its slot.
+        """End a request that the server holds open (long polling), because another runner needs its slot.
 
-        At a server that is not a cell, a young request is ended later: its answer may bring a job that would be lost.
+        If the server is not a cell, a request younger than YOUNG_SECONDS is ended later: its answer may already be on
+        the way, and the job in it would be lost.
         """
         since, clock = self._open.get(task), self._context.clock
         if since is None:
@@ -213,7 +216,8 @@ class Poller:
             task.cancel()
 
     async def _watch_disk(self) -> None:
-        """End held requests when the disk fills up, so that they bring no job without room."""
+        """Check the free disk space periodically, and end requests that the server holds open when it is too low, so
+        that no more jobs are received."""
         while True:
             await self._context.clock.sleep(_DISK_SECONDS)
             if self._open and not await self._has_disk():
@@ -239,11 +243,12 @@ class Poller:
         self._changed.set()
 
     def _used(self) -> int:
-        """The limit of open requests: one while the server is not well."""
+        """Return how many requests may be open now: only one while the server fails or refuses."""
         return self._limit.used if self._pace.health is Health.WELL else 1
 
     async def _until_due(self) -> None:
-        """Wait until the next request may be sent."""
+        """Wait until the next request may be sent: jobs can run, the pause is over, fewer requests than the limit are
+        open, and enough disk is free."""
         clock = self._context.clock
         is_counted = False
         while True:
@@ -266,7 +271,8 @@ class Poller:
             )
 
     async def _has_disk(self) -> bool:
-        """True if enough disk is free where jobs run. A change is logged once."""
+        """True if enough disk is free where jobs run. Logs when that changes. A good result is reused for
+        _DISK_SECONDS."""
         now = self._context.clock.monotonic()
         if self._disk_seen_at is not None and not self._disk_problem and now - self._disk_seen_at < _DISK_SECONDS:
             return True
@@ -285,14 +291,14 @@ class Poller:
             problem = f"the free disk space is unknown: {str(error) or 'the environment does not answer'}"
         self._disk_seen_at = now
         if problem and not self._disk_problem:
-            self._log.error("not requesting jobs because of the disk space", cause=problem)
+            self._log.error("not requesting jobs: too little or unknown free disk space", cause=problem)
         elif self._disk_problem and not problem:
             self._log.info("requesting jobs again: enough disk is free")
         self._disk_problem = problem
         return not problem
 
     async def _request(self, slot: Slot) -> None:
-        """Send one request and handle its answer."""
+        """Send one request for a job, and handle its answer. A received job gets the slot."""
         task = asyncio.current_task()
         assert task is not None
         may_hold = self._context.room.may_hold(self.runner.short_token)
@@ -307,7 +313,7 @@ class Poller:
         try:
             offer = await self._client.request_job(request_id=request_id, may_hold=may_hold)
         except RunnerApiTemporaryError as error:
-            self._log_problem(Health.TROUBLED, "the server cannot be reached", str(error))
+            self._log_problem(Health.TROUBLED, "cannot reach the server for job requests; trying again", str(error))
         finally:
             self._open.pop(task, None)
             self._context.events.opened(self.runner, -1)
@@ -328,13 +334,18 @@ class Poller:
             await self._handle_empty(offer)
 
     async def _decline(self, job: JobPayload, cause: str, *, request_id: str) -> None:
-        """A received job cannot be stored. A cell hands it out again to the same request; other servers hear that it
-        failed.
+        """Handle a received job that cannot be stored. A cell returns it again to a request with the same
+        `request_id`; to other servers (empty `request_id`) the job is reported as failed.
 
-        Usually the disk is full, so held requests are ended and the next one waits.
+        Usually the disk is full, so requests that the server holds open are ended, and the next request waits.
         """
         if cause != self._store_problem:
-            self._log.error("cannot store a received job", job=job.id, cause=cause)
+            self._log.error(
+                "cannot store a received job; pausing requests",
+                job=job.id,
+                then="the cell returns it again" if request_id else "reporting it as failed",
+                cause=cause,
+            )
         self._store_problem = cause
         self._unstored += 1
         self._not_before = self._context.clock.monotonic() + _UNSTORED.delay(self._unstored)
@@ -346,7 +357,8 @@ class Poller:
             await refuse_job(self._client, job.id, job.token)
 
     def _learn(self, offer: JobOffer | None, *, took_seconds: float, may_hold: bool) -> None:
-        """Update pace, limit and health after an answer, or after none."""
+        """Update pause, request limit and server health after an answer; `offer` is None without an answer.
+        `took_seconds` is the duration of the request, `may_hold` whether the server was allowed to hold it open."""
         status = offer.status if offer is not None else None
         if offer is not None and status == 201 and offer.payload is None:
             status = None  # an unreadable job counts as a failed answer
@@ -365,7 +377,7 @@ class Poller:
             self._answered_at = clock.now()
         if self._pace.health is Health.WELL:
             if self._problem:
-                self._log.info("server answers again")
+                self._log.info("server answers job requests again")
             self._problem = ""
         else:
             self._context.events.failed(self.runner, self._pace.health)
@@ -373,10 +385,11 @@ class Poller:
         self._changed.set()
 
     async def _handle_empty(self, offer: JobOffer) -> None:
-        """Handle an answer without a readable job."""
+        """Handle an answer without a job, or with a job that cannot be decoded: log the problem, and report such a job
+        as failed."""
         match offer.status:
             case 201:
-                self._log_problem(Health.TROUBLED, "received a job that cannot be read", offer.problem)
+                self._log_problem(Health.TROUBLED, "received a job that cannot be read; refusing it", offer.problem)
                 if offer.rejected is not None:
                     await refuse_job(self._client, *offer.rejected)
             case 204 | 409:
@@ -389,7 +402,7 @@ class Poller:
                 self._log_problem(Health.TROUBLED, "the server answered a job request with an error", cause)
 
     def _log_problem(self, health: Health, text: str, cause: str) -> None:
-        """Log a problem once: it may last for days."""
+        """Log a problem with the server, unless it is the same as the last one, and keep it for the status."""
         problem = f"{text}: {cause}" if cause else text
         if problem != self._problem:
             self._log.warning(text, cause=cause, health=health)

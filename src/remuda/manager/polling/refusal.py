@@ -1,4 +1,5 @@
-"""Reporting a job that this manager can never run as failed. Used for jobs from requests and from the journal."""
+"""Reports a job that this manager cannot run to the server as failed. Used for received jobs and jobs in the
+journal."""
 
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
@@ -8,7 +9,8 @@ from remuda.wire.runner_server import RunnerApiTemporaryError
 
 
 async def refuse_job(client: RunnerClient, job_id: int, token: str) -> None:
-    """Tell the server that the job failed, so that it is not handed out again."""
+    """Report to the server that the job failed, so that it is not assigned again. An unreachable server is logged; the
+    call is not repeated."""
     try:
         await client.update_job(
             job_id,
@@ -18,4 +20,6 @@ async def refuse_job(client: RunnerClient, job_id: int, token: str) -> None:
             output=TraceOutput(checksum="crc32:00000000", bytesize=0),
         )
     except RunnerApiTemporaryError as error:
-        logger("manager").warning("cannot report a refused job to the server", job=job_id, cause=str(error))
+        logger("manager").warning(
+            "cannot report a refused job as failed; it ends at the server's own timeout", job=job_id, cause=str(error)
+        )

@@ -1,10 +1,11 @@
-"""Slots to wait for: an asyncio shell around `core/slots.py`. Pollers that find no free slot wait in line.
+"""Job slots with a queue: pollers wait here, first come, first served, until `core/slots.py` has a free slot.
 
-It also knows which slots belong to open requests for jobs, so that a server may hold requests (long polling) without
-blocking other runners. Invariant: a request is held only while every other runner that could take a job has an open
-request, too, or a free slot for one. `may_hold` checks this when a request begins. When a job, a reload or an
-environment takes the room away later, a held request is ended (`hold`). `poller.py` reserves slots, and gives them back
-or hands them over to a job. Environments with a scaler are told how many of their slots are taken.
+The class also tracks which slots belong to open requests for jobs. A server may hold a request open until it has a job
+(long polling), and the request keeps its slot meanwhile, which must not block other runners. Invariant: a request is
+held only while every other runner that could run a job has an open request, too, or a free slot for one. `may_hold`
+checks this when a request begins; if slots become scarce later, a held request is ended (`hold`). `poller.py` reserves
+slots, and frees them or hands them over to jobs. Autoscaled environments are notified how many of their slots are
+taken.
 """
 
 import asyncio
@@ -22,10 +23,11 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 class Room:
-    """Slots, first come, first served."""
+    """The job slots of a manager, and the pollers that wait for one."""
 
     def __init__(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
-        """`limits` has an entry for every runner, 0 for no limit; `places` names their environments."""
+        """`limits` has each runner's `limit` (0: none), with an entry for every runner; `places` names each runner's
+        environment."""
         self.observers: Mapping[str, Callable[[int], None]] = {}
         """By runner: called with the number of slots taken in its environment."""
         self._limits = dict(limits)
@@ -33,7 +35,7 @@ class Room:
         self._waiting: list[_Waiting] = []
         self._requesting: set[Slot] = set()
         self._held: dict[Slot, Callable[[], None]] = {}
-        """Those of them whose requests may be held, oldest first, with the function that ends the request."""
+        """Slots of requests that the server may hold open, oldest first, with the function that ends the request."""
         self._leaving: dict[str, Slot] = {}
         """Runners that wait for the slot of a request that is being ended."""
         self._capacities: dict[str, Callable[[], int | None]] = {}
@@ -44,11 +46,11 @@ class Room:
 
     @property
     def requesting(self) -> int:
-        """Number of slots of open requests for jobs."""
+        """Number of slots that belong to open requests for jobs."""
         return len(self._requesting)
 
     def is_full(self, runner: str, capacity: int | None) -> bool:
-        """True if the runner's own limit or its environment leaves no room, even if slots are free."""
+        """True if the runner's `limit` is reached, or the `capacity` of its environment (None: no limit)."""
         return self._slots.is_full(runner, capacity)
 
     def change(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
@@ -60,7 +62,8 @@ class Room:
         self.serve()
 
     async def reserve(self, runner: str, capacity: Callable[[], int | None] = lambda: None) -> Slot:
-        """Wait for a slot of the runner; `capacity` returns how many jobs its environment can have."""
+        """Wait for a slot for a request of this runner. `capacity` returns how many jobs its environment can run
+        (None: no limit)."""
         self._capacities[runner] = capacity
         waiting = _Waiting(runner, capacity, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -75,27 +78,27 @@ class Room:
             raise
 
     def adopt(self, slot: Slot) -> Slot:
-        """Take the slot of a job of an earlier process. Returns another slot if this one is taken."""
+        """Take the slot of a job of an earlier process, and return it. If it is already taken, take the runner's lowest
+        free slot instead."""
         adopted = self._slots.adopt(slot)
         self._notify(slot.runner)
         return adopted
 
     def hold(self, slot: Slot, hang_up: Callable[[], None]) -> None:
-        """The server may hold the request of this slot. `hang_up` ends it when another runner needs room.
-
-        It is called at most once, and may take effect later.
+        """Record that the server may hold the request of this slot open. `hang_up` is called at most once, to end the
+        request when another runner needs the slot; the request may end some time later.
         """
         if slot in self._requesting:
             self._held[slot] = hang_up
             self._make_way()
 
     def hand_over(self, slot: Slot) -> None:
-        """The slot now belongs to a job."""
+        """Record that the slot now belongs to a job and no longer to a request."""
         self._stop_requesting(slot)
         self._make_way()
 
     def give_back(self, slot: Slot) -> None:
-        """A request ended: free its slot unless a job has it."""
+        """Free the slot of a request that ended, unless the slot belongs to a job now."""
         if slot in self._requesting:
             self.release(slot)
 
@@ -106,7 +109,8 @@ class Room:
         self.serve()
 
     def may_hold(self, runner: str) -> bool:
-        """True if a request of this runner may be held without blocking the requests of another runner."""
+        """True if the server may hold a request of this runner open without taking the last slot that another runner
+        needs for its request."""
         requesting = self._runners_requesting() | {runner}
         without = [other for other in self._limits if other not in requesting and self._could_have_more(other)]
         return self._slots.free >= len(without) and all(
@@ -116,7 +120,8 @@ class Room:
         )
 
     def serve(self) -> None:
-        """Give slots to waiting pollers. Called when an environment may have more room than before."""
+        """Give free slots to waiting pollers. Called when slots become free, and every second, because an environment's
+        capacity may have grown."""
         for waiting in list(self._waiting):
             if waiting.future.cancelled():
                 self._waiting.remove(waiting)
@@ -128,7 +133,8 @@ class Room:
         self._make_way()
 
     def _make_way(self) -> None:
-        """End one held request for each runner that has no open request because no slot is left."""
+        """End one request that a server holds open, for each runner that cannot send a request because no slot is
+        free."""
         if not self._held:
             return
         requesting = self._runners_requesting()
@@ -149,14 +155,15 @@ class Room:
         return {slot.runner for slot in self._requesting}
 
     def _could_have_more(self, runner: str) -> bool:
-        """True if the runner could take one more job if no request had a slot."""
+        """True if the runner could run one more job if no open request occupied a slot."""
         if self._slots.is_full(runner):
             return False
         free = self._free_in_place(runner)
         return free is None or free + sum(self._slots.share_place(slot.runner, runner) for slot in self._requesting) > 0
 
     def _free_in_place(self, runner: str) -> int | None:
-        """Free slots of the runner's environment, negative when overcommitted; None: no limit."""
+        """Return the number of free slots in the runner's environment; None: no limit. Negative if more jobs run than
+        its capacity allows."""
         capacity = self._capacities[runner]() if runner in self._capacities else None
         return None if capacity is None else capacity - self._slots.in_place(runner)
 

@@ -1,7 +1,8 @@
-"""Whether servers answer the calls of jobs. Logged once per runner when calls fail, and once when they succeed again.
+"""Tracks whether servers answer the calls of running jobs. Logs once per runner when calls fail, and once when they
+succeed again.
 
-While all slots have jobs, no poller sends requests, so only the jobs notice an outage. `job.py` reports every call;
-`poller.py` includes the problem in the runner's health.
+While all slots are used by jobs, no poller sends requests, so only the jobs notice an outage of the server. `job.py`
+reports every call; `poller.py` includes the problem in the runner's health.
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ from remuda.telemetry.logs import logger
 
 
 class ServerHealth:
-    """Counts jobs by runner (short token), and those whose last call got no answer."""
+    """Counts, by runner (short token), all jobs, and the jobs whose last call to the server got no answer."""
 
     __slots__ = ("_jobs", "_log", "_unanswered")
 
@@ -27,20 +28,24 @@ class ServerHealth:
         self._clear(runner, key)
 
     def note_failure(self, runner: str, key: str, cause: str) -> None:
-        """A job's call got no answer."""
+        """Record that a call of a job (`key`) got no answer. The first such job of a runner is logged."""
         if runner not in self._unanswered:
             self._log.warning(
-                "server cannot be reached; jobs wait", runner=runner, jobs=self._jobs[runner], cause=cause
+                "server cannot be reached; jobs continue and send their results later",
+                runner=runner,
+                jobs=self._jobs[runner],
+                cause=cause,
             )
         self._unanswered.setdefault(runner, {})[key] = cause
 
     def note_answer(self, runner: str, key: str) -> None:
-        """A job's call was answered. The server counts as back when no job has an unanswered call."""
+        """Record that a call of a job (`key`) was answered. Logs that the server is back if no other job of the runner
+        still waits for an answer."""
         if self._clear(runner, key):
             self._log.info("server answers jobs again", runner=runner)
 
     def problem(self, runner: str) -> str:
-        """The outage in words; empty: all jobs of the runner get answers."""
+        """Return a text about the outage of a runner's server, or an empty string if all its jobs get answers."""
         causes = self._unanswered.get(runner)
         if not causes:
             return ""
@@ -48,7 +53,7 @@ class ServerHealth:
         return f"the server cannot be reached; {number}: {next(reversed(causes.values()))}"
 
     def _clear(self, runner: str, key: str) -> bool:
-        """True if this was the last unanswered job of the runner."""
+        """Forget the unanswered call of a job. Returns True if it was the last one of the runner."""
         causes = self._unanswered.get(runner, {})
         if causes.pop(key, None) is None or causes:
             return False

@@ -1,10 +1,11 @@
-"""The manager's control socket, both ends.
+"""The manager's control socket: the server in the manager, and the client functions for commands.
 
-A UNIX socket in the data folder that only the manager's user can use. A command is one line of JSON, and so is its
-answer. `status` returns the document of `status.py`. `drain` does what SIGQUIT does; the connection then stays open
-until the manager ends, with a last line that says how many jobs it left. Further commands are passed in as `others`.
+It is a UNIX socket in the data folder that only the manager's user can use. A command is one line of JSON, and so is
+its answer. `status` returns the document of `status.py`. `drain` does the same as SIGQUIT; the connection then stays
+open until the manager ends, and a last line says how many jobs are left. `Control` gets handlers for further commands
+as `others`.
 
-If the socket is removed, it is created again. `remuda.cli.manager.status` uses the client end.
+If the socket file is deleted, the manager creates it again. `remuda.cli.manager.status` uses the client functions.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ _LONGEST_PATH = 100
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line from the client."""
+    """A command that a client sends over the control socket."""
 
     command: str
     runner: str = ""
@@ -50,7 +51,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that the manager still has, or had when it ended."""
+    """Answer to the command `drain`: the number of jobs that the manager still has, or had when it ended."""
 
     jobs: int
 
@@ -60,7 +61,7 @@ class NoManagerError(ManagerError):
 
 
 class Control:
-    """The server end of the socket."""
+    """The control socket's server, which runs in the manager."""
 
     def __init__(
         self,
@@ -71,7 +72,8 @@ class Control:
         clock: Clock,
         others: Mapping[str, Callable[[Command], Awaitable[msgspec.Struct]]] | None = None,
     ) -> None:
-        """`others` are further commands by name; the client sees the text of a ManagerError that they raise."""
+        """`status` and `drain` handle these two commands; `others` has the handlers of further commands by name. If a
+        handler raises ManagerError, the client gets its message."""
         self._others = others or {}
         self._folder = folder
         self._status = status
@@ -91,11 +93,11 @@ class Control:
                 writer.close()
 
     async def _serve(self) -> None:
-        """Listen until the socket is removed."""
+        """Create the socket and serve clients until its file is deleted or replaced."""
         try:
             listening = _listen(self._folder / NAME)
         except OSError as error:
-            self._log.debug("cannot create the control socket", cause=str(error))
+            self._log.debug("cannot create the control socket; trying again", cause=str(error))
             await self._clock.sleep(LOOK_SECONDS)
             return
         own = _identity(self._folder / NAME)
@@ -139,26 +141,28 @@ class Control:
         except ManagerError as error:
             return Refused(refused=str(error))
         except Exception as error:  # noqa: BLE001 - the client must get an answer
-            self._log.error("control command failed", command=command.command, exc_info=error)
+            self._log.error("unexpected error in a control command", command=command.command, exc_info=error)
             return Refused(refused=f"the manager failed ({type(error).__name__}); its log says why")
 
 
 async def ask_status(folder: Path) -> ManagerStatus:
-    """The status of the manager of a data folder. Raises NoManagerError if none runs."""
+    """Ask the manager that uses this data folder for its status. Raises NoManagerError if none runs."""
     async with _connect(folder) as (reader, writer):
         return await _ask(folder, reader, writer, Command(command="status"), ManagerStatus)
 
 
 async def ask(folder: Path, command: Command, answer: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
-    """The answer to one of the `others`. Raises ManagerError if it failed. Raises NoManagerError if no manager runs."""
+    """Send a command to the manager that uses this data folder, and return its answer, of type `answer`. Raises
+    ManagerError if the command failed or took longer than `seconds`, NoManagerError if no manager runs."""
     async with _connect(folder) as (reader, writer):
         return await _ask(folder, reader, writer, command, answer, seconds=seconds)
 
 
 async def ask_drain(folder: Path, *, on_begin: Callable[[int], None], waits: bool) -> int:
-    """Drain the manager and return the number of its remaining jobs. With `waits`, return when it has ended.
+    """Tell the manager to drain: to request no more jobs, and to end after the running ones.
 
-    `on_begin` is called with the number of jobs when the drain begins.
+    Returns the number of remaining jobs; with `waits`, only after the manager has ended. `on_begin` is called with the
+    number of jobs when the drain begins.
     """
     async with _connect(folder) as (reader, writer):
         drained = await _ask(folder, reader, writer, Command(command="drain"), Drained)
@@ -201,7 +205,8 @@ async def _ask(
 
 
 def is_served(folder: Path) -> bool:
-    """True if a manager runs over the folder. An ended one leaves its socket file behind."""
+    """True if a running manager uses this data folder. The check connects to the socket, because its file stays after
+    the manager has ended."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             with _address(folder / NAME) as address:
@@ -234,7 +239,7 @@ async def _connect(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, as
 
 
 def _listen(path: Path) -> socket.socket:
-    """A socket for this user only: its mode is set before it listens."""
+    """Create a bound UNIX socket that only this user can connect to. Its file mode is set before it listens."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -250,7 +255,8 @@ def _listen(path: Path) -> socket.socket:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """The path, or a short alias of it if it is too long for a socket address."""
+    """Yield an address for a UNIX socket at this path. A path that is too long for a socket address is replaced by a
+    short one below `/proc/self/fd`, valid within the `with` block."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)
         return

@@ -1,7 +1,7 @@
-"""The manager's data folder: locked by one process, and created again if it is removed under that process.
+"""The manager's data folder: locked by one manager process, and created again if it is deleted while that runs.
 
-The process with the lock is the manager of the jobs. If the folder vanishes, the lock vanishes, too: the process that
-creates the new folder first is the manager, and another one has to stop.
+The lock makes sure that only one manager runs the jobs in the journal. If the folder is deleted, its lock is gone, too:
+the process that first creates and locks the folder again goes on, and any other stops. `service.py` is the caller.
 """
 
 import hashlib
@@ -19,14 +19,15 @@ from remuda.telemetry.logs import logger
 
 
 def jobs_folder(data: Path) -> Path:
-    """The folder of the local agent, working directories and caches. It is apart, so that jobs survive the loss of the
-    data folder. A data folder that already contains them keeps them.
+    """Return the folder for the local agent, working directories and caches: `DATA.jobs` beside the data folder, so
+    that jobs survive the loss of the data folder. If the data folder already contains an agent, it is used instead.
     """
     return data if agent_data(data).is_dir() else data.with_name(f"{data.name}.jobs")
 
 
 class DataFolder:
-    """Enter it to lock it; then `journal` and `own_id` are set."""
+    """The data folder of this manager. Within its `with` block it is locked, and `journal` and `own_id` (the system id)
+    are set."""
 
     journal: Journal
     own_id: str
@@ -57,7 +58,8 @@ class DataFolder:
         self._held.__exit__(kind, error, trace)
 
     def _open_journal(self) -> Journal:
-        """Open the journal. A damaged one is replaced by a new one; running jobs are recovered from their agents."""
+        """Open the journal. A damaged file is renamed and replaced by an empty journal; running jobs are then recovered
+        from their agents. Raises DataFolderError if that is not possible."""
         path = self.path / "journal.sqlite"
         try:
             return Journal(path)
@@ -78,41 +80,56 @@ class DataFolder:
 
     @property
     def damaged_journals(self) -> tuple[str, ...]:
-        """Journals that were moved aside, by this process or earlier ones."""
+        """Paths of damaged journals that this process or earlier ones have renamed."""
         return damaged_journals(self.path / "journal.sqlite")
 
     @property
     def mark(self) -> str:
-        """A short id that differs even for managers of one machine, which share a system id."""
+        """Short id of this manager for folder names. It differs even between managers on one machine, which share a
+        system id."""
         return hashlib.sha256(f"{self.own_id}\0{self.path.absolute()}".encode()).hexdigest()[:8]
 
     def is_there(self) -> bool:
-        """True if a new process would find the lock and the journal."""
+        """True if the lock file and the journal still exist at their paths, so that a new process would find them."""
         return identity_of(self.path / LOCK_NAME) == self._lock and self.journal.is_there()
 
     async def restore_if_removed(self, *, jobs: int) -> FolderTakenError | None:
-        """Create the folder again if it was removed, with everything this process knows.
+        """If the folder was deleted, create it again with lock, system id and journal. `jobs` is the number of jobs,
+        for the log.
 
-        Returns an error if another manager has taken it; then this one, with its `jobs`, cannot go on.
+        Returns an error if another manager uses the folder now: this one must stop. Other failures are logged, and the
+        next call tries again.
         """
         if self.is_there():
             return None
         try:
             await self.renew()
         except FolderTakenError as error:
-            self._log.error("data folder was removed and now belongs to another manager", cause=str(error))
+            self._log.error(
+                "data folder was deleted and now belongs to another manager; stopping",
+                folder=str(self.path),
+                jobs=jobs,
+                cause=str(error),
+            )
             return error
         except (OSError, sqlite3.Error, DataFolderError) as error:
             if str(error) != self._problem:
-                self._log.error("cannot recreate the removed data folder; jobs wait", cause=str(error))
+                self._log.error(
+                    "cannot recreate the deleted data folder; jobs wait until it succeeds",
+                    folder=str(self.path),
+                    cause=str(error),
+                )
             self._problem = str(error)
         else:
             self._problem = ""
-            self._log.error("data folder was removed; recreated it", jobs=jobs)
+            self._log.error(
+                "data folder was deleted; recreated it with all current jobs", folder=str(self.path), jobs=jobs
+            )
         return None
 
     async def renew(self) -> None:
-        """Create the folder again. Raises DataFolderError if another manager uses it meanwhile."""
+        """Create the missing parts of the folder again: lock, system id and journal. Raises FolderTakenError if another
+        manager has locked it meanwhile, and DataFolderError, OSError or sqlite3.Error for other failures."""
         if identity_of(self.path / LOCK_NAME) != self._lock:
             self._hold()
         keep_system_id(self.path, self.own_id)

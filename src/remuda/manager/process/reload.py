@@ -1,8 +1,8 @@
-"""Compares two configurations: which changes apply at once, and which need a restart. Pure.
+"""Compares two configurations: which changes apply at once, and which need a restart. Pure code without I/O.
 
-A runner is the same if server and token are the same; its new values apply to jobs taken from then on. A value that
-needs a restart keeps its old value until then; `applied` is the configuration with these old values. `supervision.py`
-calls this when the file has changed.
+A runner is recognized by its server and token; its new values apply to jobs received from then on. A setting that needs
+a restart keeps its old value until then; `Changes.applied` is the new configuration with these old values.
+`supervision.py` calls this when the file has changed.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _FALLBACK = ("name", "plugin", "plugin_config", "connector_config")
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """The difference of two configurations."""
+    """The differences between two configurations, and when they apply."""
 
     applied: ManagerConfig
     """The new configuration, with old values of what needs a restart."""
@@ -71,7 +71,8 @@ def compare(old: ManagerConfig, new: ManagerConfig) -> Changes:
 
 
 def _defer_changes(former: RunnerConfig, runner: RunnerConfig) -> tuple[RunnerConfig, list[str]]:
-    """The new runner with the old values of keys that need a restart, and these keys."""
+    """Return the new runner configuration with the old values of keys that need a restart, and the names of these
+    keys."""
     late: list[str] = []
     for section, keys in RESTART_SECTIONS.items():
         old, new = getattr(former, section), getattr(runner, section)
@@ -107,7 +108,7 @@ def _changed_fields(old: msgspec.Struct, new: msgspec.Struct) -> list[str]:
 
 
 def _changed_keys(old: Any, new: Any) -> Iterator[str]:
-    """The keys that differ; those of a section begin with the section's name."""
+    """Yield the names of the keys that differ; a key of a section has the form `section.key`."""
     for field in msgspec.structs.fields(old):
         before, after = getattr(old, field.name), getattr(new, field.name)
         if before == after:

@@ -1,7 +1,7 @@
 """The control commands `scale` and `sweep`, for `remuda scale explain` and `remuda scale sweep`.
 
-Their answers cross the control socket; `remuda.cli.scale` reads them. `remuda.taskscaler.loop` explains plans and
-decides what an orphan is.
+The manager answers them over the control socket; `remuda.cli.scale` prints the answers. `remuda.taskscaler.loop`
+explains plans and decides which machines are orphans.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ SWEEP_SECONDS = 400.0
 
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The machines of one runner."""
+    """State and plan of the machines that were created for one runner (its fleet)."""
 
     runner: str
     """Its short token."""
@@ -34,13 +34,13 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to the command `scale`."""
+    """Answer to the control command `scale`: a report for each fleet."""
 
     fleets: tuple[FleetReport, ...]
 
 
 class FoundOrphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that no fleet of this manager owns any more."""
+    """A machine at a provider that no fleet of this manager owns any more."""
 
     runner: str
     """The runner whose plugin found it."""
@@ -53,7 +53,7 @@ class FoundOrphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to the command `sweep`."""
+    """Answer to the control command `sweep`: the orphaned machines that were found or removed."""
 
     orphans: tuple[FoundOrphan, ...]
     problems: tuple[str, ...]
@@ -67,7 +67,7 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
 def scale_commands(
     scaling: Scaling, orphans: OrphanedMachines
 ) -> Mapping[str, Callable[[Command], Awaitable[msgspec.Struct]]]:
-    """Command handlers by name, for `Control`."""
+    """Return the handlers of the control commands `scale` and `sweep` by name, for `Control`."""
 
     async def explain(command: Command) -> ScaleReport:
         fleets = [*scaling.fleets, *((scaled.runner, scaled) for scaled in scaling.ending)]
@@ -145,7 +145,8 @@ def _report(swept: Sequence[tuple[str, SweepResult]], remarks: Iterable[str]) ->
 def _select(
     fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str, *, others: bool = False
 ) -> list[tuple[RunnerConfig, Scaled]]:
-    """The fleets of one runner, or all. Raises ManagerError if there are none, unless `others` match."""
+    """Return the fleets of the runner with the name or short token `wanted`, or all if that is empty. Raises
+    ManagerError if no fleet matches; with `others`, machines outside of `fleets` match, and an empty list is valid."""
     candidates = list(fleets)
     if not candidates:
         raise ManagerError(

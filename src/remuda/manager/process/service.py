@@ -1,8 +1,9 @@
 """The manager as a process: opens its data folder, loads and reloads its configuration, stops or drains.
 
-Stop: at once; running jobs stay with their agents and in the journal, and the next start resumes them. Drain: no new
-jobs, wait for the running ones up to drain_timeout, then stop. A changed configuration file is reloaded within seconds,
-or on request; one that cannot be used changes nothing. `supervision.py` has the parts that run meanwhile.
+A stop ends the process at once; running jobs continue at their agents, and the next start resumes them from the
+journal. A drain requests no new jobs, waits for the running ones up to drain_timeout, then stops. A changed
+configuration file is reloaded within seconds, or on request; an invalid file changes nothing. `supervision.py` creates
+and runs the manager's parts.
 """
 
 import asyncio
@@ -48,7 +49,8 @@ RELOAD_SECONDS = 2.0
 
 
 class ManagerService:
-    """One manager over one data folder; `config` is the file, or the values themselves."""
+    """A manager process with its data folder. `config` is the path of the configuration file, which is then watched for
+    changes, or a configuration that never changes."""
 
     def __init__(
         self,
@@ -96,14 +98,16 @@ class ManagerService:
         reload: asyncio.Event | None = None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run until stopped or drained. Raises ManagerError if it cannot start, or cannot go on."""
+        """Run the manager until `stop` is set, or `drain` is set and the jobs are over. `reload` asks for a reload of
+        the configuration; `ready` is called after the start. Raises ManagerError if the manager cannot start or
+        continue."""
         try:
             async with asyncio.timeout(None) as limit:
                 await self._run(stop, drain or asyncio.Event(), reload or asyncio.Event(), ready, limit)
         except TimeoutError:
             if not limit.expired():
                 raise
-            self._log.error("shutdown_timeout exceeded; stopping without the rest of the cleanup")
+            self._log.error("shutdown_timeout exceeded; the manager stops without finishing its cleanup")
 
     async def _run(
         self,
@@ -192,7 +196,7 @@ class ManagerService:
         return loaded.config, self._config.parent
 
     async def _watch_file(self, manager: Manager, file: Path, reload: asyncio.Event) -> None:
-        """Reload the file when it has changed, or on request."""
+        """Reload the configuration file when it has changed, or when `reload` is set."""
         while True:
             await wait_for_any_event(self._clock, reload, within_seconds=RELOAD_SECONDS, name="configuration")
             is_requested = reload.is_set()
@@ -208,7 +212,7 @@ class ManagerService:
             changes = manager.apply(loaded.config)
         except ClosingError as error:
             self._seen = None  # the file is fine, so it is read again at the next check
-            self._log.info("configuration reload waits for an environment to close", cause=str(error))
+            self._log.info("configuration reload waits until an environment is closed; trying again", cause=str(error))
             self._config_status = replace(self._config_status, error=str(error))
             return
         except ConfigError as error:
@@ -232,11 +236,14 @@ class ManagerService:
         if not manager.config.runners:
             self._log.warning("no [[runners]] section is left; not requesting jobs")
         if changes.restart:
-            self._log.warning("some configuration changes need a restart", keys=list(changes.restart))
+            self._log.warning(
+                "some configuration changes apply only after a restart of the manager", keys=list(changes.restart)
+            )
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """A value that changes with every write; None: there is no file."""
+    """Return modification time, size and inode of a file, which change when it is written; None if it does not
+    exist."""
     try:
         status = file.stat()
     except OSError:

@@ -1,8 +1,9 @@
-"""Service definitions for the manager: a systemd unit, a launchd property list, a Windows service. Pure.
+"""Generates service definitions for the manager: a systemd unit, a launchd property list, a script for a Windows
+service. Pure code without I/O.
 
-When the manager ends, for whatever reason, the agent and its jobs continue, and the next start finds them. So only the
-manager's own process is signalled. Stopping the systemd unit drains. `remuda manager service` prints the files;
-`packaging/` has them with the usual paths.
+When the manager ends, the local agent and its jobs continue, and the next start finds them. Therefore the definitions
+signal only the manager's own process. Stopping the systemd unit drains the manager. `remuda manager service` prints the
+definitions; `packaging/` has them with the usual paths.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ STOP_SECONDS = 7200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePaths:
-    """The paths and the user in a service file."""
+    """The program, paths and user that a service definition contains."""
 
     program: str = "/usr/local/bin/remuda"
     config: str = "/etc/gitlab-runner/config.toml"
@@ -70,7 +71,7 @@ WantedBy=multi-user.target
 
 
 def launchd(paths: ServicePaths) -> str:
-    """A property list, for /Library/LaunchDaemons."""
+    """Return a launchd property list, for /Library/LaunchDaemons."""
     words = "\n".join(f"    <string>{escape(word)}</string>" for word in paths.arguments)
     user = f"  <key>UserName</key>\n  <string>{escape(paths.user)}</string>\n" if paths.user else ""
     return f"""\
@@ -106,7 +107,8 @@ def launchd(paths: ServicePaths) -> str:
 
 
 def windows(paths: ServicePaths) -> str:
-    """A PowerShell script that creates a service with NSSM, which can leave child processes alone."""
+    """Return a PowerShell script that creates a Windows service with NSSM, which can stop the manager without ending
+    its child processes."""
     program, *rest = (word.replace("'", "''") for word in paths.arguments)
     words = " ".join(f'"{word}"' if " " in word else word for word in rest)
     account = f"& nssm set $service ObjectName '.\\{paths.user}'\n" if paths.user else ""
@@ -130,6 +132,6 @@ SYSTEMS = {"systemd": systemd, "launchd": launchd, "windows": windows}
 
 
 def _quote(word: str) -> str:
-    """Quote a word for ExecStart."""
+    """Quote an argument for `ExecStart` in a systemd unit."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{word}"' if " " in word or "\\" in word else word

@@ -31,7 +31,7 @@ LONG_SECONDS = 10.0
 
 
 class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration file and its last reload."""
+    """The configuration file, and the result of its last reload."""
 
     file: str = ""
     loaded_at: str = ""
@@ -50,7 +50,7 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One runner and its server."""
+    """State of one runner: its jobs, its requests for jobs, and its server's health."""
 
     runner: str
     name: str
@@ -184,9 +184,10 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
 
 
 def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int]) -> tuple[MachineStatus, ...]:
-    """The machines with links; `jobs` has the number of jobs by environment and machine.
+    """Return the state of all machines to which the manager has links; `jobs` has the number of jobs by id of the
+    environment and machine name.
 
-    Links to machines of a fleet that are gone, or belong to another fleet, are left out unless they have jobs.
+    Machines of a fleet that no longer exist or belong to another fleet are left out, unless they have jobs.
     """
     from remuda.manager.environments.scaled import Scaled  # imported here, so that clients of a manager load faster
 
@@ -213,7 +214,8 @@ def _own_machines(fleet: "ScalerStatus") -> set[str]:
 
 
 def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
-    """The health of the server; troubled if that is well but no group of machines can be used."""
+    """Return a runner's health for the status: that of its server, or `troubled` if the server is well but no group of
+    its `fleet` can provide machines."""
     groups = fleet.groups if fleet is not None else ()
     has_ready = fleet is not None and any(instance.state == "ready" for instance in fleet.instances)
     is_unusable = bool(groups) and all(
@@ -229,7 +231,7 @@ def _start_note(group: "GroupStatus") -> str:
 
 
 def fleet_of(runner: "RunnerConfig", now: "ScalerStatus", *, is_ending: bool = False) -> FleetStatus:
-    """Counts and problems of one fleet."""
+    """Return the machine counts and problems of one fleet. `is_ending`: its runner is no longer configured."""
     # A group may give the same text as error and note.
     problems = dict.fromkeys(
         f"{group.name}: {text}"

@@ -1,6 +1,6 @@
-"""Signals of a manager: SIGTERM and SIGINT stop it, SIGQUIT drains it, SIGHUP reloads its configuration.
+"""Handles the signals of a manager: SIGTERM and SIGINT stop it, SIGQUIT drains it, SIGHUP reloads its configuration.
 
-A second SIGTERM or SIGINT ends the process at once. No job is lost: the journal and the agents have everything.
+A second SIGTERM or SIGINT ends the process at once. No job is lost, because the journal and the agents have all jobs.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ AT_ONCE = 1
 
 
 class SignalEvents:
-    """One event for each request; `handlers` maps signals to them."""
+    """Events that signals set: `stop`, `drain` and `reload`. `handlers` maps each signal to the function to install."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()

@@ -1,7 +1,7 @@
-"""The parts of a running manager: pollers, jobs, links to agents, scalers. Creates, connects and supervises them.
+"""Creates, connects and supervises the parts of a running manager: pollers, jobs, links to agents, scalers.
 
 A part that fails unexpectedly is restarted (`restart_on_failure`). `service.py` provides the data folder and the
-configuration; `job_table.py` holds the jobs, `room.py` the slots.
+configuration; `job_table.py` has the jobs, `room.py` the slots.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ Part = tuple[str, Callable[[], Awaitable[None]]]
 
 
 class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a manager runs, beyond its configuration file."""
+    """Settings of a manager that are not in its configuration file."""
 
     keep_alive_seconds: float = 30.0
     """A silent job calls its server this often, and learns from the answer that it is canceled."""
@@ -75,7 +75,7 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manager:
-    """All parts of a running manager."""
+    """A running manager: creates all its parts, and runs them in one task group."""
 
     def __init__(
         self,
@@ -146,12 +146,12 @@ class Manager:
 
     @property
     def system_id(self) -> str:
-        """The manager's id on its servers."""
+        """The id by which servers tell managers with the same runner token apart."""
         return self._folder.own_id
 
     @property
     def damaged_journals(self) -> tuple[str, ...]:
-        """Damaged journal files that were moved aside."""
+        """Paths of damaged journal files that were renamed."""
         return self._folder.damaged_journals
 
     @property
@@ -164,7 +164,7 @@ class Manager:
 
     @property
     def load(self) -> Load:
-        """The current use of slots."""
+        """Number of slots used by jobs, used by open requests, and free."""
         return Load(running=len(self._jobs), requesting=self._room.requesting, free=self._room.free)
 
     @property
@@ -180,8 +180,9 @@ class Manager:
         parts: Iterable[Part] = (),
         on_stopping: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run until stopped or drained; `parts` run beside the manager's own. Raises ManagerError if it cannot go
-        on."""
+        """Run until `stop` is set, or `drain` is set and the jobs are over. `ready` is called after the start, and
+        `on_stopping` before the parts are cancelled; `parts` are further tasks to run. Raises ManagerError if the
+        manager cannot continue."""
         async with self._group:
             tasks = [self._start_task(name, work) for name, work in parts]
             if self.exporter is not None:
@@ -212,7 +213,8 @@ class Manager:
             raise self._problem
 
     def apply(self, new: ManagerConfig) -> Changes:
-        """Switch to another configuration. Raises ConfigError if it cannot be used, and nothing has changed."""
+        """Apply a new configuration, and return the differences. Raises ConfigError, before any change, if it cannot be
+        used."""
         changes = compare(self.config, new)
         config, old = changes.applied, self.config
         self._environments.check(config.runners)
@@ -266,7 +268,7 @@ class Manager:
             self._track(self._poller_tasks, runner.task)
 
     def _retire(self, runners: Iterable[ServedRunner]) -> None:
-        """Send no more requests for these runners."""
+        """Stop requesting jobs for these runners. Their current jobs continue."""
         for runner in runners:
             if runner.poller is not None:
                 self._retiring.append(runner)
@@ -286,7 +288,8 @@ class Manager:
                 waiter.cancel()
 
     async def _drain(self, waiting: asyncio.TaskGroup, ends: "set[asyncio.Task[Any]]") -> None:
-        """Request no more jobs, and wait for the current ones up to drain_timeout."""
+        """Request no more jobs, and wait until the current ones are over, up to drain_timeout or until a task of `ends`
+        is done. Helper tasks run in the task group `waiting`."""
         self._enter("draining", "graceful-shutdown")
         self._log.info(
             "draining: no more jobs are requested", running=len(self._jobs), seconds=self.config.drain_seconds
@@ -306,7 +309,8 @@ class Manager:
             await self._quiet.wait()
 
     async def _tend(self) -> None:
-        """Do every second what no event triggers. Returns when the manager cannot go on."""
+        """Run periodic maintenance every second: close unused links and environments, serve waiting pollers, restore a
+        deleted data folder. Returns when the manager cannot continue."""
         while self._problem is None:
             await self._clock.sleep(TEND_SECONDS)
             self._retiring = [runner for runner in self._retiring if self._is_still_used(runner)]
@@ -325,7 +329,7 @@ class Manager:
             self._problem = await self._folder.restore_if_removed(jobs=len(self._jobs))
 
     def _is_still_used(self, runner: ServedRunner) -> bool:
-        """True while a retired runner may still bring a job. Otherwise its link is released."""
+        """True while a retired runner may still receive a job from an open request. Releases its link otherwise."""
         if runner.task is not None and not runner.task.done():
             return True
         if runner.link is not None:
@@ -352,12 +356,13 @@ class Manager:
         task.add_done_callback(lambda _: self._quiet.set())
 
     def _start_task(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """Start a task that is restarted after a failure."""
+        """Start a named task in the manager's task group. It is restarted after an unexpected error."""
         return self._group.create_task(restart_on_failure(name, work, self._clock), name=name)
 
 
 async def restart_on_failure(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run the work until it returns. After an unexpected error it is logged and started again, with growing pauses."""
+    """Run `work` until it returns. An unexpected error is logged, and the work is started again, with growing
+    pauses."""
     failures = 0
     while True:
         started_at = clock.monotonic()

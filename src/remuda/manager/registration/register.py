@@ -1,9 +1,9 @@
 """Registers a runner: calls the server, then adds an entry to the configuration file.
 
-A `glrt-` token belongs to a runner that exists on the server, and is verified. Any other is a registration token, with
-which the server creates a runner; only then can options of the server, such as tags, be given. A template (a file with
-one `[[runners]]`) provides defaults. The new file is checked before the server is called. `remuda manager register`
-calls `register`.
+A `glrt-` token belongs to a runner that already exists on the server, so it is only verified. Any other token is a
+registration token, with which the server creates a runner; only then can server-side options, such as tags, be given.
+A template (a file with one `[[runners]]` section) provides defaults. The new file is checked before the server is
+called. `remuda manager register` calls `register`.
 """
 
 import os
@@ -47,7 +47,7 @@ class Registration:
 
     @property
     def server_options(self) -> list[str]:
-        """The given options that are stored on the server."""
+        """Names of the given command line options whose values are stored on the server."""
         values = {
             "--tag-list": self.tags,
             "--run-untagged": self.run_untagged is not None,
@@ -61,7 +61,8 @@ class Registration:
 
 
 async def register(config_path: Path, options: Registration, *, clock: Clock | None = None) -> int:
-    """Register with the server, write the entry, and return the runner's id."""
+    """Register a runner with its server, add its section to the configuration file, and return the runner's id. Raises
+    RegisterError if the server refuses or is unreachable, ConfigError if the file would be invalid."""
     clock = clock or SystemClock()
     if is_created_token(options.token) and options.server_options:
         raise RegisterError(
@@ -119,7 +120,7 @@ async def _register(
 
 
 def times_of(credentials: RunnerCredentials, clock: Clock) -> dict[str, datetime]:
-    """The entries token_obtained_at and token_expires_at of the file."""
+    """Return the values of `token_obtained_at` and `token_expires_at` for the configuration file."""
     try:
         ends = datetime.fromisoformat(credentials.token_expires_at) if credentials.token_expires_at else NEVER
     except ValueError:
@@ -131,7 +132,8 @@ def times_of(credentials: RunnerCredentials, clock: Clock) -> dict[str, datetime
 
 
 def _entry(options: Registration, name: str) -> dict[str, Any]:
-    """The new section: fields in gitlab-runner's order, then options over the template."""
+    """Return the new `[[runners]]` section: first the usual keys in gitlab-runner's order, then those of the template
+    and the options; options override the template."""
     first = {
         "name": name,
         "url": options.url,
@@ -158,7 +160,7 @@ def _template(path: Path | None) -> dict[str, Any]:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two sections; `above` wins."""
+    """Merge two sections with their subsections. If both have a key, the value of `above` is used."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)

@@ -1,7 +1,7 @@
 """Operations on the runners of a configuration file: list, verify, unregister, reset tokens.
 
-The server is called first, and the file is written after each runner. A crash in between leaves at most one runner that
-the other side does not know; `verify` finds it. The commands of `remuda manager` call this.
+For each runner the server is called first, then the file is written. After a crash in between, at most one runner in
+the file differs from the server, and `verify` finds it. The commands of `remuda manager` call these functions.
 """
 
 import os
@@ -31,7 +31,7 @@ GONE = (401, 403, 404)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which runners to work on; empty fields select nothing."""
+    """Which runners of the file to select: those that match all given fields, or `all`."""
 
     name: str = ""
     token: str = ""
@@ -45,7 +45,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerEntry:
-    """A runner of the file, for output."""
+    """The values of a runner in the configuration file that commands print."""
 
     name: str
     url: str
@@ -61,7 +61,7 @@ class RunnerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """A server's answer about a runner."""
+    """Whether a server knows a runner; if not, `problem` says why."""
 
     runner: RunnerEntry
     is_known: bool
@@ -69,7 +69,8 @@ class Verification:
 
 
 def select_entries(file: ConfigFile, selection: Selection) -> list[Table]:
-    """The selected sections. Raises RegisterError if there are none."""
+    """Return the `[[runners]]` sections that match the selection; an empty selection matches all. Raises RegisterError
+    if none match."""
     selects_all = selection.is_empty or selection.all
     entries = [entry for entry in file.runners if selects_all or _matches(entry, selection)]
     if not entries:
@@ -87,7 +88,8 @@ def list_runners(path: Path) -> list[RunnerEntry]:
 async def verify(
     path: Path, selection: Selection, *, delete: bool = False, clock: Clock | None = None
 ) -> list[Verification]:
-    """Ask the servers whether they know these runners. With `delete`, unknown ones are removed from the file."""
+    """Ask the servers whether they know the selected runners, and return the answers. With `delete`, unknown runners
+    are removed from the file."""
     file, results = ConfigFile.read(path), []
     gone = []
     for entry in select_entries(file, selection):
@@ -105,7 +107,8 @@ async def verify(
 
 
 async def unregister(path: Path, selection: Selection, *, clock: Clock | None = None) -> list[RunnerEntry]:
-    """Remove runners from their servers and from the file, also those that their server does not know."""
+    """Remove the selected runners from their servers and from the file, and return them. A runner that its server does
+    not know is only removed from the file."""
     file, done = ConfigFile.read(path), []
     for entry in select_entries(file, selection):
         async with _client(entry, path, clock or SystemClock()) as client:
@@ -121,7 +124,8 @@ async def unregister(path: Path, selection: Selection, *, clock: Clock | None = 
 async def reset_tokens(
     path: Path, selection: Selection, *, personal: str = "", clock: Clock | None = None
 ) -> list[RunnerEntry]:
-    """Get new tokens and write them to the file. `personal` is a person's token, for a runner whose own has ended."""
+    """Let the servers create new tokens for the selected runners, write them to the file, and return the runners.
+    `personal` is a user's access token, needed for a runner whose own token has expired."""
     clock = clock or SystemClock()
     file, done = ConfigFile.read(path), []
     for entry in select_entries(file, selection):
@@ -137,7 +141,8 @@ async def reset_tokens(
 
 
 def unwritable_reason(file: ConfigFile, entry: Table) -> str:
-    """Why a new token could not be written; empty: it can. Checked before the old one ends."""
+    """Return why a new token cannot be written to the runner's section, or an empty string if it can. Checked before
+    the server is asked for a new token, which makes the old one invalid."""
     if "$" in str(entry.get("token", "")):
         return (
             f"runner {entry.get('name', '')}: its token comes from the environment, where no new one can be put; "
@@ -147,7 +152,8 @@ def unwritable_reason(file: ConfigFile, entry: Table) -> str:
 
 
 def _write_token(file: ConfigFile, entry: Table, credentials: RunnerCredentials, clock: Clock) -> None:
-    """Write a new token to the current version of the file: it may have changed during the call."""
+    """Write a runner's new token to the file, which is read again because it may have changed during the call to the
+    server. If its new content is invalid, it is overwritten, because the token must not be lost."""
     values = {"token": credentials.token} | times_of(credentials, clock)
     try:
         with ConfigFile.edit(file.path) as now:
@@ -185,7 +191,7 @@ async def _client(entry: Table, path: Path, clock: Clock) -> AsyncIterator[Runne
 
 
 def expand(text: str) -> str:
-    """Replace variables of the environment that are set."""
+    """Replace `$NAME` and `${NAME}` by the values of environment variables; variables that are not set stay."""
     return _REFERENCE.sub(lambda match: os.environ.get(match[1], match[0]), text)
 
 

@@ -1,4 +1,4 @@
-"""Client for calls to a server outside of a running manager, and explanations of its refusals.
+"""Opens a client for single calls to a server, outside of a running manager, and explains the server's errors.
 
 `register.py` and `runner_entries.py` are the callers.
 """
@@ -31,7 +31,8 @@ _CAUSES = {
 async def open_client(
     *, url: str, token: str, system_id: str, executor: str, clock: Clock, keys: Mapping[str, Any], beside: Path
 ) -> AsyncIterator[RunnerClient]:
-    """A client of one runner; `keys` are those of its section, `beside` is the folder of its file.
+    """Open a client for one runner within the `with` block. `keys` are the keys of the runner's section, for TLS files;
+    `beside` is the folder of the configuration file, whose `certs` folder may contain the server's certificate.
 
     Raises RegisterError if the server cannot be reached.
     """
@@ -49,7 +50,8 @@ async def open_client(
 
 
 def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:
-    """An error that explains an unexpected answer."""
+    """Return an error that explains an unexpected answer of the server. `causes` replaces explanations by HTTP
+    status."""
     said = f" ({reply.message})" if reply.message else ""
     texts = _CAUSES | dict(causes or {})
     cause = texts.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")

@@ -1,6 +1,6 @@
-"""The manager's system id on its server: managers with the same runner token are told apart by it.
+"""The manager's system id, by which a server tells managers with the same runner token apart.
 
-Derived from the machine's id if there is one, else random; stored in a file, so that it stays the same.
+It is derived from the machine id, or random if there is none, and stored in a file, so that it stays the same.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ _FORM = re.compile(r"[sr]_[0-9a-zA-Z]{12}")
 
 
 def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS) -> str:
-    """The id of the manager with this data folder; stores it there."""
+    """Return the system id of the manager with this data folder, and store it there."""
     own_id = find_system_id(data, beside_config=beside_config, machine_ids=machine_ids)
     keep_system_id(data, own_id)
     return own_id
@@ -27,7 +27,8 @@ def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tup
 def find_system_id(
     data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS
 ) -> str:
-    """The stored id, also one that gitlab-runner stored beside the configuration; else a derived one."""
+    """Return the id stored in the data folder, or the one that gitlab-runner stored beside the configuration file
+    (`beside_config`), or else a new one. Stores nothing."""
     for folder in (data, beside_config):
         stored = _read(folder / FILE_NAME) if folder is not None else ""
         if _FORM.fullmatch(stored):
@@ -36,7 +37,7 @@ def find_system_id(
 
 
 def keep_system_id(data: Path, own_id: str) -> None:
-    """Store the id for later starts."""
+    """Store the system id in the data folder, for later starts."""
     if _read(data / FILE_NAME) != own_id:
         write_whole(data / FILE_NAME, own_id.encode())
 

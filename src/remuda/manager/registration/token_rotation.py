@@ -1,9 +1,9 @@
-"""Renewal of runner tokens at three quarters of their life, as gitlab-runner does.
+"""Renews runner tokens after three quarters of their lifetime, as gitlab-runner does.
 
-The new token is written to the configuration file, comments kept; the manager then reloads it like any other change. A
-token from the environment is not renewed (logged once), nor that of a runner with FF_DISABLE_AUTOMATIC_TOKEN_ROTATION.
-The old token ends when the server has created the new one. So the file is checked before the call, and a manager that
-stops waits for the answer.
+The new token is written to the configuration file, whose comments are kept; the manager then reloads the file. A token
+from an environment variable is not renewed (logged once), nor that of a runner with
+FF_DISABLE_AUTOMATIC_TOKEN_ROTATION. The old token becomes invalid when the server creates the new one. So the manager
+checks before the call that the file is writable, and a manager that stops waits for the answer.
 """
 
 import datetime as dt
@@ -29,7 +29,7 @@ WITHOUT_BEGIN_SECONDS = 24 * 3600.0
 
 
 def due_at(runner: RunnerConfig) -> float | None:
-    """When the token is due for renewal, in seconds since the epoch; None: never. Pure."""
+    """Return when a runner's token is due for renewal, in seconds since the epoch; None: never."""
     if runner.feature_flags.get(FLAG):
         return None
     ends, began = _moment(runner.token_expires_at), _moment(runner.token_obtained_at)
@@ -41,7 +41,7 @@ def due_at(runner: RunnerConfig) -> float | None:
 
 
 class TokenRotation:
-    """Renews the tokens of the runners in a file."""
+    """Renews the tokens of all runners in a configuration file when they are due."""
 
     def __init__(self, path: Path, clock: Clock, *, on_save: Callable[[bool], None] = lambda _: None) -> None:
         """`on_save` is called with True after a new token was written, with False if the file cannot be written."""
@@ -71,24 +71,28 @@ class TokenRotation:
         try:
             file = ConfigFile.read(self._path)
             if problem := unwritable_reason(file, select_entries(file, selection)[0]):
-                self._log_once(problem)
+                self._log_once(runner, problem)
                 self._on_save(False)
                 return
             [renewed] = await reset_tokens(self._path, selection, clock=self._clock)
         except (ConfigError, RegisterError) as error:
-            self._log_once(str(error))
+            self._log_once(runner, str(error))
             return
         self._on_save(True)
         self._log.info("runner token renewed", runner=renewed.name, old=short_token(runner.token), new=renewed.short)
 
-    def _log_once(self, cause: str) -> None:
+    def _log_once(self, runner: RunnerConfig, cause: str) -> None:
         if cause not in self._logged:
             self._logged.add(cause)
-            self._log.warning("cannot renew a runner token", cause=cause)
+            self._log.warning(
+                "cannot renew a runner's token; trying again until it expires",
+                runner=runner.name or runner.short_token,
+                cause=cause,
+            )
 
 
 def _moment(value: Any) -> float | None:
-    """The time of a TOML date or an RFC 3339 text; None: not set."""
+    """Convert a TOML date or an RFC 3339 text to seconds since the epoch. Returns None if it is not set or invalid."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value)
