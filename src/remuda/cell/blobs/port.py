@@ -28,7 +28,7 @@ def check_key(key: str) -> str:
 
 
 class Blobs(Protocol):
-    """Large immutable objects by key."""
+    """Stores large immutable objects by key."""
 
     async def close(self) -> None: ...
 
@@ -59,5 +59,5 @@ class Blobs(Protocol):
     async def remove(self, key: str) -> None: ...
 
     def list_below(self, prefix: str) -> AsyncIterator[StoredBlob]:
-        """All blobs whose keys begin with `prefix/`, in any order."""
+        """Yield all blobs whose keys begin with `prefix/`, in any order."""
         ...

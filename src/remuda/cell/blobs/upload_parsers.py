@@ -54,7 +54,7 @@ class Parsers:
 
     @contextlib.asynccontextmanager
     async def reserve(self, cost_bytes: int) -> AsyncIterator[None]:
-        """Wait until this many bytes of the budget are free, and reserve them while the block runs."""
+        """Wait until this many bytes of the memory budget are free, and reserve them inside the `async with`."""
         cost = min(cost_bytes, self._memory_bytes)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((cost, turn))
@@ -103,7 +103,10 @@ class Parsers:
 
 
 class KeptAnswer:
-    """The bytes of an answer: in memory if they are few, else in an unlinked file that its last user closes."""
+    """The bytes of an answer: in memory if they are few, else in an unlinked file.
+
+    The file is closed when nobody uses the answer any more.
+    """
 
     def __init__(self, content: bytes, folder: Path | None) -> None:
         self.size = len(content)

@@ -163,5 +163,9 @@ class KeyRing:
 
 
 def _hash(job: Job, token: str) -> str:
-    """The stored hash of an opaque token. It includes the epoch, so that the next hand-out invalidates the token."""
+    """The hash of an opaque token, as stored in the job's row.
+
+    It includes the job's epoch, which changes when the job is handed out again, so that the old token becomes
+    invalid.
+    """
     return token_hash(f"{job.epoch} {token}")

@@ -52,7 +52,7 @@ class ShellStore(Protocol):
     def ids(self) -> list[str]: ...
 
     def version(self) -> int:
-        """A number that changes when a shell is added or removed, or a job's hold changes."""
+        """A number that changes whenever a shell is added or removed, or a job is put on hold or released."""
         ...
 
     def size(self, shell: str, stream: str) -> int: ...
@@ -75,7 +75,7 @@ class ShellStore(Protocol):
         ...
 
     def last_append_at(self, shell: str) -> float:
-        """When the last byte was added to either stream."""
+        """When the last byte was added to the input or output of the shell."""
         ...
 
     def begin(self, shell: str) -> None:

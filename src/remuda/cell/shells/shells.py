@@ -276,7 +276,7 @@ class Shells:
     # time
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set: end abandoned shells, remove old ones, notice requests that other processes stored."""
+        """Until `stop` is set, end abandoned shells, remove old ones, and notice requests of other processes."""
         swept_at, seen = self._clock.monotonic(), 0
         while not await wait_for_event(
             stop, within_seconds=_LATER_SECONDS if self._settings.is_shared else SWEEP_SECONDS

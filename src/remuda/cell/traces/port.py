@@ -8,7 +8,7 @@ from remuda.model.job import JobId
 
 
 class Traces(Protocol):
-    """One growing log per job, addressed by byte offsets."""
+    """Stores one growing log per job, addressed by byte offsets."""
 
     async def size(self, job_id: JobId) -> int: ...
 
@@ -28,7 +28,7 @@ class Traces(Protocol):
         ...
 
     def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
-        """The bytes from `start` on, in pieces; none for a job without a trace."""
+        """Yield the bytes of a trace from `start` on, in pieces; none for a job without a trace."""
         ...
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:

@@ -282,7 +282,7 @@ class CellApp:
             answer = ApiError(error.status_code, {"error": f"{error.status_code} {error.detail}"})
         if answer is None or (exchange.status and answer.status >= 500):
             _log.error(
-                "request failed",
+                "request failed; answered with an error or cut the connection",
                 method=scope["method"],
                 path=scope["path"],
                 request=exchange.request_id,
@@ -290,7 +290,11 @@ class CellApp:
             )
         elif answer.status == 503:
             _log.warning(
-                "store unavailable, answered 503", path=scope["path"], request=exchange.request_id, error=str(error)
+                "store unavailable, answered 503",
+                method=scope["method"],
+                path=scope["path"],
+                request=exchange.request_id,
+                error=str(error),
             )
         if exchange.status:
             # Part of the answer is sent. Returning cuts the connection, so the client sees that it is incomplete.

@@ -1,7 +1,7 @@
-"""The audit log: which calls are recorded, and which of their data.
+"""Writes the audit log: says which calls are recorded, and which of their data.
 
 `ACTIONS` is the table. An action is in the log before its caller gets the answer; if it cannot be written, the caller
-gets 503, as for any call that may or may not have been done, and repeats it. A refused attempt at an action, or at any
+gets 503 and must repeat the call, although the action may have been done. A refused attempt at an action, or at any
 call for administrators, is recorded too, but only a few a minute for each address, so that nobody can fill the log.
 
 Invariant: of a request only names of fields are recorded, of a response only the fields in `_ANSWER_FIELDS`. Values of

@@ -114,7 +114,7 @@ class Body:
                 yield piece
 
     async def read(self, limit_bytes: int) -> bytes:
-        """The whole body; 413 if it is longer than the limit."""
+        """Read the whole body. Raises ApiError 413 if it is longer than the limit."""
         pieces, size = [], 0
         while not self._ended:
             pieces.append(await self._piece())
@@ -133,7 +133,7 @@ class Body:
 
 
 def first_headers(scope: Scope) -> dict[bytes, bytes]:
-    """Headers by lower-case name; the first one where a name is repeated."""
+    """The headers of a request by lower-case name. If a name is repeated, the first header counts."""
     return dict(reversed(scope["headers"]))
 
 

@@ -75,7 +75,9 @@ Handler = Callable[[Edge, Request], Awaitable[Response]]
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """A route. The handler runs after `admission` has let the caller in.
+    """One HTTP endpoint: method, path, handler and who may call it.
+
+    `admission` checks the caller before the handler runs.
 
     The fields after `access` describe parameters and responses for the OpenAPI document.
     """

@@ -30,7 +30,10 @@ _COPIES = 6
 
 @contextlib.asynccontextmanager
 async def large_parameters(edge: Edge, request: Request, kind: type[T], *, limit_bytes: int) -> AsyncIterator[T]:
-    """The parameters of a request, like `bodies.parameters`. Their memory stays reserved inside the `async with`."""
+    """Read the parameters of a request, like `bodies.parameters`.
+
+    Memory for large ones is reserved inside the `async with`.
+    """
     content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
     with tempfile.SpooledTemporaryFile(max_size=LARGE_BYTES, dir=str(edge.settings.data)) as spool:
         size = 0
@@ -65,9 +68,10 @@ async def large_content(
     limit_bytes: int,
     measure: Callable[[], Awaitable[int]] | None = None,
 ) -> AsyncIterator[T]:
-    """Content that `read` returns, up to a limit. Memory for large content is reserved inside the `async with`.
+    """Load content with `read`, which gets the most bytes it may return and raises TooLargeError if there are more.
 
-    `measure` gives the size of large content; without it the whole limit is reserved.
+    Content above LARGE_BYTES is read again, up to `limit_bytes`, with memory reserved inside the `async with`: as
+    much as `measure` returns, or without it the whole limit.
     """
     try:
         content = await read(min(LARGE_BYTES, limit_bytes))

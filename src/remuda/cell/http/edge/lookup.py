@@ -21,7 +21,7 @@ def text_in_path(request: Request, name: str) -> str:
 
 
 def number_in_path(request: Request, name: str) -> int:
-    """A path parameter that must be an id; 400 otherwise."""
+    """A path parameter that is an id. Raises ApiError 400 if it is not a number."""
     text = request.path_params[name]
     if not is_number(text):
         raise bad_parameter(f"{name} is invalid")
@@ -29,7 +29,7 @@ def number_in_path(request: Request, name: str) -> int:
 
 
 async def project_in_path(edge: Edge, request: Request) -> Project:
-    """The project `{id}`, loaded once a request."""
+    """The project that `{id}` in the path names, loaded once per request. 404 if it does not exist or was deleted."""
     loaded: Project | None = getattr(request.state, "project", None)
     if loaded is not None:
         return loaded
@@ -46,7 +46,7 @@ async def project_in_path(edge: Edge, request: Request) -> Project:
 
 
 async def existing_project(edge: Edge, number: int, what: str = "Project") -> Project:
-    """The project with this id; 404 if it does not exist or was deleted."""
+    """The project with this id; 404 if it does not exist or was deleted. `what` names it in the error message."""
     project = await edge.store.projects.load_project(ProjectId(number))
     if project is None or project.removed_at is not None:
         raise not_found(what)
@@ -54,7 +54,7 @@ async def existing_project(edge: Edge, number: int, what: str = "Project") -> Pr
 
 
 async def existing_group(edge: Edge, number: int, what: str = "Group") -> Namespace:
-    """The group with this id; 404 if there is none."""
+    """The group with this id; 404 if there is none. `what` names it in the error message."""
     group = await edge.store.people.load_namespace(number)
     if group is None or not group.is_group:
         raise not_found(what)
@@ -62,7 +62,7 @@ async def existing_group(edge: Edge, number: int, what: str = "Group") -> Namesp
 
 
 async def group_in_path(edge: Edge, request: Request) -> Namespace:
-    """The group `{id}`, by id or full path."""
+    """The group that `{id}` in the path names by its id or full path; 404 if there is none."""
     number, text = number_or_text(request)
     group = await (
         edge.store.people.find_namespace(text) if number is None else edge.store.people.load_namespace(number)
@@ -79,7 +79,7 @@ def number_or_text(request: Request, name: str = "id") -> tuple[int | None, str]
 
 
 async def pipeline_in_path(edge: Edge, request: Request) -> Pipeline:
-    """The pipeline `{pipeline_id}` of the project `{id}`."""
+    """The pipeline `{pipeline_id}` in the path; 404 if the project `{id}` has no such pipeline."""
     project = await project_in_path(edge, request)
     pipeline = await edge.store.pipelines.load_pipeline(PipelineId(number_in_path(request, "pipeline_id")))
     if pipeline is None or pipeline.project_id != project.id:
@@ -88,7 +88,7 @@ async def pipeline_in_path(edge: Edge, request: Request) -> Pipeline:
 
 
 async def job_in_path(edge: Edge, request: Request) -> Job:
-    """The job `{job_id}` of the project `{id}`."""
+    """The job `{job_id}` in the path; 404 if the project `{id}` has no such job."""
     project, job = await project_in_path(edge, request), await any_job_in_path(edge, request)
     if job.project_id != project.id:
         raise not_found("Job")
@@ -96,7 +96,7 @@ async def job_in_path(edge: Edge, request: Request) -> Job:
 
 
 async def any_job_in_path(edge: Edge, request: Request) -> Job:
-    """The job `{job_id}` of whatever project."""
+    """The job `{job_id}` in the path, of any project; 404 if there is none."""
     job = await edge.store.jobs.load_job(JobId(number_in_path(request, "job_id")))
     if job is None:
         raise not_found("Job")

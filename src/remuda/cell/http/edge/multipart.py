@@ -20,7 +20,7 @@ OVERHEAD_BYTES = 1024 * 1024
 
 
 class FilePart:
-    """The uploaded file of one request."""
+    """Extracts the uploaded file from the multipart body of one request."""
 
     def __init__(self, content_type: str, *, limit_bytes: int) -> None:
         kind, options = parse_options_header(content_type)
@@ -51,7 +51,10 @@ class FilePart:
             raise bad_request(f"the multipart body cannot be read: {error}") from None
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The bytes of the file, as the body arrives."""
+        """Yield the bytes of the file as the body arrives.
+
+        Raises TooLargeError if the body is longer than the limit.
+        """
         size = 0
         async for piece in body:
             size += len(piece)
@@ -101,7 +104,7 @@ class FilePart:
 
 
 def form_fields(raw: bytes, content_type: str, *, limit: int) -> list[tuple[str, str]]:
-    """Names and values of a multipart form; 400 if it cannot be parsed."""
+    """Names and values of the fields of a multipart form. Raises ApiError 400 if it cannot be parsed."""
     fields: list[tuple[str, str]] = []
 
     def note(field: Field) -> None:

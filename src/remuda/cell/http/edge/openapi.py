@@ -104,7 +104,7 @@ def _require_fields(shape: type[Shape], schema: dict[str, Any]) -> None:
 
 
 class _Schemas:
-    """The schemas of all declared types."""
+    """The JSON schemas of all types that endpoints take or return."""
 
     def __init__(self, schemas: Mapping[str, dict[str, Any]], components: Mapping[str, dict[str, Any]]) -> None:
         self._schemas = schemas
@@ -114,7 +114,7 @@ class _Schemas:
         return self._schemas[_key(kind)]
 
     def fields(self, kind: Any) -> tuple[Mapping[str, dict[str, Any]], Sequence[str]]:
-        """The schemas of a struct's fields, and the names of the required ones."""
+        """The JSON schemas of a struct's fields, by name, and the names of the required fields."""
         schema = self.of(kind)
         whole = self._components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
         return whole.get("properties", {}), whole.get("required", ())
@@ -125,7 +125,7 @@ def _key(kind: Any) -> str:
 
 
 def _any(kind: type) -> dict[str, Any]:
-    """The schema of `object`: any JSON value."""
+    """The JSON schema of the type `object`, which allows any JSON value."""
     if kind is not object:
         raise NotImplementedError
     return {"description": "Any JSON value."}
@@ -172,7 +172,7 @@ def _parameters(endpoint: Endpoint, path: str, schemas: _Schemas) -> list[dict[s
 
 
 def _path_parameter(name: str, path: str) -> dict[str, Any]:
-    """The schema of a path parameter."""
+    """The JSON schema of the parameter `name` in the path of an endpoint."""
     if name == "scope":
         return {"type": "string", "enum": list(SCOPES)}
     if name == "token_id":

@@ -40,7 +40,7 @@ class Paged(msgspec.Struct, Generic[T], frozen=True):
 
 
 def page_of(request: Request) -> Page:
-    """The requested page of a list without keyset pagination."""
+    """The page that the query asks for by number, for a list that does not support keyset pagination."""
     if request.query_params.get("pagination") == "keyset":
         raise ApiError(405, {"error": "Keyset pagination is not yet available for this type of request"})
     number = _number(request, "page", 1)
@@ -48,9 +48,10 @@ def page_of(request: Request) -> Page:
 
 
 def page_by_id(request: Request) -> Page:
-    """The requested page, by number or, with `pagination=keyset`, by the last id of the page before.
+    """The page that the query asks for: by number or, with `pagination=keyset`, by the last id of the previous page.
 
-    Keyset pagination neither counts nor skips rows, however long the list is, and new entries do not shift the pages.
+    Keyset pagination neither counts nor skips rows, however long the list is, and new entries do not shift the
+    pages.
     """
     query = request.query_params
     size = min(_number(request, "per_page", 20), MAX_SIZE)
@@ -81,7 +82,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def page_answer(request: Request, entries: Sequence[object], total: int, page: Page) -> Response:
-    """One page as a response, with the headers that link to the others."""
+    """The response with one page of a list, and the headers that link to the other pages."""
     if not page.counted:
         return _keyset_answer(request, entries, page)
     pages = max(-(-total // page.size), 1)
@@ -105,7 +106,7 @@ def page_answer(request: Request, entries: Sequence[object], total: int, page: P
 
 
 def _keyset_answer(request: Request, entries: Sequence[Any], page: Page) -> Response:
-    """One page with keyset pagination: it links to the next page unless it is shorter than asked for."""
+    """The response with one page, with keyset pagination. It links to the next page unless this one is not full."""
     if len(entries) < page.size:
         return json_answer(entries)
     beyond = "id_after" if page.ascending else "id_before"
@@ -113,7 +114,7 @@ def _keyset_answer(request: Request, entries: Sequence[Any], page: Page) -> Resp
 
 
 def slice_answer(request: Request, entries: Sequence[object]) -> Response:
-    """The requested page of a list that is in memory as a whole."""
+    """The response with the requested page of a list that is in memory as a whole."""
     page = page_of(request)
     start = (page.number - 1) * page.size
     return page_answer(request, entries[start : start + page.size], len(entries), page)

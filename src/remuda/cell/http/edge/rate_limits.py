@@ -37,7 +37,7 @@ _TOKEN_PARAMETERS = ("private_token", "job_token", "token", "access_token")
 
 
 class Buckets:
-    """Token buckets of one rate, by key, in bounded number."""
+    """Token buckets with the same rate, one per key. If there are too many, the least recently used one is dropped."""
 
     def __init__(self, rate: Rate, *, most: int = REMEMBERED) -> None:
         self._rate = rate

@@ -41,7 +41,7 @@ class ProtectedBranchShape(Shape, kw_only=True):
 
 
 async def _find(edge: Edge, request: Request) -> Project:
-    """The project; 404 unless the branch in the path is its protected one."""
+    """The project in the path. Raises ApiError 404 unless the branch in the path is its protected branch."""
     project = await project_in_path(edge, request)
     if text_in_path(request, "name") != default_branch(edge.projects.repos, project):
         raise not_found("Protected branch")

@@ -130,7 +130,7 @@ async def show_branch(edge: Edge, request: Request, project: Project) -> BranchS
 
 
 async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> BranchShape:
-    """A branch as GitLab shows it. Only the default branch is protected."""
+    """The API response for a branch whose newest commit is `sha`. Only the default branch is protected."""
     is_default = name == edge.projects.repos.head(project.repo_path)
     return BranchShape(
         name=name,

@@ -82,7 +82,7 @@ async def lint_stored(edge: Edge, request: Request, project: Project, params: St
 
 
 async def _request_for(edge: Edge, request: Request, project: Project, params: Content | Stored) -> PipelineRequest:
-    """The pipeline request to check: a push to the given ref, or to the default branch."""
+    """Build the pipeline request to check, as for a push to the given ref or, without one, to the default branch."""
     name = params.dry_run_ref or params.ref or default_branch(edge.projects.repos, project)
     ref_and_commit = await find_ref(edge.projects.repos, project, name)
     if ref_and_commit is None and (params.dry_run_ref or params.ref):
@@ -146,7 +146,7 @@ def _include_view(edge: Edge, included: Included, pipeline_request: PipelineRequ
 
 
 def _job_view(spec: JobSpec) -> View:
-    """A job as GitLab's lint shows it. `before_script` is part of `script`, as when the job runs."""
+    """The JSON values for a job in a lint response. `before_script` is part of `script`, as when the job runs."""
     return {
         "name": spec.name,
         "stage": spec.stage,

@@ -107,7 +107,7 @@ async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
 
 
 async def _members(edge: Edge, owner: Pool) -> list[Member]:
-    """Direct members whose membership has not expired."""
+    """The direct members of a group or project (`owner`) whose membership has not expired."""
     return active_members(await edge.store.people.list_members(owner), edge.clock.wall())
 
 

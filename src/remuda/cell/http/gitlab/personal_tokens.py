@@ -107,7 +107,10 @@ async def list_all(edge: Edge, request: Request, caller: Caller) -> list[Persona
 
 
 async def _find(edge: Edge, request: Request) -> UserToken:
-    """The token in the path (`self`: the caller's). Only administrators may see tokens of others."""
+    """The personal token in the path (`self`: the caller's own).
+
+    404 for tokens of others unless an administrator calls.
+    """
     caller = caller_of(request)
     if text_in_path(request, "token_id") == "self":
         return caller.token

@@ -184,5 +184,5 @@ def _pipeline_request(
 
 
 def mistake_view(mistake: Mistake) -> View:
-    """A mistake of a pipeline file, as JSON values."""
+    """Convert a mistake in a pipeline file to JSON values for a response."""
     return msgspec.structs.asdict(mistake)

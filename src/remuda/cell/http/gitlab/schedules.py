@@ -146,7 +146,10 @@ def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
 
 
 async def _find_own(edge: Edge, request: Request) -> Schedule:
-    """The schedule, if the caller may see its variables and remove it; 403 otherwise."""
+    """The schedule in the path, if the caller owns it or is a maintainer; 403 otherwise.
+
+    Used where variables are shown, and to remove a schedule.
+    """
     schedule = await _find(edge, request)
     if not _is_own(caller_of(request), schedule, await project_in_path(edge, request)):
         raise forbidden("only the owner of a schedule and maintainers may do this")
@@ -154,9 +157,9 @@ async def _find_own(edge: Edge, request: Request) -> Schedule:
 
 
 async def _find_to_change(edge: Edge, request: Request) -> Schedule:
-    """The schedule, if the caller owns it; 403 otherwise. Its pipelines run in the owner's name.
+    """The schedule in the path, if the caller owns it or is an administrator; 403 otherwise.
 
-    A maintainer must take ownership first.
+    A maintainer must take ownership first, because the pipelines of a schedule run in its owner's name.
     """
     schedule, user = await _find(edge, request), caller_of(request).user
     if schedule.user_id != user.id and not user.is_admin:

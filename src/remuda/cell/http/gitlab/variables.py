@@ -72,7 +72,7 @@ def check_variable(key: str, value: str) -> None:
 
 
 def read_given(pairs: Iterable[GivenVariable]) -> tuple[dict[str, str], frozenset[str]]:
-    """Variables by name, and the names of those of type `file`."""
+    """Values of the given variables by name, and the names of those of type `file`. 400 if one is not valid."""
     variables: dict[str, str] = {}
     files: set[str] = set()
     for variable in pairs:
@@ -224,7 +224,7 @@ async def show(edge: Edge, variable: Annotated[ProjectVariable, _find]) -> Varia
 @routes.get(_OF_GROUP, in_group(Level.OWNER))
 @routes.get(_OF_CELL, ADMINISTRATOR)
 async def list_all(edge: Edge, request: Request) -> list[VariableShape]:
-    """List the variables."""
+    """List the variables of a project, a group or the cell."""
     _, variables = await _load_variables(edge, request)
     return [variable_view(variable) for variable in variables]
 

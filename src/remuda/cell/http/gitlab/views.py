@@ -25,7 +25,7 @@ def time_text(seconds: float | None) -> str | None:
 
 
 class MessageShape(Shape, kw_only=True):
-    """Says that the request was accepted, where there is nothing else to show."""
+    """A message that the request was accepted, for calls that have nothing else to return."""
 
     message: str
 
@@ -49,7 +49,7 @@ class UserShape(Shape, kw_only=True):
 
 
 def user_view(url: str, user: User = FIRST_USER) -> UserShape:
-    """A user as everybody may see them."""
+    """The API response for a user, with the fields that everybody may see."""
     return UserShape.of(user, web_url=f"{url}/{user.username}")
 
 

@@ -166,7 +166,10 @@ async def watch(edge: Edge, request: Request, caller: Caller) -> Response:
 
 
 async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> EventFilter:
-    """The filter in the query; 404 if the caller may not know of a project, pipeline or job in it."""
+    """The event filter in the query.
+
+    Raises ApiError 404 for a project, pipeline or job that the caller may not know of.
+    """
     names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
     unknown = [name for name in names if name not in tuple(EventKind)]
     if unknown:

@@ -29,7 +29,7 @@ class JobChange(msgspec.Struct, kw_only=True):
 
 @routes.get("/api/remuda/v1/jobs/{job_id}/why", of_job(Level.REPORTER))
 async def why(edge: Edge, job: Job, caller: Caller) -> JobWhy:
-    """Explain why a job is in its state."""
+    """Explain why a job waits, failed, or is in another state."""
     return await edge.dispatch.explanations.explain_job(
         job.id, sees=lambda project: (caller.level_in(project) or 0) >= Level.REPORTER
     )

@@ -151,7 +151,7 @@ def _manager(
 
 
 def _capacity(config: dict[str, Any] | None) -> int | None:
-    """The capacity that a manager reports; None if it reports none or an impossible one."""
+    """How many jobs a manager can run, as it reports; None if it does not report that, or the number is impossible."""
     return _number((config or {}).get("capacity"))
 
 

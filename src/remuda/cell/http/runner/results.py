@@ -164,6 +164,6 @@ def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _seconds(began: object, ended: object) -> float | None:
-    """The time between two timestamps; None if one cannot be parsed."""
+    """The seconds between two timestamps in text form; None if one cannot be parsed."""
     start, end = parse_time(began), parse_time(ended)
     return None if start is None or end is None else max(round(end - start, 6), 0.0)

@@ -90,7 +90,7 @@ def _answer(edge: Edge, job: Job, appended: Appended) -> JsonBytes:
 
 
 def job_headers(edge: Edge, job: Job) -> dict[str, str]:
-    """Headers of every answer about a job: its status, and how often to send its trace."""
+    """Headers of every answer about a job: its status, and how often its runner should send the trace."""
     return {
         "Job-Status": job.status(),
         "X-GitLab-Trace-Update-Interval": str(edge.settings.trace_interval_seconds),
