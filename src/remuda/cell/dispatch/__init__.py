@@ -1,1 +1,3 @@
-"""Jobs from waiting to ended: hand-out, runner calls, user commands, timeouts, explanations."""
+"""Moves jobs from waiting to ended: hand-out to runners, calls of runners, commands of users, timeouts,
+explanations.
+"""

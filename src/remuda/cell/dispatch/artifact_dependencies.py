@@ -1,8 +1,8 @@
 """Finds the artifacts and dotenv variables that a job gets from other jobs.
 
-They come from jobs of its own pipeline, from the newest success on a ref of another project, or from a job of a parent
-or child pipeline. If two dotenv reports set the same variable, the later job wins, and a job of the own pipeline wins
-over others. A job whose artifacts are missing cannot start. `payload_inputs` calls this for every hand-out.
+They come from jobs of its own pipeline, from the newest successful job on a ref of another project, or from a job of a
+parent or child pipeline. If two dotenv reports set the same variable, the later job wins, and a job of the own pipeline
+wins over others. A job whose artifacts are missing cannot start. `payload_inputs` calls this for every hand-out.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from remuda.pipeline import ExpansionError, OutsideNeed
 
 
 class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Artifacts and variables of other jobs."""
+    """The archives and dotenv variables that a job gets from other jobs."""
 
     sources: tuple[Source, ...] = ()
     """Archives to download."""
@@ -33,10 +33,10 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_dependencies(store: Store, context: JobContext, *, now: float) -> Dependencies:
-    """The artifacts and dotenv variables that a job gets from other jobs. Raises MissingDependencyError if required
-    artifacts do not exist.
+    """Return the artifacts and dotenv variables that a job gets from other jobs.
 
-    `now` is the wall clock: the user behind the job must have access to other projects at that time.
+    Raises MissingDependencyError if required artifacts do not exist. `now` is the wall clock time, at which the user
+    who started the pipeline must have access to the other projects.
     """
     outside = await _list_outside(store, context, now)
     artifacts = [*outside, *await _list_in_pipeline(store, context.job)]
@@ -48,7 +48,10 @@ async def find_dependencies(store: Store, context: JobContext, *, now: float) ->
 
 
 async def dotenv_variables(store: Store, job: Job, family: Family | None = None) -> dict[str, str]:
-    """Variables of the dotenv reports of its own pipeline that a job gets."""
+    """Return the variables that a job gets from dotenv reports of its own pipeline.
+
+    `family` is that pipeline with its jobs, if the caller has read it already.
+    """
     return _merge_dotenv(await _list_in_pipeline(store, job, family))
 
 
@@ -61,7 +64,10 @@ def _merge_dotenv(artifacts: Sequence[JobFiles]) -> dict[str, str]:
 
 
 async def _list_in_pipeline(store: Store, job: Job, family: Family | None = None) -> list[JobFiles]:
-    """Artifacts of the newest tries of jobs in the same pipeline."""
+    """Return the jobs of the same pipeline whose artifacts this job gets, each with its artifacts.
+
+    Raises MissingDependencyError if they have expired or were deleted. `family` is as for `dotenv_variables`.
+    """
     if not job.artifacts_from:
         return []
     family = family or await store.pipelines.load_family(job.pipeline_id)
@@ -137,7 +143,7 @@ async def _find_in_related_pipeline(store: Store, context: JobContext, need: Out
 
 
 async def _root(store: Store, pipeline: Pipeline) -> PipelineId:
-    """Id of the topmost parent of a pipeline."""
+    """Return the id of the topmost parent of a child pipeline; for other pipelines their own id."""
     while pipeline.is_child and pipeline.upstream_pipeline_id is not None:
         upstream = await store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
         if upstream is None:

@@ -1,6 +1,6 @@
-"""Builds the services of dispatch over one shared memory.
+"""Creates the services of dispatch, which share one `DispatchMemory`.
 
-`remuda.cell.service` creates one `Dispatch` a process. Callers use the service that they need, such as
+`remuda.cell.service` creates one `Dispatch` per process. Callers use the service that they need, such as
 `dispatch.handout.request_job(...)`.
 """
 
@@ -21,7 +21,7 @@ from remuda.lib.clock import Clock
 
 
 class Dispatch:
-    """The services that move jobs from waiting to ended."""
+    """Holds the services that move jobs from waiting to ended."""
 
     def __init__(
         self,

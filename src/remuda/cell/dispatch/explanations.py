@@ -1,7 +1,7 @@
 """Explains why a job waits or how it ended, and counts the demand for runners.
 
-Reads what `core.waiting.why` and `core.waiting.demand` need. Queue and assigned jobs are those of this process; every
-sweep brings them in line with the store. The HTTP edge calls this.
+Reads the values that `core.waiting.why` and `core.waiting.demand` need. The queue and the assigned jobs are taken from
+the memory of this process, which every timeout sweep updates from the store. The HTTP edge calls this.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _REUSE_FACTOR = 10
 
 
 class DemandCount(msgspec.Struct, frozen=True, kw_only=True):
-    """All demand at one time."""
+    """The demand for runners as counted at one time, which may be reused for `good_for_seconds`."""
 
     at: float
     keys: tuple[KeyDemand, ...]
@@ -42,7 +42,7 @@ class DemandCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanations:
-    """Answers questions about jobs and demand. Changes nothing."""
+    """Answers read-only questions about jobs and about the demand for runners."""
 
     def __init__(self, store: Store, memory: DispatchMemory, clock: Clock) -> None:
         self._store = store
@@ -52,7 +52,9 @@ class Explanations:
         self._is_counting = False
 
     async def count_demand(self) -> DemandCount:
-        """Number of jobs per capability key, with each manager's share. May be some seconds old."""
+        """Return the number of jobs for each set of requirements, with each manager's share. The count may be some
+        seconds old.
+        """
         now, counted = self._clock.now(), self._counted
         if counted is not None and (self._is_counting or 0 <= now - counted.at < counted.good_for_seconds):
             return counted
@@ -85,12 +87,15 @@ class Explanations:
         return await asyncio.to_thread(count)
 
     def jobs_by_manager(self, runner_id: RunnerId) -> Counter[str]:
-        """Number of assigned jobs of a runner, by the system id of the manager."""
+        """Return the number of assigned jobs of a runner by the system id of the manager."""
         jobs = self._memory.assigned_jobs.values()
         return Counter(job.system_id or LEGACY for job in jobs if job.runner_id == runner_id)
 
     async def explain_job(self, job_id: int, *, sees: Callable[[Project], bool] = lambda _project: True) -> JobWhy:
-        """Why a job waits, or ended as it did. Paths and jobs of projects that the caller does not see are left out."""
+        """Explain why a job waits, or ended as it did.
+
+        `sees` tells whether the caller may see a project; paths and jobs of other projects are left out.
+        """
         job = await load_job(self._store.jobs, job_id)
         family = await self._store.pipelines.load_family(job.pipeline_id)
         project = await self._store.projects.load_project(job.project_id)
@@ -135,7 +140,7 @@ class Explanations:
         return RunnerSupply(runners=runners, place=place, estimate=estimate)
 
     async def _load_runners(self) -> tuple[RunnerView, ...]:
-        """All runners, with their last contact and their number of jobs."""
+        """Return all runners, with the time of their last contact and their number of jobs."""
         runners, _ = await self._store.runners.list_runners(_ALL)
         contacts: dict[RunnerId, float] = {}
         for manager in await self._store.runners.list_all_managers():

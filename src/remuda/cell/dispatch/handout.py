@@ -60,7 +60,7 @@ _log = logger("cell")
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """A job for the runner that asked."""
+    """A leased job with its payload, to be sent to the runner that requested a job."""
 
     job: Job
     runner: Runner
@@ -70,20 +70,20 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoJob(msgspec.Struct, frozen=True, kw_only=True):
-    """There is no job now. The runner sends the cursor back with its next request."""
+    """The answer if there is no job now. The runner sends the cursor back with its next request."""
 
     cursor: str
 
 
 class _Leased(NamedTuple):
-    """A leased job, with the parts of its payload if they were read together with the lease."""
+    """A leased job, with the stored parts of its payload if they were read together with the lease."""
 
     job: Job
     parts: PayloadParts | None = None
 
 
 class _RunnerChangedError(Exception):
-    """The runner changed while its poll was held: it was paused or removed, or has other tags or another token."""
+    """The runner changed while its request was held: it was paused or removed, or has other tags or another token."""
 
     def __init__(self, runner: Runner | None) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _RunnerChangedError(Exception):
 
 
 class Handout:
-    """Chooses, leases and delivers jobs."""
+    """Answers job requests of runners: chooses a job, leases it and builds its payload."""
 
     def __init__(
         self,
@@ -117,9 +117,10 @@ class Handout:
     async def try_request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob | None:
-        """Hand out the first waiting job to a runner that may be cached. None if that fails: call `request_job`.
+        """Hand out the first waiting job with one call of the store, using the cached job; `runner` may be cached, too.
 
-        The store refuses the lease if the runner has changed.
+        Returns None if that is not possible: then call `request_job`. The store refuses the lease if the runner has
+        changed. `gone` is set when the client disconnects; the job is then released.
         """
         now = self._clock.now()
         job_id = None if self._held_polls.stopped or runner.paused else self._choose(runner.fingerprint(), now)
@@ -134,9 +135,14 @@ class Handout:
     async def request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob:
-        """Hand out a job, or hold the poll for as long as `core.waiting.poll_hold` allows until there is one."""
+        """Hand out a waiting job. If there is none, hold the request until there is one, or until the time limit
+        (`core.waiting.poll_hold`).
+
+        A repeated request, recognized by `request_id`, gets the same job again. `gone` is set when the client
+        disconnects.
+        """
         if request_id and (again := await self._store.jobs.find_leased_job(runner.id, request_id)):
-            _log.info("job handed out again to the same request", job=again.id, runner=runner.id)
+            _log.info("job request repeated; handing out the same job again", job=again.id, runner=runner.id)
             return await self._deliver(_Leased(again), runner, _features(request), ip=ip, gone=gone)
         is_woken = False
         began = self._clock.monotonic()
@@ -161,9 +167,9 @@ class Handout:
     async def _lease_first(
         self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool
     ) -> _Leased | None:
-        """Lease the first waiting job that fits; None if there is none.
+        """Lease the first waiting job that fits the runner; None if there is none.
 
-        `is_woken`: `runner` was read before its poll was held; _RunnerChangedError if it has changed since.
+        `is_woken`: `runner` was read before its request was held. Raises _RunnerChangedError if it has changed since.
         """
         try:
             while (job_id := self._choose(runner.fingerprint(), self._clock.now())) is not None:
@@ -181,7 +187,11 @@ class Handout:
             self._held_polls.wake()
 
     def _choose(self, fingerprint: Fingerprint, now: float) -> JobId | None:
-        """The waiting job that this process prefers for such a runner."""
+        """Return the waiting job that a runner with this fingerprint should get; None if no job fits.
+
+        Of equally good jobs, processes that share a store prefer different ones, so that they seldom choose the same
+        job.
+        """
         job_id = self._waiting_jobs.choose(fingerprint, now)
         if job_id is None or not self._settings.is_shared or self._waiting_jobs.as_good(job_id) < ALIKE:
             return job_id
@@ -199,7 +209,7 @@ class Handout:
         )
 
     async def _priority_delay(self, runner: Runner, job_id: JobId) -> float:
-        """Seconds for which this runner leaves the job to a better one that may poll another process."""
+        """Return for how many seconds this runner leaves the job to a better runner that may poll another process."""
         waiting, now = self._waiting_jobs.how(job_id), self._clock.now()
         if waiting is None or not self._settings.is_shared:
             return 0.0
@@ -213,14 +223,18 @@ class Handout:
         self._offers = offers_of(runners, await self._store.runners.list_all_managers(), self._clock.now())
 
     async def refresh_caches(self, stop: asyncio.Event) -> None:
-        """Read signing keys and runners before their caches expire, until `stop` is set, so that no hand-out has to."""
+        """Reload signing keys and runners before their caches expire, so that no hand-out has to wait. Runs until
+        `stop` is set.
+        """
         while not stop.is_set():
             try:
                 await self._keys.load()
                 if self._settings.is_shared:
                     await self._load_offers()
             except StoreError as error:
-                _log.warning("cannot refresh signing keys and runners; serving from cache", error=str(error))
+                _log.warning(
+                    "cannot refresh signing keys and runners; serving from cache and trying again", error=str(error)
+                )
             await wait_for_any_event(self._clock, stop, within_seconds=REFRESH_SECONDS, name="refresh caches")
 
     async def _lease(
@@ -233,10 +247,11 @@ class Handout:
         is_woken: bool,
         use_cache_only: bool = False,
     ) -> _Leased | None:
-        """Lease a chosen job; None if that is not stored.
+        """Lease a chosen job; None if the lease was not stored.
 
         First tries with the cached job and runner. If the store refuses, reads both and tries again, unless
-        `use_cache_only`; a job that is not pending any more leaves the queue.
+        `use_cache_only`. A job that is not pending any more is removed from the queue. `is_woken` is as for
+        `_lease_first`.
         """
         if job_id not in self._waiting_jobs:
             return None  # another request of this process took it since it was chosen
@@ -270,7 +285,10 @@ class Handout:
         return leased
 
     async def _read_ahead(self, job_id: JobId, ahead: Sequence[JobId]) -> Job | None:
-        """Read a job that is no longer cached, together with those that follow it in the queue."""
+        """Return a job that is no longer cached; None if it does not exist.
+
+        `ahead` are the job and those that follow it in the queue. They are read together, and the others are cached.
+        """
         jobs = {job.id: job for job in await self._store.jobs.load_jobs(ahead)}
         chosen = jobs.pop(job_id, None)
         for job in jobs.values():
@@ -293,13 +311,18 @@ class Handout:
                 await self._changes.release(job)
             raise
         except Exception as error:  # noqa: BLE001 - otherwise it would be handed out again for ever
-            _log.error("cannot build the payload of a job", job=job.id, exc_info=error)
+            _log.error("cannot build the payload of a job; failing the job", job=job.id, exc_info=error)
             message = "the cell failed to build its payload; the log of the cell has the error"
             await self._changes.fail(job, FailureReason.SCHEDULER_FAILURE, message, before_script=True)
         else:
             if not gone.is_set():
                 _log.debug(
-                    "job handed out", job=job.id, runner=runner.id, system_id=job.system_id, ip=ip, epoch=job.epoch
+                    "job handed out to a runner",
+                    job=job.id,
+                    runner=runner.id,
+                    system_id=job.system_id,
+                    ip=ip,
+                    epoch=job.epoch,
                 )
                 return assignment
             await self._changes.release(job)
@@ -325,7 +348,9 @@ class Handout:
         return Assignment(job=job, runner=runner, payload=payload, project=context.project, pipeline=context.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
-        """With the number of other assigned jobs of the project. As in GitLab, only instance runners get it."""
+        """Return the job info with the number of other assigned jobs of the project. As in GitLab, only instance
+        runners get it.
+        """
         others = max(self._memory.assigned_per_project[ProjectId(info.project_id)] - 1, 0)
         count = str(others) if others < MAX_COUNTED_JOBS else f"{MAX_COUNTED_JOBS}+"
         is_shared = runner.type is RunnerType.INSTANCE

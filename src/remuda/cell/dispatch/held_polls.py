@@ -1,10 +1,10 @@
-"""Requests for a job that are held until a job fits, grouped by what their runners offer.
+"""Job requests of runners that are held open until a job fits, grouped by the fingerprints of their runners.
 
-`wake` chooses the runner with the highest priority, and among those the one that has waited longest. A woken poll that
-took no job, or another job than the one it was woken for, calls `wake` again.
+`wake` chooses the runner with the highest priority, and among those the one that has waited longest. A woken request
+that took no job, or another job than the one it was woken for, calls `wake` again.
 
-Invariant: while a job waits and a held poll fits it, at least one woken poll is still looking for a job. So waking one
-poll at a time is enough, and no wake-up is lost.
+Invariant: while a job waits and a held request fits it, at least one woken request is still looking for a job. So
+waking one request at a time is enough, and no wake-up is lost.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from remuda.queue import WaitingJobs
 
 
 class HangUp(Protocol):
-    """Tells that the client of a poll has disconnected, like an `asyncio.Event`."""
+    """An event, like an `asyncio.Event`, that is set when the client of a held request has disconnected."""
 
     def is_set(self) -> bool: ...
     async def wait(self) -> Any: ...
@@ -37,7 +37,7 @@ class _Poll:
 
 
 class HeldPolls:
-    """The held polls of one process of a cell."""
+    """The held job requests of one process of a cell."""
 
     def __init__(self, waiting: WaitingJobs, clock: Clock) -> None:
         self._waiting = waiting
@@ -50,7 +50,11 @@ class HeldPolls:
         return sum(len(group) for group in self._held.values())
 
     async def hold(self, fingerprint: Fingerprint, seconds: float, gone: HangUp, *, priority: int = 0) -> bool:
-        """Wait for a job. True: try to get one. False: time is up, the client is gone, or the cell stops."""
+        """Wait until a job may fit a runner with this fingerprint, at most `seconds`.
+
+        Returns True if the caller should try to get a job; False if the time is up, the client is gone, or the cell
+        stops.
+        """
         if self.stopped or seconds <= 0:
             return False
         poll = _Poll(next(self._numbers), (-priority, fingerprint))
@@ -71,7 +75,7 @@ class HeldPolls:
         return woken
 
     def wake(self) -> bool:
-        """Wake the first poll that a waiting job fits; False if there is none."""
+        """Wake the best held request that fits a waiting job. Returns False if there is none."""
         while len(self._waiting) and not self.stopped:
             poll = self._first_that_fits()
             if poll is None:
@@ -92,13 +96,15 @@ class HeldPolls:
         return best
 
     def stop(self) -> None:
-        """End all polls, and refuse new ones."""
+        """End all held requests without a job, and hold no new ones."""
         self.stopped = True
         for poll in [poll for group in self._held.values() for poll in group.values()]:
             self._end(poll, woken=False)
 
     def _end(self, poll: _Poll, *, woken: bool) -> bool:
-        """End a poll; False if it was already over or cancelled."""
+        """End the wait of a request; `woken` is the result of its `hold`. Returns False if it had ended or was
+        cancelled before.
+        """
         self._remove(poll)
         if poll.woken.done():
             return False

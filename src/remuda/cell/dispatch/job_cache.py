@@ -1,9 +1,10 @@
-"""Cache of the jobs that runners have, as this process last read or stored them.
+"""Caches the jobs that runners have, as this process last read or stored them.
 
 A runner calls every few seconds about the same job, and its first calls follow each other at once; the cache saves most
-of the reads. This process notes its own changes, other processes send hints, which may be lost. So an entry may be
-stale for `CACHE_SECONDS`, and callers use it only where that is harmless: a change is stored only if the row is still
-the one it was computed from, and no request is refused without reading the row. `runner_calls` reads the cache.
+of the reads. This process updates the cache with its own changes; notifications of other processes may be lost. So an
+entry may be stale for `CACHE_SECONDS`, and callers use it only where that is harmless: a change is stored only if the
+row is still the one it was computed from, and no request is refused without reading the row. `runner_calls` reads the
+cache.
 """
 
 from collections import OrderedDict
@@ -29,7 +30,7 @@ class _Entry(msgspec.Struct):
 
 
 class JobCache:
-    """A bounded number of assigned jobs. The one that was noted longest ago is dropped first."""
+    """Caches a bounded number of assigned jobs. The entry that was updated longest ago is dropped first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,7 +40,10 @@ class JobCache:
         self._moments = 0
 
     def note(self, job: Job, *, in_running: bool = False) -> None:
-        """Remember a job as it was just read or stored."""
+        """Cache a job as it was just read or stored; remove it if no runner has it any more.
+
+        `in_running`: its pipeline is stored as running.
+        """
         before = self._entries.pop(job.id, None)
         if job.state not in ASSIGNED:
             return
@@ -52,14 +56,16 @@ class JobCache:
             self._entries.popitem(last=False)
 
     def next_moment(self) -> int:
-        """A number that is higher than those of all entries that were noted before."""
+        """Return the next number of a counter that orders cache updates: it is higher than those of all existing
+        entries.
+        """
         self._moments += 1
         return self._moments
 
     def note_running(self, pipeline_id: PipelineId, *, since: int) -> None:
-        """Remember that a pipeline was read as running after the moment `since`.
+        """Record that a pipeline was read as running, after the counter (`next_moment`) had the value `since`.
 
-        It then runs as long as runners have jobs of it that were noted before that moment.
+        It stays running at least as long as runners have jobs of it that were cached before that.
         """
         self._running[pipeline_id] = since
         self._running.move_to_end(pipeline_id)
@@ -67,19 +73,19 @@ class JobCache:
             self._running.popitem(last=False)
 
     def get(self, job_id: JobId) -> Job | None:
-        """The cached job; None if there is no entry, or a stale one."""
+        """Return the cached job; None if there is no entry, or only a stale one."""
         entry = self._entries.get(job_id)
         return entry.job if entry is not None and entry.until > self._clock.monotonic() else None
 
     def is_in_running(self, job: Job) -> bool:
-        """True if the pipeline of an assigned job is known to run."""
+        """Return whether the cache knows that the pipeline of an assigned job is running. False means unknown."""
         entry = self._entries.get(job.id)
         if entry is None or entry.job.epoch != job.epoch:
             return False
         return entry.in_running or entry.moment < self._running.get(job.pipeline_id, 0)
 
     def forget(self, *job_ids: JobId) -> None:
-        """Drop jobs that may have changed; without arguments all of them."""
+        """Drop jobs that may have changed from the cache; without arguments all jobs."""
         if not job_ids:
             self._entries.clear()
         for job_id in job_ids:
@@ -87,5 +93,7 @@ class JobCache:
 
 
 def has_begun(pipeline: Pipeline) -> bool:
-    """True if the pipeline runs and its start is stored. The start of a further job then changes nothing about it."""
+    """Return whether the pipeline is running and its start time is stored. Then the start of a further job does not
+    change it.
+    """
     return pipeline.status == "running" and pipeline.started_at is not None

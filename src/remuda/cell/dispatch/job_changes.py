@@ -1,8 +1,8 @@
-"""Stores changes of jobs and pipelines, then applies what follows from them.
+"""Stores changes of jobs and pipelines, then applies their consequences.
 
-`core` decides, the store applies the decision in one transaction, and then the memory, the traces, trigger jobs,
-resource groups and child pipelines learn of it. All services of this folder and `remuda.cell.pipelines` change jobs
-through `JobChanges`. If the process dies between the transaction and the rest, the sweeps of `timeouts` catch up.
+`core` decides, the store applies the decision in one transaction, and then this module updates the dispatch memory, the
+logs, trigger jobs, resource groups and child pipelines. All services of this folder and `remuda.cell.pipelines` change
+jobs through `JobChanges`. If the process dies between the transaction and the rest, the sweeps of `timeouts` catch up.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _log = logger("cell")
 
 
 class JobChanges:
-    """Stores a change, then lets everything else follow."""
+    """Stores changes of jobs and pipelines, then updates everything that depends on them."""
 
     def __init__(
         self, jobs: JobStore, pipelines: PipelineStore, traces: Traces, memory: DispatchMemory, clock: Clock
@@ -38,12 +38,18 @@ class JobChanges:
         self._clock = clock
 
     def announce_pipeline(self, family: Family) -> None:
-        """Take over a pipeline that was just created and stored."""
+        """Add a pipeline that was just created and stored to the dispatch memory: its pending jobs become available to
+        runners.
+        """
         self._memory.count_ends(None, Applied(jobs=family.jobs, pipeline=family.pipeline))
         self._memory.announce(family.jobs)
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store a decision about a pipeline, then apply what follows. The store may call `decide` more than once."""
+        """Store what `decide` returns for a pipeline and its jobs, then apply the consequences. Returns what was
+        stored.
+
+        The store may call `decide` more than once.
+        """
         before: Family | None = None
 
         def decide_and_remember(family: Family) -> Changes:
@@ -63,19 +69,28 @@ class JobChanges:
         try:
             await self._change_other_pipelines(pipeline_id, applied)
         except StoreError as error:
-            _log.warning("cannot update other pipelines after the change of a job", error=str(error))
+            _log.warning(
+                "cannot free resource groups or cancel child pipelines; the next sweep frees resource groups",
+                pipeline=pipeline_id,
+                error=str(error),
+            )
         return applied
 
     async def _seal_trace(self, job: Job) -> None:
-        """Seal the trace of a job that ended without its runner. If that fails, the trace stays readable as it is."""
+        """Finalize the log of a job that ended without a report of its runner, and store its size and checksum.
+
+        If the store fails, the log stays readable as it is.
+        """
         try:
             size, checksum = await self._traces.seal(job.id)
             await self._jobs.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
         except StoreError as error:
-            _log.warning("cannot seal the trace of an ended job", job=job.id, error=str(error))
+            _log.warning("cannot finalize the log of an ended job; it stays readable", job=job.id, error=str(error))
 
     async def _change_other_pipelines(self, pipeline_id: PipelineId, applied: Applied) -> None:
-        """Hand on resource groups that became free, and cancel child pipelines after a failure."""
+        """Give resource groups that became free to waiting jobs, and cancel child pipelines after a failure if so
+        configured.
+        """
         ended = [job for job in applied.jobs if job.state in FINAL]
         released = {(job.project_id, job.resource_group) for job in ended if job.pending_at is not None}
         occupied = {(job.project_id, job.resource_group) for job in applied.jobs if job.state in OCCUPYING}
@@ -88,22 +103,24 @@ class JobChanges:
                 await self.cancel_children(pipeline_id)
 
     async def _hand_on_resource_group(self, project_id: ProjectId, group: str) -> None:
-        """Give a resource group that may be free to the job that waits for it longest.
+        """Give a resource group that may be free to the job that has waited longest for it.
 
-        If that job does not take it, another job has it, or this one stopped waiting, which hands the group on again.
+        If that job does not take the group, then either another job has it, or the job has stopped waiting; its end
+        gives the group to the next job.
         """
         oldest = await self._jobs.find_first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
         if oldest is not None:
             await self.resume(oldest.pipeline_id)
 
     async def resume(self, pipeline_id: PipelineId) -> Applied:
-        """Enqueue the jobs of a pipeline whose resource groups are free."""
+        """Enqueue the jobs of a pipeline that waited for a resource group which is free now."""
         return await self.change(pipeline_id, lambda family: lifecycle.resume(family, self._clock.now()))
 
     async def finish(self, job: Job, outcome: Outcome, *, unless_changed: bool = False) -> Job | None:
-        """End a job; None if it was handed out again since (its epoch differs).
+        """End a job and return it as stored; None if nothing was stored, because it was handed out again (its epoch
+        differs).
 
-        `unless_changed`: do nothing if the stored job differs from `job`.
+        `unless_changed`: also store nothing if the stored job differs from `job`.
         """
         now = self._clock.now()
         alone = lifecycle.finish_alone(job, job.epoch, outcome, now)
@@ -121,18 +138,24 @@ class JobChanges:
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def fail(self, job: Job, reason: FailureReason, message: str, *, before_script: bool = False) -> None:
-        """Fail a job by decision of the cell, unless its runner changed it meanwhile."""
-        _log.warning("job ended by the cell", job=job.id, reason=reason.value)
+        """Fail a job by decision of the cell, unless it has changed in the store since `job` was read.
+
+        `before_script`: its script has certainly not begun, so it may be retried without counting the attempt.
+        """
+        _log.warning("failing a job by decision of the cell", job=job.id, reason=reason.value, cause=message)
         outcome = Outcome(succeeded=False, reason=reason, message=message, before_script=before_script)
         await self.finish(job, outcome, unless_changed=True)
 
     async def release(self, job: Job) -> None:
-        """Enqueue a leased job again, because its runner vanished before it acknowledged. Its token becomes invalid."""
+        """Return a leased job to the queue, because its runner disappeared before it acknowledged.
+
+        The token of that hand-out becomes invalid.
+        """
         now = self._clock.now()
         await self.change(job.pipeline_id, lambda family: lifecycle.release(family, job.id, job.epoch, now))
 
     async def cancel_pipeline(self, pipeline_id: int) -> Pipeline:
-        """Cancel all jobs of a pipeline, and its child pipelines."""
+        """Cancel all jobs of a pipeline and its child pipelines. Returns the pipeline as stored afterwards."""
         number = PipelineId(pipeline_id)
         await self.change(number, lambda family: lifecycle.cancel_all(family, self._clock.now()))
         await self.cancel_children(number)
@@ -154,7 +177,7 @@ class JobChanges:
 
 
 async def load_job(jobs: JobStore, job_id: int) -> Job:
-    """The stored job. Raises NotFoundError if there is none."""
+    """Return the stored job. Raises NotFoundError if it does not exist."""
     job = await jobs.load_job(JobId(job_id))
     if job is None:
         raise NotFoundError(f"there is no job {job_id}")
@@ -162,7 +185,7 @@ async def load_job(jobs: JobStore, job_id: int) -> Job:
 
 
 async def load_pipeline(pipelines: PipelineStore, pipeline_id: PipelineId) -> Pipeline:
-    """The stored pipeline. Raises NotFoundError if there is none."""
+    """Return the stored pipeline. Raises NotFoundError if it does not exist."""
     pipeline = await pipelines.load_pipeline(pipeline_id)
     if pipeline is None:
         raise NotFoundError(f"there is no pipeline {pipeline_id}")

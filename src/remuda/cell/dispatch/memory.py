@@ -1,8 +1,8 @@
-"""The state of the dispatcher in memory: waiting jobs, held polls, assigned jobs, caches and counters.
+"""The in-memory state of the dispatcher: waiting jobs, held job requests, assigned jobs, caches and counters.
 
 All services of this folder share one `DispatchMemory`. Its methods are synchronous, so the state is consistent between
 two awaits of a caller. Everything but the counters can be rebuilt from the store (`store_sync`), so a crash or a lost
-hint of another process costs time, never a job.
+notification of another process costs time, but never a job.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _MOST_RECENT = 1000
 
 
 class DispatchMemory:
-    """The in-memory state of one process of a cell: waiting and assigned jobs, and held polls."""
+    """The in-memory state of one process of a cell: waiting and assigned jobs, and held job requests."""
 
     def __init__(self, clock: Clock, *, cell_id: int) -> None:
         self.waiting_jobs = WaitingJobs()
@@ -57,11 +57,14 @@ class DispatchMemory:
 
     @property
     def cursor(self) -> str:
-        """Position of the queue: the cell, this process, and how many jobs were enqueued."""
+        """The position of the queue as text: the cell, this process, and how many jobs were enqueued so far."""
         return f"c{self._cell_id}-{to_base36(int(self.listening_since * 1000))}-{to_base36(self._enqueued)}"
 
     def announce(self, jobs: Sequence[Job]) -> None:
-        """Take over jobs as they were stored. Pending ones wait for a runner, trigger jobs for the cell itself."""
+        """Update the memory with jobs as they were just stored.
+
+        Pending jobs are added to the queue and wake held requests; trigger jobs are scheduled for the cell itself.
+        """
         enqueued = 0
         for job in jobs:
             self.job_cache.forget(job.id)
@@ -91,18 +94,20 @@ class DispatchMemory:
                 break
 
     def remember_recent(self, job: Job) -> None:
-        """Keep a pending job as it was read, for a hand-out without a further read."""
+        """Cache a pending job as it was read, so that its hand-out needs no further read."""
         self.recent_jobs[job.id] = job
         if len(self.recent_jobs) > _MOST_RECENT:
             self.recent_jobs.popitem(last=False)
 
     def _was_handed_out_since(self, job: Job) -> bool:
-        """True if this process handed the job out after it was read as pending."""
+        """Return whether this process handed the job out after it was read as pending."""
         assigned = self.assigned_jobs.get(job.id)
         return assigned is not None and assigned.epoch > job.epoch
 
     def track_assigned(self, job: Job) -> None:
-        """Count the assigned jobs of each project: the queue prefers projects with fewer of them."""
+        """Update the set of assigned jobs and the count per project: the queue prefers projects with fewer assigned
+        jobs.
+        """
         if self._recorded is not None:
             self._recorded[job.id] = job
         is_assigned = _is_assigned(job)
@@ -120,7 +125,11 @@ class DispatchMemory:
 
     @contextmanager
     def record_changes(self) -> Iterator[dict[JobId, Job]]:
-        """Collect the jobs that this process changes while it reads the store: they are newer than what it reads."""
+        """Collect the jobs that this process changes during the block, in which the caller reads all jobs from the
+        store.
+
+        They are newer than what the caller reads.
+        """
         self._recorded = {}
         try:
             yield self._recorded
@@ -128,7 +137,9 @@ class DispatchMemory:
             self._recorded = None
 
     def replace_assigned(self, jobs: Iterable[Job]) -> None:
-        """Count the assigned jobs anew, from all jobs that runners or the cell itself have."""
+        """Replace the set of assigned jobs and the counts per project. `jobs` are all stored jobs in an assigned
+        state.
+        """
         jobs = list(jobs)
         self.stops.note_all(jobs)
         before = set(self.assigned_per_project)
@@ -138,7 +149,7 @@ class DispatchMemory:
             self.waiting_jobs.occupy(project_id, self.assigned_per_project[project_id])
 
     def count_ends(self, before: Family | None, applied: Applied) -> None:
-        """Count the jobs and the pipeline that a change ended. `before` is None for a new pipeline."""
+        """Update the counters of ended jobs and pipelines after a change. `before` is None for a new pipeline."""
         were_over = {job.id for job in before.jobs if job.state in FINAL} if before else frozenset()
         self.ended_jobs.update(
             job.state.value for job in applied.jobs if job.state in FINAL and job.id not in were_over

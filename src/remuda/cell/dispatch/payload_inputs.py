@@ -1,4 +1,4 @@
-"""Reads what the payload of a job is made of from the store, and signs its tokens.
+"""Reads from the store what the payload of a job is built from, and signs its tokens.
 
 `core.payload` builds the payload, `artifact_dependencies` finds the artifacts. `handout` calls this for every job.
 
@@ -35,13 +35,13 @@ from remuda.wire.runner_api import JobPayload
 
 
 async def load_id_keys(store: Store) -> Sequence[IdKey]:
-    """The keys that sign identity tokens, the newest last."""
+    """Return the keys that sign identity tokens, the newest last."""
     stored = await store.settings.load_signing_keys()
     return [await asyncio.to_thread(load_id_key, kid, pem) for kid, pem in stored.items() if kid.startswith(KEY_PREFIX)]
 
 
 async def load_variables(store: Store, project: Project, environment: str = "") -> tuple[ProjectVariable, ...]:
-    """The variables of the project, its groups and the cell that apply to a job."""
+    """Return the variables of the project, its groups and the cell that apply to a job of this environment."""
     variables = [
         *await store.projects.list_shared_variables(project.group_ids),
         *await store.projects.list_variables(project.id),
@@ -50,7 +50,7 @@ async def load_variables(store: Store, project: Project, environment: str = "") 
 
 
 async def load_context(store: Store, job: Job, runner: Runner, *, public_url: str) -> JobContext:
-    """The stored parts of a job. Raises NotFoundError if one is missing."""
+    """Read everything that the variables of a job are computed from. Raises NotFoundError if a part is missing."""
     return await _build_context(store, job, runner, await store.jobs.load_payload_parts(job), public_url)
 
 
@@ -76,7 +76,7 @@ async def _build_context(store: Store, job: Job, runner: Runner, parts: PayloadP
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload, with what `store_draft` must store before it is sent."""
+    """A payload, and the access rights of its job that `store_draft` must store before the payload is sent."""
 
     context: JobContext
     payload: JobPayload
@@ -96,10 +96,11 @@ async def draft_payload(
     public_url: str,
     now: float,
 ) -> Draft:
-    """Build the payload of a leased job for a runner with these features. `parts.settings` has the `policy_settings`.
+    """Build the payload of a leased job for a runner with these features.
 
-    Raises NotFoundError if a part of the job is missing in the store, MissingDependencyError if required artifacts are
-    missing, CannotStartError if the job cannot start for another reason.
+    `parts` are the stored parts of the payload, with the settings that `policy_settings` names. Raises NotFoundError if
+    a part is missing in the store, MissingDependencyError if required artifacts are missing, CannotStartError if the
+    job cannot start for another reason.
     """
     context = await _build_context(store, job, runner, parts, public_url)
     dependencies = await find_dependencies(store, context, now=now)
@@ -117,7 +118,7 @@ async def draft_payload(
 
 
 async def store_draft(store: Store, draft: Draft) -> Job:
-    """Store what the payload gives its leased job access to; returns the job with that."""
+    """Store with the leased job which artifacts and token its payload contains. Returns the changed job."""
     job = draft.context.job
     if (draft.gets, draft.token_hash) == (job.gets, job.token_hash):
         return job
@@ -129,7 +130,9 @@ async def store_draft(store: Store, draft: Draft) -> Job:
 
 
 async def _check(store: Store, context: JobContext, features: Mapping[str, bool]) -> None:
-    """Raise CannotStartError if the runner lacks a feature, or the user behind the job is blocked."""
+    """Raise CannotStartError if the runner lacks a feature that the job needs, or the user behind the pipeline is
+    blocked.
+    """
     if missing := missing_features(context, features):
         raise CannotStartError(missing, FailureReason.RUNNER_UNSUPPORTED)
     # The first user cannot be blocked.
@@ -139,12 +142,12 @@ async def _check(store: Store, context: JobContext, features: Mapping[str, bool]
 
 
 def policy_settings(job: Job) -> list[str]:
-    """Names of the settings that hold the step policies of a job."""
+    """Return the names of the settings that hold the step policies of a job."""
     return [policy_setting(scope) for scope in scopes_of(job.key())]
 
 
 async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
-    """The payload with the step policies of the job, if there are any."""
+    """Return the payload with the step policies of the job added, if there are any."""
     return _with_policy(payload, job, await store.settings.load_settings(policy_settings(job)))
 
 
@@ -157,7 +160,10 @@ def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> 
 
 
 async def _id_tokens(store: Store, context: JobContext, now: float) -> dict[str, str]:
-    """The identity tokens that the file asks for. The first one of a cell creates the signing key."""
+    """Return the signed identity tokens that the job's `id_tokens` keyword asks for, by variable name.
+
+    The first token of a cell creates the signing key.
+    """
     if not context.spec.id_tokens:
         return {}
     keys = await load_id_keys(store)

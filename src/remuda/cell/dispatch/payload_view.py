@@ -1,6 +1,6 @@
-"""Shows people the payload of a job: built as for a runner, with secrets masked.
+"""Shows users the payload of a job: built as for a runner, with secrets masked.
 
-No token is issued for it. `core.payload.redaction` says what a secret is. The HTTP edge calls this.
+No valid token is created for it. `core.payload.redaction` defines what a secret is. The HTTP edge calls this.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _NOBODY = Runner(id=RunnerId(0), type=RunnerType.INSTANCE, token_hash="", create
 
 
 async def load_secrets(store: Store, job: Job) -> Secrets:
-    """The masked variables of the project, the groups and the cell of a job."""
+    """Return an object that masks the values of masked variables of the job's project, its groups and the cell."""
     variables = [
         *await store.projects.list_variables(job.project_id),
         *await store.projects.list_shared_variables(job.group_ids),
@@ -32,7 +32,7 @@ async def load_secrets(store: Store, job: Job) -> Secrets:
 
 
 async def build_payload_view(store: Store, job: Job, *, public_url: str, now: float) -> Any:
-    """The payload as JSON without secrets."""
+    """Return the payload of a job as a JSON value with secrets masked."""
     if job.is_trigger:
         raise InvalidError(
             f"job {job.id} is a trigger job: it starts a pipeline, no runner gets it, so it has no payload"

@@ -1,9 +1,9 @@
-"""Calls of a runner about its job: it started, it is alive, it logs, it has results, it ended.
+"""Handles the calls of a runner about its job: start, keep-alive, log, step results, end.
 
 Checks which job a token belongs to, and delays the end of a job while bytes of its log are missing. The HTTP edge calls
 this for every request with a job token.
 
-Invariant: the trace is durable before the end of its job is stored.
+Invariant: the log is durable before the end of its job is stored.
 """
 
 import asyncio
@@ -43,14 +43,14 @@ _log = logger("cell")
 
 
 class Updated(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to an update of a job: the HTTP status code, and the job for the Job-Status header."""
+    """The answer to a job update: the HTTP status code, and the job for the Job-Status header."""
 
     code: int
     job: Job
 
 
 class RunnerCalls:
-    """The calls that a runner makes with a job token."""
+    """Handles the calls that a runner makes with a job token."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class RunnerCalls:
     async def authenticate(
         self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job"
     ) -> Job:
-        """The job of a token. Raises ForbiddenError if the token is invalid, or for another job or scope.
+        """Return the job of a token. Raises ForbiddenError if the token is invalid, or for another job or scope.
 
         A token is valid while a runner has the job. With `ended` also afterwards, for calls that a runner may repeat;
-        the job may then be a few seconds old (`job_cache`).
+        the returned job may then be some seconds out of date (`job_cache`).
         """
         cache = self._memory.job_cache
         try:
@@ -102,12 +102,16 @@ class RunnerCalls:
         return job
 
     def authenticate_from_cache(self, token: str, job_id: int) -> Job | None:
-        """The job of a token if keys and job are cached; None otherwise, and if the token may be invalid."""
+        """Return the job of a token if the signing keys and the job are cached.
+
+        None means that the cache does not suffice or the token may be invalid: then call `authenticate`.
+        """
         job = self._keys.find_cached_job(token, "job", self._memory.job_cache.get)
         return job if job is not None and job.id == job_id and job.state in ASSIGNED else None
 
     async def _fail_expired(self, claims: JobClaims) -> ForbiddenError:
-        """Fail a job that ran until its token expired: its runner cannot report any more.
+        """Fail a job that ran until its token expired, because its runner cannot report any more. Returns the error to
+        raise.
 
         A token that expired before the job was handed out belongs to an earlier hand-out and changes nothing.
         """
@@ -121,7 +125,10 @@ class RunnerCalls:
         return ForbiddenError("the job token has expired", job_status=row.status())
 
     async def touch(self, job: Job) -> Job:
-        """Note a sign of life: a leased job starts now, a started one is alive. Most need no write."""
+        """Record a call of the runner: a leased job starts now, a started one is still alive. Most calls need no write.
+
+        Raises ForbiddenError if the runner does not have the job any more.
+        """
         now = self._clock.now()
         if not leases.needs_touch(job, now, self._settings):
             return job
@@ -138,7 +145,9 @@ class RunnerCalls:
         return touched
 
     async def _acknowledge(self, job: Job, now: float) -> Job | None:
-        """Store the sign of life in the job alone."""
+        """Store the time of a runner's call in the job, without reading its pipeline; None if the runner has lost the
+        job.
+        """
         return await self._jobs.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
 
     async def _start(self, job: Job, now: float) -> Job | None:
@@ -179,7 +188,11 @@ class RunnerCalls:
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
-        """Append to the log. For an ended job only bytes that are stored already are accepted."""
+        """Append `data` to the log of a job at the byte offset `start`.
+
+        For an ended job only bytes that are stored already are accepted. Raises ForbiddenError if the log becomes too
+        large (the job then fails), or the runner does not have the job any more.
+        """
         if job.state in FINAL:
             appended = await self._traces.compare(job.id, start, data)
             if not appended.taken:
@@ -210,7 +223,7 @@ class RunnerCalls:
         return appended
 
     def append_trace_now(self, job: Job, start: int, data: bytes) -> Appended | None:
-        """Append the next piece of a log without awaiting; None if `append_trace` has to do it."""
+        """Append the next bytes of a log without awaiting; None if that is not possible: then call `append_trace`."""
         is_over = start + len(data) > self._settings.trace_limit_bytes
         if is_over or leases.needs_touch(job, self._clock.now(), self._settings):
             return None
@@ -224,7 +237,7 @@ class RunnerCalls:
         return appended
 
     async def add_results(self, job: Job, results: Sequence[StepResult]) -> int:
-        """Store step results; returns the next expected sequence number."""
+        """Store step results of a job. Returns the next expected sequence number."""
         if job.state in FINAL:
             raise _not_assigned(job)
         await self.touch(job)
@@ -234,7 +247,10 @@ class RunnerCalls:
         return following
 
     async def update_job(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
-        """Apply the state that a runner reports. `refused`: why the cell turns a success into a failure."""
+        """Apply the job state that a runner reports. Returns the answer for the runner.
+
+        `refused`: the reason why the cell turns a reported success into a failure.
+        """
         if update.state == "running" and job.state in ASSIGNED:
             return Updated(code=200, job=await self.touch(job))
         if update.state not in ("success", "failed", "running"):
@@ -273,13 +289,14 @@ class RunnerCalls:
                 raise _not_assigned(row)
             return Updated(code=200, job=row)
         killpoints.reach("cell.finished")
-        _log.debug("job ended", job=job.id, state=ended.state.value, reason=ended.failure_reason)
+        _log.debug("job ended by its runner", job=job.id, state=ended.state.value, reason=ended.failure_reason)
         return Updated(code=200, job=ended)
 
     async def _has_wrong_checksum(self, job: Job, update: UpdateJob, checksum: str) -> bool:
-        """True if the stored log differs from the runner's, so that the runner has to send it again.
+        """Return whether the stored log differs from the runner's, so that the runner must send it again.
 
-        After `_TRACE_PATIENCE_SECONDS` the end is accepted with the log that is stored.
+        `checksum` is that of the stored log. `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored
+        log is accepted.
         """
         said = (update.output.checksum if update.output else None) or update.checksum or ""
         now = self._clock.now()
@@ -287,14 +304,21 @@ class RunnerCalls:
             return False
         if job.end_put_off_at is not None and now - job.end_put_off_at >= _TRACE_PATIENCE_SECONDS:
             return False
-        _log.warning("log checksum differs from the runner's; asked for the log again", job=job.id, reported=said)
+        _log.warning(
+            "log checksum differs from the runner's; asking the runner to send the log again",
+            job=job.id,
+            reported=said,
+            stored=checksum,
+        )
         changed = await self._jobs.change_job(job.id, lambda row: leases.refuse_log(row, job.epoch, now))
         if changed is not None:
             self._memory.job_cache.note(changed)
         return True
 
     async def _drop_refused_log(self, job: Job) -> bool:
-        """Remove a log that was refused, because its runner sends it again; False if it was not refused."""
+        """Remove a stored log that was refused, because its runner sends it again. Returns False if it was not
+        refused.
+        """
         # Another process may have refused it, so the cached job is not enough.
         row = await self._jobs.load_job(job.id)
         if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in ASSIGNED:
@@ -303,7 +327,9 @@ class RunnerCalls:
         return True
 
     async def _may_have_begun_script(self, job: Job, update: UpdateJob, size: int) -> bool:
-        """True unless it is certain that the script of the job never began."""
+        """Return False if it is certain that the script of the job never began, else True. `size` is the size of its
+        log.
+        """
         if update.remuda_may_have_begun:
             return True
         if update.info is not None and update.info.name == REPORTS_STEPS:
@@ -320,7 +346,10 @@ class RunnerCalls:
         return lost_attempts.has_begun_script_by_log(bytes(log), size)
 
     async def _lacks_trace(self, job: Job, update: UpdateJob) -> bool:
-        """True if the runner logged more bytes than arrived. After `_TRACE_PATIENCE_SECONDS` the end is accepted."""
+        """Return whether the runner wrote more log bytes than have arrived, so that the end of the job must wait.
+
+        After `_TRACE_PATIENCE_SECONDS` the end is accepted without the missing bytes.
+        """
         said = update.output.bytesize if update.output else None
         if said is None or said <= await self._traces.size(job.id):
             return False
@@ -338,5 +367,5 @@ def _not_assigned(job: Job | None) -> ForbiddenError:
 
 
 def _restarts_log(start: int, data: bytes, appended: Appended) -> bool:
-    """True if the runner sends its log again from the beginning."""
+    """Return whether the runner sends its log again from the beginning."""
     return start == 0 and (not appended.taken or appended.size > len(data))

@@ -14,7 +14,7 @@ PAGE = 100
 
 
 async def read_results(jobs: JobStore, job_id: JobId, *, after: int = 0) -> AsyncGenerator[StepResult, None]:
-    """The results with numbers above `after`, in order."""
+    """Yield the step results of a job with sequence numbers above `after`, in order."""
     while page := await jobs.list_results(job_id, after=after, limit=PAGE):
         for result in page:
             yield result

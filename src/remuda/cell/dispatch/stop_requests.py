@@ -1,8 +1,10 @@
-"""Jobs that a manager should stop: jobs that are being canceled, and for some minutes those that the cell ended itself.
+"""Keeps the list of jobs that a manager should stop: jobs that are being canceled, and for some minutes jobs that the
+cell ended itself.
 
-A manager that asks gets the complete list, so a lost answer, process or event loses nothing. The list is only a reason
-to ask about a job; the answer to that call decides. A manager that never asks learns of the stop with its next call
-about the job. `remuda.cell.dispatch.memory` notes every change of a job, `remuda.cell.shells.shells` answers managers.
+A manager that asks gets the complete list, so a lost answer, process or event loses nothing. The list only makes the
+manager ask about a job; the answer to that call decides. A manager that never asks learns of the stop with its next
+call about the job. `remuda.cell.dispatch.memory` reports every change of a job here, `remuda.cell.shells.shells`
+answers managers.
 """
 
 import math
@@ -21,7 +23,7 @@ _Manager = tuple[RunnerId, str]
 
 
 class StopRequests:
-    """The stop requests that one process of a cell knows, by manager."""
+    """The jobs that managers should stop, by manager, as far as one process of a cell knows them."""
 
     def __init__(self, clock: Clock) -> None:
         self.wake: Callable[[int, str], None] = lambda _runner_id, _system_id: None
@@ -32,7 +34,7 @@ class StopRequests:
         self._swept_at = clock.monotonic()
 
     def note(self, job: Job) -> None:
-        """Take over the stored state of a job."""
+        """Add or remove the stop request of a job, by its stored state, and wake its manager if a request is new."""
         manager = (job.runner_id, job.system_id or LEGACY) if job.runner_id is not None else None
         is_ended = job.state in FINAL and job.reported is None and job.leased_at is not None
         if manager is None or job.is_trigger or not (is_ended or job.state is JobState.CANCELING):
@@ -51,7 +53,9 @@ class StopRequests:
             self._sweep(now)
 
     def note_all(self, assigned: Iterable[Job]) -> None:
-        """Take over all assigned jobs. A job that was being canceled and is not among them has ended."""
+        """Update the stop requests from all assigned jobs. A job that was being canceled and is not among them has
+        ended.
+        """
         jobs = {job.id: job for job in assigned}
         for of_manager in list(self._requests.values()):
             for job_id, (_, until) in list(of_manager.items()):
@@ -62,7 +66,7 @@ class StopRequests:
                 self.note(job)
 
     def of_manager(self, runner_id: int, system_id: str) -> tuple[WantedStop, ...]:
-        """The jobs that this manager should stop."""
+        """Return the jobs that this manager should stop."""
         now = self._clock.monotonic()
         requests = self._requests.get((RunnerId(runner_id), system_id), {})
         return tuple(request for request, until in requests.values() if until > now)

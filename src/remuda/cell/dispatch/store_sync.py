@@ -1,7 +1,7 @@
-"""Brings the memory of the dispatcher in line with the store.
+"""Updates the memory of the dispatcher from the store.
 
-Several processes may share one store: each hands jobs out and ends them. Their hints (`follow`) arrive within moments
-but may be lost; `timeouts` therefore reads everything again with every sweep.
+Several processes may share one store: each hands jobs out and ends them. Their notifications (`follow`) arrive within
+moments but may be lost; `timeouts` therefore reads everything again with every sweep.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ class StoreSync:
         self._clock = clock
 
     async def load(self) -> None:
-        """Fill the memory at the start of the process."""
+        """Fill the memory with assigned and pending jobs at the start of the process."""
         self._memory.listening_since = self._clock.now()
         await self.load_assigned()
         self._memory.announce(await self._store.jobs.list_jobs_in([JobState.PENDING]))
 
     async def load_assigned(self) -> Sequence[Job]:
-        """Read all jobs that runners or the cell itself have, and count them anew."""
+        """Read all jobs that runners, or the cell itself (trigger jobs), have, and replace the memory's set of them."""
         with self._memory.record_changes() as changes:
             jobs = await self._store.jobs.list_jobs_in(ASSIGNED)
             newest = {job.id: job for job in jobs} | changes
@@ -41,7 +41,11 @@ class StoreSync:
         return jobs
 
     async def load_pending(self) -> Sequence[Job]:
-        """Read the pending jobs, and those that this process believes to be pending and that are not."""
+        """Read the pending jobs into the memory and return them.
+
+        Also reads the jobs that are in the queue of this process but not pending in the store, so that they leave the
+        queue.
+        """
         waiting = list(self._memory.waiting_jobs)
         pending = await self._store.jobs.list_jobs_in([JobState.PENDING])
         self._memory.announce(pending)
@@ -50,7 +54,9 @@ class StoreSync:
         return pending
 
     async def follow(self) -> None:
-        """Read the jobs that other processes of the cell report as changed. Runs until it is cancelled."""
+        """Read jobs into the memory when other processes of the cell report them as changed. Runs until it is
+        cancelled.
+        """
         async with aclosing(self._store.watch_changes()) as changes:
             async for job_ids in changes:
                 self._memory.changed_jobs.note(*job_ids)
@@ -61,7 +67,11 @@ class StoreSync:
                     else:
                         jobs = await self._store.jobs.list_jobs_in([JobState.PENDING])
                 except StoreError as error:
-                    _log.warning("cannot read jobs that another process changed", error=str(error))
+                    _log.warning(
+                        "cannot read jobs that another process changed; the next sweep reads them",
+                        jobs=len(job_ids),
+                        error=str(error),
+                    )
                 else:
                     # Trigger jobs and delayed ones belong to the process that stored them.
                     self._memory.announce([job for job in jobs if not job.is_trigger])

@@ -1,9 +1,9 @@
 """Periodic work of dispatch: starts delayed jobs, ends jobs whose runner is gone or that take too long.
 
-A delayed job starts at its second. Everything else is checked once per lease time at the latest, so a lost hint or a
-crash costs about a minute. A runner counts as silent only while the cell could hear it: the time starts anew after the
-store was unavailable or the process was blocked (`core.waiting.downtime`). `core` decides what happens to each job.
-`remuda.cell.service` runs `watch`.
+A delayed job starts within a second of its start time. Everything else is checked once per lease duration at the
+latest, so a lost notification or a crash costs about a minute. A runner counts as silent only while the cell could
+receive its calls: the time starts anew after the store was unavailable or the process was blocked
+(`core.waiting.downtime`). `core` decides what happens to each job. `remuda.cell.service` runs `watch`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _log = logger("cell")
 
 
 class Timeouts:
-    """Changes jobs because time has passed."""
+    """Starts, fails or releases jobs because time has passed."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Timeouts:
         self._settings = settings
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Start due jobs and sweep, until `stop` is set."""
+        """Start delayed jobs when they are due, and check all jobs periodically, until `stop` is set."""
         sweep_at, is_away, heard_at = -math.inf, False, self._clock.now()
         while not stop.is_set():
             self._memory.has_new_delayed_job.clear()
@@ -69,7 +69,11 @@ class Timeouts:
                 pause = min(sweep_at, await self._start_due()) - self._clock.now()
                 heard_at = self._clock.now()
             except StoreError as error:
-                _log.warning("store unavailable, timeout sweep postponed", error=str(error))
+                _log.warning(
+                    "store unavailable; timeout sweep postponed",
+                    error=str(error),
+                    retry_seconds=error.retry_after_seconds,
+                )
                 pause, sweep_at = float(error.retry_after_seconds), -math.inf
                 is_away = is_away or not await self._can_write_store()
             await wait_for_any_event(
@@ -77,7 +81,7 @@ class Timeouts:
             )
 
     async def _can_write_store(self) -> bool:
-        """False if the store accepts no write at all, not only a single one."""
+        """Return whether the store accepts writes at all, after one write has failed."""
         try:
             await self._store.check_writable()
         except StoreError:
@@ -85,20 +89,22 @@ class Timeouts:
         return True
 
     async def _start_due(self) -> float:
-        """Start the delayed jobs that are due; returns when the next one is."""
+        """Start the delayed jobs that are due. Returns when the next one is due."""
         now = self._clock.now()
         delayed = [(job.scheduled_at or now, job) for job in await self._store.jobs.list_jobs_in([JobState.SCHEDULED])]
         for _, job in delayed:
             if verdict := stuck_jobs.check_stale(job, self._settings, now):
-                await self._run_logged(self._drop(job, verdict))
+                await self._run_logged(self._drop(job, verdict), job=job.id)
         for pipeline_id in dict.fromkeys(job.pipeline_id for due_at, job in delayed if due_at <= now):
-            await self._run_logged(self._changes.change(pipeline_id, lambda family: lifecycle.start_due(family, now)))
+            await self._run_logged(
+                self._changes.change(pipeline_id, lambda family: lifecycle.start_due(family, now)), pipeline=pipeline_id
+            )
         return min((due_at for due_at, _ in delayed if due_at > now), default=math.inf)
 
     async def _sweep(self) -> float:
-        """Check all assigned and waiting jobs; returns when the next check can be due.
+        """Check all assigned and waiting jobs for timeouts. Returns the time at which the next check is needed.
 
-        A lease that starts meanwhile ends later than that, so it needs no signal.
+        A lease that starts during the check ends later than that, so it need not wake the loop.
         """
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
@@ -109,13 +115,13 @@ class Timeouts:
             if gone_at is None or gone_at > now:
                 next_at = min(next_at, gone_at or next_at)
             else:
-                await self._run_logged(self._take_back(job))
+                await self._run_logged(self._take_back(job), job=job.id)
         await self._fail_overtime(assigned, now)
         await self._drop_stuck(await self._sync.load_pending())
         self._memory.announce([job for job in assigned if job.is_trigger])
         waiting = await self._store.jobs.list_jobs_in([JobState.WAITING_FOR_RESOURCE])
         for pipeline_id in dict.fromkeys(job.pipeline_id for job in waiting):
-            await self._run_logged(self._changes.resume(pipeline_id))
+            await self._run_logged(self._changes.resume(pipeline_id), pipeline=pipeline_id)
         return next_at
 
     async def _drop_stuck(self, pending: Sequence[Job]) -> None:
@@ -135,18 +141,18 @@ class Timeouts:
         offers = stuck_jobs.online_offers(runners, await self._store.runners.list_all_managers(), busy, now)
         for job in old:
             if verdict := stuck_jobs.check_stuck(job, offers, self._settings, now):
-                await self._run_logged(self._drop(job, verdict))
+                await self._run_logged(self._drop(job, verdict), job=job.id)
 
     async def _drop(self, job: Job, verdict: stuck_jobs.Verdict) -> None:
-        """Fail a waiting job, unless it changed meanwhile."""
+        """Fail a waiting job with the reason and message of `verdict`, unless it changed in the meantime."""
         reason, message = verdict
-        _log.warning("job ended by the cell", job=job.id, reason=reason.value)
+        _log.warning("failing a job by decision of the cell", job=job.id, reason=reason.value, cause=message)
         outcome = Outcome(succeeded=False, reason=reason, message=message)
         now = self._clock.now()
         await self._changes.change(job.pipeline_id, lambda family: lifecycle.drop(family, job, outcome, now))
 
     async def _fail_overtime(self, assigned: Sequence[Job], now: float) -> None:
-        """Fail the jobs that still run long after their timeout."""
+        """Fail the jobs that still run long after their timeout, because their runner did not end them."""
         since, outages = self._memory.listening_since, self.presence.outages
         projects: dict[ProjectId, Project | None] = {}
         runners: dict[RunnerId | None, Runner | None] = {None: None}
@@ -161,23 +167,34 @@ class Timeouts:
             if verdict := stuck_jobs.check_overtime(
                 job, timeout, self._settings, since=since, now=now, outages=outages
             ):
-                await self._run_logged(self._changes.fail(job, *verdict))
+                await self._run_logged(self._changes.fail(job, *verdict), job=job.id)
 
-    async def _run_logged(self, change: Awaitable[object]) -> None:
-        """Await one change of many. An unexpected error is logged, so that the other jobs get their turn."""
+    async def _run_logged(self, change: Awaitable[object], **about: int) -> None:
+        """Await the change of one job or pipeline. Logs an unexpected error with the ids in `about`, so that the sweep
+        continues.
+
+        Raises StoreError, because further changes would fail, too.
+        """
         try:
             await change
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - see above
-            _log.error("timeout sweep failed for a job", exc_info=error)
+            _log.error(
+                "timeout of a job or pipeline not handled; trying again with the next sweep", **about, exc_info=error
+            )
 
     async def _take_back(self, job: Job) -> None:
-        """End or release a job whose runner is gone."""
+        """Handle a job whose runner is gone: fail it if it has started, else return it to the queue."""
         if job.state in STARTED:
             is_running = job.state is JobState.RUNNING
             reason = FailureReason.NO_UPDATES_RUNNING if is_running else FailureReason.NO_UPDATES_CANCELING
             await self._changes.fail(job, reason, "the runner has not been heard of for too long")
         else:
-            _log.warning("lease expired without acknowledgement", job=job.id, runner=job.runner_id, epoch=job.epoch)
+            _log.warning(
+                "lease expired without acknowledgement; releasing the job",
+                job=job.id,
+                runner=job.runner_id,
+                epoch=job.epoch,
+            )
             await self._changes.release(job)

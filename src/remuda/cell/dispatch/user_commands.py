@@ -1,6 +1,6 @@
 """Commands of users on jobs and pipelines: cancel, play, retry, unschedule, prioritize.
 
-`core.jobs.lifecycle` decides, and raises InvalidError if a command does not fit the state of the job. The HTTP edge
+`core.jobs.lifecycle` decides, and raises InvalidError if the state of the job does not allow a command. The HTTP edge
 calls this. Pipelines are canceled by `JobChanges.cancel_pipeline`.
 """
 
@@ -17,7 +17,7 @@ from remuda.model.job import JobId, PipelineId
 
 
 class UserCommands:
-    """Executes what users ask for. Each command returns the job or pipeline as it is stored afterwards."""
+    """Executes commands of users. Each command returns the job or pipeline as it is stored afterwards."""
 
     def __init__(
         self, jobs: JobStore, pipelines: PipelineStore, memory: DispatchMemory, changes: JobChanges, clock: Clock
@@ -29,13 +29,15 @@ class UserCommands:
         self._clock = clock
 
     async def cancel_job(self, job_id: int, *, force: bool = False) -> Job:
-        """Cancel a job: gracefully if its runner can, else or with `force` at once. An ended job stays as it is."""
+        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once. An ended job stays
+        as it is.
+        """
         return await self._change(
             job_id, lambda family, number, now: lifecycle.cancel(family, number, now, force=force)
         )
 
     async def play_job(self, job_id: int, variables: Mapping[str, str] | None = None) -> Job:
-        """Start a manual or delayed job now, with variables of its own."""
+        """Start a manual or delayed job now. `variables` are set for this job only."""
         own = variables or {}
         return await self._change(job_id, lambda family, number, now: lifecycle.play(family, number, now, own))
 
@@ -53,7 +55,7 @@ class UserCommands:
         return await load_job(self._jobs, job_id)
 
     async def retry_job(self, job_id: int) -> Job:
-        """Run a job once more, as a new job, which is returned."""
+        """Retry an ended job. Returns the new job that retries it."""
         old = await load_job(self._jobs, job_id)
         applied = await self._changes.change(
             old.pipeline_id, lambda family: lifecycle.retry(family, old.id, self._clock.now())
@@ -61,7 +63,7 @@ class UserCommands:
         return next(job for job in applied.jobs if job.name == old.name and job.id != old.id)
 
     async def retry_pipeline(self, pipeline_id: int) -> Pipeline:
-        """Run the failed and canceled jobs of a pipeline once more."""
+        """Retry all failed and canceled jobs of a pipeline."""
         number = PipelineId(pipeline_id)
         await self._changes.change(number, lambda family: lifecycle.retry_all(family, self._clock.now()))
         return await load_pipeline(self._pipelines, number)
