@@ -11,17 +11,17 @@ class CellError(Exception):
 
 
 class StoreError(CellError):
-    """The store does not work at the moment (disk full, locked, unreachable); temporary."""
+    """The store is unavailable at the moment (disk full, locked, unreachable). Temporary: the caller may try again."""
 
     retry_after_seconds = 5
 
 
 class DataFolderError(CellError):
-    """The data folder cannot be used: newer version, in use, not writable."""
+    """The data folder cannot be used: it is of a newer release, in use by another process, or not writable."""
 
 
 class ConflictError(CellError):
-    """The name is taken, or the object was changed meanwhile."""
+    """The name is taken, or the object was changed by somebody else meanwhile."""
 
 
 class NotFoundError(CellError):

@@ -18,7 +18,7 @@ OPAQUE = "opaque"
 
 
 class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one cell."""
+    """The settings of one cell, with their defaults. Creating one raises CellError for invalid values."""
 
     data: Path
     """The data folder of the cell."""

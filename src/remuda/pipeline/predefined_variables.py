@@ -86,7 +86,9 @@ def of_commit(*, message: str, author: str, timestamp: str) -> dict[str, str]:
 
 
 def of_tag(message: str) -> dict[str, str]:
-    """Return the variable of an annotated tag's message; an empty dict for a lightweight tag, which has none."""
+    """Return CI_COMMIT_TAG_MESSAGE with the message of an annotated tag, shortened if it is long; its value is empty
+    for a lightweight tag.
+    """
     return {"CI_COMMIT_TAG_MESSAGE": _cut(message)}
 
 

@@ -49,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class NewCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit that is to be created on a branch."""
+    """A commit to be created on a branch: its parent, message, author and changed files."""
 
     branch: str
     parent: str | None

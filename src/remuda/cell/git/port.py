@@ -230,23 +230,27 @@ class Refs(Protocol):
         ...
 
     async def is_ancestor(self, repo: str, sha: str, of: str) -> bool:
-        """True if `sha` is `of` or one of its ancestors."""
+        """True if the commit `sha` is an ancestor of the commit `of`, or the same commit."""
         ...
 
     async def add_branch(self, repo: str, name: str, sha: str, *, before_move: Callable[[str], None]) -> None:
-        """Create a branch. Raises ConflictError if the name is taken."""
+        """Create a branch at the commit `sha`. `before_move` is called with the hash just before. Raises ConflictError
+        if the branch exists.
+        """
         ...
 
     async def add_tag(
         self, repo: str, name: str, sha: str, *, message: str, at: int, before_move: Callable[[str], None]
     ) -> None:
-        """Create a tag, annotated if there is a message. Raises ConflictError if the name is taken."""
+        """Create a tag of the commit `sha`, annotated if there is a `message`; `at` is its time. `before_move` is
+        called with the hash of the commit or tag object just before. Raises ConflictError if the tag exists.
+        """
         ...
 
     async def remove_ref(self, repo: str, ref: str) -> None: ...
 
     async def tags(self, repo: str) -> list[Tag]:
-        """All tags that lead to commits, ordered by name."""
+        """Return all tags that point to commits, ordered by name."""
         ...
 
 

@@ -405,7 +405,7 @@ class Projects:
         return None if project.allow_force_push else await self.find_protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
-        """True if the full ref exists. Runs git only if the ref has no file of its own, which is slower."""
+        """True if the full ref exists. Runs git, which is slow, only if the ref has no file of its own."""
         repo = project.repo_path
         return self.repos.has_ref_file(repo, ref) or await self.repos.commit_of(repo, ref) is not None
 

@@ -30,7 +30,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that the store wrote for `Changes`."""
+    """The jobs and the pipeline that the store wrote for `Changes`, new jobs with their ids."""
 
     jobs: tuple[Job, ...] = ()
     """Changed and new jobs, with their ids."""

@@ -1,7 +1,7 @@
-"""Loads a pipeline file and everything that it includes into one tree, with `include:rules` and inputs.
+"""Loads a pipeline file and everything that it includes into one tree, with `include:rules` and inputs applied.
 
-The including file wins over included ones, and later includes win over earlier ones. `Sources` provides the texts.
-Called by `compile`.
+Values of the including file override those of included files, and later includes override earlier ones. `Sources`
+provides the texts. Called by `compile`.
 
 Invariants: a path never leaves its repository; at most `MAX_FILES` files are read; no file includes itself, directly or
 through others; all files together have at most `MAX_ALL_NODES` values.

@@ -52,8 +52,8 @@ class Sources(Protocol):
         """Return the text of a file of another project at `ref`, or on its default branch if `ref` is None."""
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
-        """Return the paths of another project that match the pattern, sorted. If the project is not available, the
-        pattern itself is returned, and reading it gives the error.
+        """Return the paths of another project that match the pattern, sorted. If the project is not available, an
+        implementation may return the pattern itself, because reading it then gives the error.
         """
 
     def remote(self, url: str) -> str | SourceProblem:

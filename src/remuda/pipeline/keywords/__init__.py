@@ -1,1 +1,3 @@
-"""The keywords of a job and of the top level: each module reads the values of a few related keywords."""
+"""Reads the keywords of a job and of the top level of a pipeline file: each module reads a few related keywords. Used
+by `remuda.pipeline.compile`.
+"""

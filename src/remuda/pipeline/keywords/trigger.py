@@ -166,7 +166,7 @@ def _env(report: Report, entry: Entry, path: str) -> str:
 
 
 def check_alone(report: Report, entries: Mapping[str, Entry], name: str) -> None:
-    """Report keys that cannot be combined with `trigger` or `run`."""
+    """Report the keys of the job `name` that cannot be combined with its `trigger` or `run`."""
     for leader, others in (("trigger", NOT_WITH_TRIGGER), ("run", NOT_WITH_RUN)):
         for key in others if leader in entries else ():
             if key in entries:

@@ -68,7 +68,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True):
-    """Parts joined by `&&` (all) or `||` (any)."""
+    """Subexpressions joined by `&&` (all must be true) or by `||` (one must be true)."""
 
     how: Literal["all", "any"]
     parts: tuple[Expression, ...]

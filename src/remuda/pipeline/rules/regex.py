@@ -64,7 +64,9 @@ class Pattern:
         self.size: int = compiled.programsize
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
-        """True if the expression matches anywhere in the text."""
+        """True if the expression matches anywhere in the text. Calls `spend` with the cost first, which may raise
+        TooCostlyError.
+        """
         spend(self.size * (len(text) + 1))
         return self._compiled.search(_encodable(text)) is not None
 

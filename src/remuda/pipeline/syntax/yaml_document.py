@@ -295,7 +295,7 @@ def kind_of(text: str) -> Kind:
 
 
 def _report_syntax(error: yaml.YAMLError, text: str, report: Report, file: str) -> None:
-    """Report an error of the YAML parser as a mistake with its position and a suggestion."""
+    """Report an error of the YAML parser as a mistake with its position and a suggestion, and raise `PipelineError`."""
     problem = getattr(error, "problem", None) or str(error)
     context = getattr(error, "context", None)
     context_mark = getattr(error, "context_mark", None)
