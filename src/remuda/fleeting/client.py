@@ -1,4 +1,5 @@
 """gRPC client of an instance group plugin. Calls have deadlines and raise TemporaryError or PermanentError.
+
 No call is retried. If a plugin accepts more instances than requested, that is logged and only the requested number
 counts. `host` makes one client for each plugin process.
 """

@@ -1,4 +1,5 @@
 """Errors of calls to a plugin, raised both in the plugin and in its host. Callers retry after TemporaryError only.
+
 The texts are written for operators.
 """
 

@@ -236,7 +236,9 @@ class CanRecover(Protocol):
 @runtime_checkable
 class Provides(Protocol):
     """Optional ability of a plugin: scale by itself and assign instances to jobs. Its `increase` and `decrease` are
-    never called. A holder is the id of one run of a job. Every call may be repeated, also to a new process.
+    never called.
+
+    A holder is the id of one run of a job. Every call may be repeated, also to a new process.
     """
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
@@ -246,7 +248,9 @@ class Provides(Protocol):
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
         """Wait for an instance for a job and return its name. A repeated call returns the same instance; after a
-        cancelled call the job has none. `key`: capability key of the job; `caches`: keys of its caches. Raises
+        cancelled call the job has none.
+
+        `key`: capability key of the job; `caches`: keys of its caches. Raises
         PermanentError if the job can never get an instance.
         """
 

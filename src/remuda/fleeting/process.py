@@ -1,4 +1,5 @@
 """Starts the program of a plugin, does go-plugin's handshake, and returns a channel, with mutual TLS if requested.
+
 `host` uses it to run plugins, `conformance` to check one.
 """
 

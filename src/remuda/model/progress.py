@@ -104,7 +104,9 @@ def _word(state: JobState, *, allow_failure: bool) -> str:
 
 def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
     """Return the combined result of the jobs that a job waits for, given their words; None while they have not all
-    ended. With `needs`, a job that did not run makes the result `skipped`, because its artifacts are missing. With
+    ended.
+
+    With `needs`, a job that did not run makes the result `skipped`, because its artifacts are missing. With
     `by_stage` jobs that did not run are ignored, unless none ran.
     """
     words = frozenset(words)

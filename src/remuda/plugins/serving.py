@@ -32,6 +32,7 @@ def unary(
     as_status: Callable[[], AbstractContextManager[None]],
 ) -> Callable[[UnaryMethod[Service, Request, Response]], StreamMethod[Service, Request, Response]]:
     """Return a decorator for methods of a gRPC service that take a request and return the answer, instead of a stream.
+
     `as_status` returns a context manager that turns errors of the method into a gRPC status.
     """
 

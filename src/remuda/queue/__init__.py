@@ -286,7 +286,9 @@ class WaitingJobs:
 
     def alike(self, job_id: JobId, many: int) -> Iterator[JobId]:
         """Yield the job and those that a runner could get equally well: of the same project, with the same needs and
-        level. The oldest come first, at most `many`; fewer if many entries of the heap are outdated.
+        level.
+
+        The oldest come first, at most `many`; fewer if many entries of the heap are outdated.
         """
         level, line = self._jobs[job_id].level, self._jobs[job_id].line
         if len(line.front) - line.left < many:

@@ -99,6 +99,7 @@ def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float
 
 def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
     """Return how many instances the group can give at all, by its limits, quota and failures.
+
     `places`: instances and requests of all groups so far.
     """
     group, limits = tally.group, tally.group.limits

@@ -208,6 +208,7 @@ class Slots:
 
     def adopt(self, holder: str, slot: Slot) -> bool:
         """Restore the slot of a job that an earlier process of the manager started, without counting a use.
+
         Returns False if the instance is unknown, or slot or holder are taken. The slot number may exceed the present
         capacity.
         """

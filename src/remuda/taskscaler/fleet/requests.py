@@ -57,6 +57,7 @@ class PendingRequests:
 
     def load(self, request: PendingRequest, *, is_known: bool = True) -> None:
         """Restore a request of an earlier process from the state file.
+
         A request that was not sent is dropped: the next plan makes a new one if needed. If its group is not configured
         any more (`is_known` is false), the request is ignored and stays in the state file, like the group's instances.
         """

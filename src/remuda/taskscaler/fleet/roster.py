@@ -65,6 +65,7 @@ class Roster:
 
     def load(self, stored: Stored, now: float) -> tuple[str, ...]:
         """Restore the state of an earlier process from the content of its state file.
+
         Returns the names of instances whose group is not configured any more; those are not restored.
         """
         for group in stored.groups:

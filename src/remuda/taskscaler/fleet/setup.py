@@ -72,6 +72,7 @@ class Machines(Protocol):
 
     async def prepare(self, instance: str, info: ConnectInfo) -> None:
         """Log in to an instance and run its ready command.
+
         Raises TemporaryError if a retry may help; the caller retries until `creation_seconds` are over. Raises
         PermanentError if not; the caller removes the instance.
         """
@@ -140,6 +141,7 @@ was ready."""
 
 class ScalerMetrics(Protocol):
     """Interface for the metrics of a scaler, named as GitLab Runner's (fleeting_provisioner_, fleeting_taskscaler_).
+
     No method may raise or block. All methods do nothing here, so a subclass implements those that it needs.
     """
 

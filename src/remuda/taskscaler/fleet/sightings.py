@@ -67,7 +67,9 @@ def apply_update(
 
 def _note_unseen_end(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
     """Handle an instance that is already deleted when it is first listed: count a failed creation if a request is
-    pending. Groups may list deleted instances for a long time, so each counts once.
+    pending.
+
+    Groups may list deleted instances for a long time, so each counts once.
     """
     name = instance_name(group.name, one)
     is_news = group.was_shown and name not in group.gone and name not in roster.deleted

@@ -55,6 +55,7 @@ class FleetContext:
 
 class GroupWatch:
     """Runs the tasks of one instance group.
+
     `changed` is called when a new plan is needed, `ended` with instances that do not exist any more.
     """
 

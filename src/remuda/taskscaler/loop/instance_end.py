@@ -1,4 +1,5 @@
 """Shuts down a fleet, and closes connections to instances that do not exist any more.
+
 When a manager stops its instances stay, or with `delete_on_shutdown` those without a job are deleted. Then the plugins
 are stopped. This takes at most `shutdown_seconds`; the next process or a sweep finds remaining instances. `end` is
 called after all other tasks of the scaler have ended.

@@ -1,4 +1,5 @@
 """Makes plans and applies them to the roster. The tasks of the groups (`group_watch`) then call the plugins.
+
 A plan is applied without an `await`, so no job gets a slot of an instance that is to be removed. Every decision
 is logged with its reason, counted, and listed in the status.
 """

@@ -59,6 +59,7 @@ class _Wait(NamedTuple):
 
 class Scaler:
     """Scales one fleet: assigns slots to jobs, and creates and removes instances.
+
     `plugins`: by group name; `run` starts them. The constructor raises StateError if the state file cannot be used.
     """
 
@@ -139,7 +140,9 @@ class Scaler:
 
     def capacity(self) -> int | None:
         """Return how many jobs the manager may have at the same time, running and waiting ones included; None: any
-        number. Before the first plan this is the number of present jobs, so no further job is requested.
+        number.
+
+        Before the first plan this is the number of present jobs, so no further job is requested.
         """
         used, waiting = self._roster.slots.used_count, len(self._roster.slots.waiters)
         if self._planner.last is None:
@@ -157,7 +160,9 @@ class Scaler:
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
         """Wait for a slot for a job. A holder that already has a slot gets the same one. Cancelling the call frees the
-        slot. `key`: capability key of the job; `caches`: keys of its caches. Raises AcquireTimeoutError after
+        slot.
+
+        `key`: capability key of the job; `caches`: keys of its caches. Raises AcquireTimeoutError after
         `acquire_seconds`, unless an instance is starting for the job.
         """
         slot = self._roster.confirm(holder)
@@ -255,6 +260,7 @@ class Scaler:
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
         """Set whether the manager has stopped requesting jobs. Then only its running and waiting jobs need instances.
+
         `is_ending`: it will never request jobs again, so starting instances that no job waits for are removed.
         """
         if (is_draining, is_ending) != (self._planner.is_draining, self._planner.is_ending):

@@ -1,4 +1,5 @@
 """Reads and writes the state file of a fleet (SQLite), from which a scaler continues after a crash.
+
 It is written before effects outside: a request before its plugin is called, a deletion mark before the deletion, a
 slot before its job gets it. Rows are independent, so a broken one loses only itself. A file that is no database is
 renamed, and the instances are found again by updates of their groups. A file that cannot be opened now, as on a full

@@ -80,6 +80,7 @@ async def sweep(
     not_begun: Mapping[str, str] | None = None,
 ) -> SweepResult:
     """Find orphaned instances, and delete them if `remove` is set. An error of one group does not affect the others.
+
     `known_owners` returns the owner names of all configured runners. `folder`: where the state file is. Younger
     instances than `grace_seconds` are ignored. `not_begun`: groups whose plugins did not start, with the cause.
     """
