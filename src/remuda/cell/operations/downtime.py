@@ -92,7 +92,7 @@ class DowntimeFile:
                 self._was_set = not self._was_set
                 if self._was_set:
                     _log.warning(
-                        "wall clock jumped; deadlines of jobs ignore the jump",
+                        "wall clock jumped; deadlines of jobs follow it slowly",
                         seconds=round(ahead, 1),
                     )
                 else:
