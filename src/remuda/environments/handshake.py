@@ -24,7 +24,7 @@ _VERSIONS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """Fields of the handshake line."""
+    """Fields of the handshake line: protocol versions and socket of the plugin."""
 
     versions: tuple[int, ...]
     path: str

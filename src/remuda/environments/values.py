@@ -8,7 +8,8 @@ from remuda.wire.proto import environment_pb2 as pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A job as a plugin sees it: identity, folders and hooks. The message `Place` has fields of the same names."""
+    """A job as an environment plugin sees it: identity, folders and hooks. The protobuf message `Place` has these
+    fields."""
 
     key: str
     """The job's id for the agent: unique for this hand-out, and stable over restarts."""

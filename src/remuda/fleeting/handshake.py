@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """Fields of the handshake line."""
+    """Fields of the handshake line: protocol version, socket address and certificate of the plugin."""
 
     version: int
     network: str

@@ -171,7 +171,7 @@ class RoomAtProvider:
 
 
 class InstanceGroup(Protocol):
-    """A group of equal instances at one provider."""
+    """Calls of a plugin, which manages a group of equal instances at one provider."""
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
         """Start the plugin with its configuration and the common settings, and return what it is. Called once, before

@@ -73,7 +73,9 @@ class Reference:
 
     @property
     def place(self) -> str:
-        """The reference without its constraint; also the folder of its versions."""
+        """The reference without its constraint (REGISTRY/REPOSITORY); also the path of its versions in the plugin
+        folder.
+        """
         return f"{self.registry}/{self.repository}"
 
     @property
@@ -82,7 +84,7 @@ class Reference:
 
     @property
     def short(self) -> str:
-        """The reference without defaults and constraint, as people write it."""
+        """The reference without constraint and default registry and repository, as people write it."""
         return self.place.removeprefix(f"{REGISTRY}/").removeprefix(f"{REPOSITORY}/")
 
 

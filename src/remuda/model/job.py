@@ -165,7 +165,7 @@ def after(state: JobState, event: JobEvent) -> JobState:
 
 
 class FailureReason(StrEnum):
-    """Why a job failed: those of GitLab's names that Remuda produces or accepts."""
+    """Why a job failed. The values are those of GitLab's failure reasons that Remuda produces or accepts."""
 
     UNKNOWN_FAILURE = "unknown_failure"
     SCRIPT_FAILURE = "script_failure"

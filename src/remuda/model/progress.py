@@ -19,7 +19,7 @@ from remuda.model.job import FailureReason, JobEvent, JobState, after
 
 
 class When(StrEnum):
-    """The keyword `when` of a job."""
+    """Values of the keyword `when` of a job: under which condition the job is started."""
 
     ON_SUCCESS = "on_success"
     ON_FAILURE = "on_failure"
@@ -33,7 +33,7 @@ OVER = frozenset({"success", "failed", "canceled", "skipped"})
 
 
 class Node(Protocol):
-    """The fields of a job that its pipeline depends on."""
+    """The fields of a job from which the next events and the status of its pipeline are computed."""
 
     @property
     def name(self) -> str: ...

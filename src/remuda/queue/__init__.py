@@ -216,7 +216,7 @@ class WaitingJobs:
         return line
 
     def put_back(self, job_id: JobId, waiting: Waiting) -> None:
-        """Add a job again that `take` removed, with its old priority and age."""
+        """Add a job again that `take` removed, with its old priority and age. `waiting`: what `take` returned."""
         self.add(job_id, waiting.key, priority=waiting.priority, since=waiting.since)
 
     def prioritize(self, job_id: JobId, priority: int) -> None:

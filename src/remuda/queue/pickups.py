@@ -29,7 +29,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PickUps:
-    """The latest pick-ups, by the fingerprint of the runner."""
+    """The latest pick-ups (assignments of waiting jobs to runners), by the fingerprint of the runner."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[Fingerprint, deque[tuple[float, float]]] = OrderedDict()

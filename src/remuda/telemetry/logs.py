@@ -50,7 +50,7 @@ def logger(part: str) -> "Logger":
 
 
 class Logger:
-    """Logs events of a part. The bound values are added to every event."""
+    """Logs events of one part of the program. The values given to `bind` are added to every event."""
 
     __slots__ = ("_bound",)
 

@@ -30,7 +30,7 @@ class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_enabled(environment: Mapping[str, str]) -> bool:
-    """True if the variables enable the export of spans."""
+    """True if the environment variables enable the export of spans."""
     is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = environment.get("OTEL_TRACES_EXPORTER", "").split(",")
     is_named = bool(environment.get(f"{_TRACES}ENDPOINT") or environment.get(f"{_ALL}ENDPOINT"))

@@ -29,7 +29,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def traceparent(self) -> str:
-        """The context as a `traceparent` value for other processes."""
+        """The context in the format of the W3C header `traceparent`, for other processes."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.is_sampled else '00'}"
 
 
@@ -94,7 +94,7 @@ def _encode_span(span: Span) -> dict[str, Any]:
 
 
 def _nanoseconds(seconds: float) -> str:
-    """Nanoseconds as text, which OTLP's JSON requires for 64-bit numbers. Times have a resolution of microseconds."""
+    """Convert seconds to nanoseconds as text, which OTLP's JSON requires for 64-bit numbers. Rounds to microseconds."""
     return str(round(seconds * 1e6) * 1000)
 
 

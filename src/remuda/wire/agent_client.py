@@ -255,7 +255,8 @@ class Watch:
         self._sending = asyncio.Lock()
 
     async def subscribe(self, job_id: str, *, log_offset: int = 0, result_seq: int = 1) -> None:
-        """Subscribe to a job, from a log offset and a result number on. A second call for the same job starts from the
+        """Subscribe to the events of a job, from the log offset `log_offset` and the result number `result_seq`
+        on. A second call for the same job starts from the
         new positions."""
         subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq, batches=True)
         await self._send(pb.WatchRequest(subscribe=subscribe))

@@ -47,7 +47,7 @@ ShellEvent = ShellOpened | ShellData | ShellExit
 
 
 class AgentShell:
-    """An open shell. Iterate over its events in one task, send input from another."""
+    """A running command in a job's environment. Iterate over its events in one task, send input from another."""
 
     def __init__(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
         self._stream = stream
@@ -87,7 +87,9 @@ class AgentShell:
 
 @asynccontextmanager
 async def open_shell(client: AgentClient, job_id: str, command: ShellCommand) -> AsyncIterator[AgentShell]:
-    """Run the command during the `async with` block. If the agent refuses it, iterating raises AgentRefusedError."""
+    """Start a command in a job's environment; it is ended at the end of the `async with` block. If the agent refuses
+    the command, iterating over the shell raises AgentRefusedError.
+    """
     opening = pb.ShellOpen(
         id=job_id,
         command=command.command,

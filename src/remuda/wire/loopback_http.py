@@ -76,7 +76,9 @@ class LoopbackAnswer(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
 
     async def send(self, request: bytes, read_seconds: float | None) -> None:
-        """Send a request. Returns when the status and the headers of the answer have arrived."""
+        """Send a request. Returns when the status and the headers of the answer have arrived. `read_seconds`: longest
+        time without any data from the server.
+        """
         self.headers = CIMultiDict()
         self.is_over = self._has_head = False
         self.read_seconds = read_seconds
@@ -166,7 +168,7 @@ class LoopbackAnswer(asyncio.Protocol):
 
 
 class LoopbackClient:
-    """Connections to servers on this machine."""
+    """HTTP client with a pool of connections to servers on this machine."""
 
     def __init__(self, connect_seconds: float) -> None:
         self._connect_seconds = connect_seconds
@@ -176,8 +178,10 @@ class LoopbackClient:
     async def request(
         self, method: str, url: str, *, data: bytes | None, headers: Mapping[str, str], read_seconds: float | None
     ) -> AsyncIterator[LoopbackAnswer]:
-        """Send one request. The part of the answer that is not read inside the `async with` block is dropped. Raises
-        ValueError if the address is invalid."""
+        """Send one request and yield its answer. The part of the answer that is not read inside the `async with` block
+        is dropped. `read_seconds`: longest time without any data from the server. Raises ValueError if the address is
+        invalid.
+        """
         start = _split_start(url)
         _, host, place = _parse_server(start)
         request = _format_request(method, host, url[len(start) :], headers, data)

@@ -29,7 +29,7 @@ _CLOCK_DIFFERENCE = timedelta(days=1)
 
 
 class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key pair with its certificate."""
+    """A key pair that signs registry tokens, with its certificate."""
 
     private: "ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey"
     certificate: "x509.Certificate"
@@ -63,7 +63,7 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
         return key + self.certificate_pem()
 
     def certificate_pem(self) -> bytes:
-        """The certificate that the registry must trust, as PEM."""
+        """Return the certificate that the registry must trust, as PEM."""
         from cryptography.hazmat.primitives import serialization
 
         return self.certificate.public_bytes(serialization.Encoding.PEM)
@@ -77,7 +77,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_registry_key(cell_id: int, now: float) -> RegistryKey:
-    """Create a key with a self-signed certificate."""
+    """Create a P-256 key with a self-signed certificate that names the cell."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -101,7 +101,9 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 
 @lru_cache(maxsize=4)
 def load_registry_key(pem: bytes) -> RegistryKey:
-    """Load a key with its certificate. Raises ValueError with the problem. Cached, because checking a key is slow."""
+    """Return the key and certificate in a PEM text. Raises ValueError with the problem. Cached, because checking is
+    slow.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa

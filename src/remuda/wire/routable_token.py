@@ -40,7 +40,7 @@ class TokenError(ValueError):
 
 
 class Routable(msgspec.Struct, frozen=True, kw_only=True):
-    """The decoded parts of a token."""
+    """The decoded parts of a routable token: random bytes and key-value pairs."""
 
     prefix: str
     random: bytes

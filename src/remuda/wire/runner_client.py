@@ -41,7 +41,7 @@ LONGEST_INTERVAL_SECONDS = 900.0
 
 
 class JobReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a call with a job token."""
+    """The answer to a call about a job: HTTP status, and what the server says about the job and its trace."""
 
     status: int
     job_status: str = ""
@@ -78,7 +78,7 @@ class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to register and verify."""
+    """The answer to a call about the runner itself, such as register and verify: status, and the credentials if any."""
 
     status: int
     credentials: RunnerCredentials | None = None
@@ -86,7 +86,7 @@ class RunnerReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a call that only Remuda has."""
+    """The answer to a call that only Remuda's cells serve: status, headers and body."""
 
     status: int
     headers: Any
@@ -105,8 +105,8 @@ class RunnerClient:
         info: RunnerInfo,
         load: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        """Create a client. `load` returns the number of running jobs and free slots, which are sent with every job
-        request.
+        """Create a client of one runner. `server` sends its calls; `load` returns the number of running jobs and free
+        slots, which are sent with every job request.
         """
         self._server = server
         self._token = token
@@ -196,8 +196,8 @@ class RunnerClient:
         may_have_begun: bool = False,
     ) -> JobReply:
         """Report the state of a job: `running` to acknowledge it and to keep it alive, `success` or `failed` at the
-        end. `output`: size and checksum of the trace. `may_have_begun`: the failed job may have started, so the cell
-        must not assign it again without a retry.
+        end. `output`: size and checksum of the trace. `may_have_begun`: the machine was lost, so it
+        is unknown whether the job's script started.
         """
         message = UpdateJob(
             token=token,

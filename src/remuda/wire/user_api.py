@@ -63,7 +63,7 @@ class LintInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact of a job."""
+    """Type, file name and format of an artifact of a job."""
 
     type: str
     """archive, junit, dotenv ..."""

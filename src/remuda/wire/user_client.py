@@ -80,7 +80,7 @@ class ArtifactInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewRunner(msgspec.Struct, frozen=True, kw_only=True):
-    """A new runner. The cell returns its token only once."""
+    """Id and token of a new runner. The cell returns the token only once."""
 
     id: int
     token: str
@@ -118,7 +118,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TracePart(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a log, and the status of the job. If the status is final, the log is complete."""
+    """Bytes of a job's log, and the status of the job. If the status is final, the log is complete."""
 
     data: bytes
     state: str
@@ -168,8 +168,8 @@ class UserClient:
         return entries[:limit]
 
     async def ensure_project(self, path: str, *, default_branch: str) -> ProjectInfo:
-        """Return the project with this path, or with this name in the user's own namespace. It is created if it does
-        not exist."""
+        """Return the project with this path, or with this name in the user's own namespace. It is created, with
+        `default_branch`, if it does not exist."""
         path = path if "/" in path else f"{NAMESPACE}/{path}"
         try:
             project = await self.call("GET", f"/api/v4/projects/{quote(path, safe='')}")
@@ -222,7 +222,9 @@ class UserClient:
     async def lint(
         self, project_id: int, text: str, *, ref: str = "", dry_run: bool = False, include_jobs: bool = False
     ) -> LintInfo:
-        """Check a pipeline file, including the files that it includes from the project."""
+        """Check the text of a pipeline file, and the files that it includes from the project at `ref`. `dry_run`: also
+        simulate the creation of a pipeline; `include_jobs`: also return its jobs.
+        """
         body = {"content": text, "dry_run": dry_run, "include_jobs": include_jobs} | ({"ref": ref} if ref else {})
         return _convert(await self.call("POST", f"/api/v4/projects/{project_id}/ci/lint", body), LintInfo)
 
@@ -299,7 +301,9 @@ class UserClient:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Shell-State", ""))
 
     async def shell_input(self, job_id: int, shell: str, start: int, data: bytes) -> None:
-        """Append input frames of a shell at a byte offset. Repeating the call changes nothing."""
+        """Append input frames of a shell at the byte offset `start` of its input. Repeating the call changes
+        nothing.
+        """
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}"}
         async with self._request("PATCH", path, data, {}, headers) as answer:
@@ -323,7 +327,7 @@ class UserClient:
                 fields = {}
 
     async def artifacts(self, project_id: int, job_id: int, file_type: str = "") -> AsyncIterator[bytes]:
-        """Yield the archive of a job, or an artifact of another type, in pieces."""
+        """Download the artifacts archive of a job, or its artifact of another `file_type`, and yield it in pieces."""
         query: dict[str, str | int] = {"file_type": file_type} if file_type else {}
         path = f"/api/v4/projects/{project_id}/jobs/{job_id}/artifacts"
         async with self._request("GET", path, None, query) as answer:

@@ -41,7 +41,7 @@ class NotedError(CheckError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Parameters of a conformance run."""
+    """Parameters of a run of the conformance checks: the plugin's program, its configuration, and time limits."""
 
     program: str
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -76,7 +76,8 @@ class Checks(list[Check]):
     def add(
         self, name: str, *, expected: str, to_do: str, is_needed: bool = False
     ) -> "Callable[[Callable[[Life], Awaitable[None]]], Check]":
-        """Return a decorator that turns a function into a check and adds it to the list. `is_needed`: later checks do
+        """Return a decorator that turns a function into a check and adds it to the list. `expected`: what the plugin
+        should do; `to_do`: advice if it does not; `is_needed`: later checks do
         not run if this one fails.
         """
 

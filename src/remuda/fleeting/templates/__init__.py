@@ -51,7 +51,9 @@ def is_name(name: str) -> bool:
 
 
 def files(name: str, language: str, *, python: str = "/usr/bin/env python3") -> list[File]:
-    """Return all files of a new plugin. `python`: interpreter in the first line of its program."""
+    """Return all files of a new plugin. `language`: python or go; `python`: interpreter in the first line of its
+    program.
+    """
     words = {
         "@NAME@": name,
         "@PROGRAM@": f"{PREFIX}{name}",

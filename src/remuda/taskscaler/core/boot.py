@@ -27,8 +27,8 @@ class Boots(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(boots: Boots, under_way: Iterable[float] = (), *, quantile: float = QUANTILE) -> float:
-    """Return the boot time in seconds that most new instances do not exceed. `under_way`: ages in seconds of instances
-    that are still starting; those older than the measured boot times raise the estimate.
+    """Return the boot time in seconds that the part `quantile` of new instances does not exceed. `under_way`: ages in
+    seconds of instances that are still starting; those older than the measured boot times raise the estimate.
     """
     weighed = [(seconds, DECAY**age) for age, seconds in enumerate(reversed(boots.seconds))]
     learned = _quantile(weighed, quantile) if weighed else DEFAULT_BOOT_SECONDS

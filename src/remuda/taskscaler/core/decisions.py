@@ -59,7 +59,7 @@ class Because(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Creation(msgspec.Struct, frozen=True, kw_only=True):
-    """Instances to request from a group."""
+    """Decision to request `count` instances from a group."""
 
     group: str
     count: int
@@ -126,12 +126,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> int:
-        """Wanted slots that neither exist nor are coming; at least 0."""
+        """Number of wanted slots that neither exist nor will come with starting instances; at least 0."""
         return max(self.slots_wanted - self.acquired - self.free - self.coming, 0)
 
     @property
     def surplus(self) -> int:
-        """Ready slots that are not wanted; at least 0. Slots that are still coming do not count."""
+        """Number of slots of ready instances that are not wanted; at least 0. Slots of starting instances do
+        not count.
+        """
         return max(self.acquired + self.free - self.slots_wanted, 0)
 
 

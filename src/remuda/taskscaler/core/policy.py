@@ -79,7 +79,7 @@ def policy_for_draining(policy: Policy, *, is_ending: bool = False) -> Policy:
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting of a policy that cannot work."""
+    """A setting of a policy that cannot work, with an explanation for the operator."""
 
     policy: int
     """Index of the policy, from 0."""
@@ -89,8 +89,8 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[Mistake]:
-    """Return the settings that cannot work together. `has_demand`: the server reports how many jobs wait, as GitLab
-    does not.
+    """Return the settings that cannot work. `has_demand`: true if the server reports how many jobs wait, false for
+    GitLab, which does not.
     """
     return [
         Mistake(policy=number, key=key, text=text)

@@ -57,7 +57,7 @@ class Meddling(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the provider of a group probably does, and how often it was seen."""
+    """Which changes the provider of a group probably makes by itself, and how often they were seen."""
 
     kind: Meddling = Meddling.NONE
     times: int = 0

@@ -35,7 +35,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that waits for a slot."""
+    """A job that waits for a slot, since when, and the keys of its caches."""
 
     holder: str
     since: float
@@ -69,12 +69,12 @@ class Slots:
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        """All instances, as input of a plan."""
+        """All instances with their used slots, as input of a plan."""
         return tuple(self._instances.values())
 
     @property
     def reservation_count(self) -> int:
-        """Number of holders without a slot: open requests, and jobs that wait."""
+        """Number of holders without a slot: open requests for jobs, and jobs that wait for a slot."""
         return len(self._reserved)
 
     @property

@@ -28,7 +28,7 @@ class InstanceState(StrEnum):
 
 
 class Cause(StrEnum):
-    """Where an instance comes from."""
+    """Where an instance comes from: whether this manager requested it."""
 
     REQUESTED = "requested"  # this manager requested it
     PREEXISTED = "preexisted"  # existed before this manager started
@@ -36,7 +36,7 @@ class Cause(StrEnum):
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine of a group."""
+    """One machine of a group, with its state and its use by jobs."""
 
     id: str
     group: str = ""
@@ -124,7 +124,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Instances that were requested from a group and that it has not shown yet."""
+    """Instances that were requested from a group and that the group has not listed yet."""
 
     group: str = ""
     count: int = 1

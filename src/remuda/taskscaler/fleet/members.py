@@ -68,7 +68,7 @@ class Member(msgspec.Struct, kw_only=True):
 
 
 def is_gone(shown: Shown) -> bool:
-    """True if a group reports the instance as deleted."""
+    """True if the state that a group reports (`shown`) is one of a deleted instance."""
     return shown in _GONE
 
 

@@ -14,7 +14,9 @@ from remuda.taskscaler.core.values import Request
 
 
 class Phase(StrEnum):
-    """State of a request: queued -> sending -> sent or doubtful. It ends when all instances are shown or given up."""
+    """State of a request: queued -> sending -> sent or doubtful. A request ends when all its instances are listed by
+    the group or given up.
+    """
 
     QUEUED = "queued"  # the plugin was not called yet
     SENDING = "sending"  # the call is in progress, or the process died during it

@@ -24,7 +24,7 @@ class GoneError(PermanentError):
 
 
 class GroupSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance group of a fleet."""
+    """Configuration of one instance group of a fleet: its name, the settings of its plugin, and its limits."""
 
     name: str
     """Must not change: it is part of the names of instances. May be empty."""
@@ -99,7 +99,7 @@ class ScalerHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupGauges(msgspec.Struct, frozen=True, kw_only=True):
-    """Current numbers of one group."""
+    """Current numbers of one group for metrics."""
 
     machines: dict[str, int]
     """Own instances by use: creating, idle, busy, unavailable, removing."""

@@ -1,4 +1,4 @@
-"""Status of a scaler for the control socket, the command line and tests. Pure."""
+"""Values that describe the status of a scaler, for the control socket, the command line and tests. Pure."""
 
 from collections.abc import Iterable
 from contextlib import suppress

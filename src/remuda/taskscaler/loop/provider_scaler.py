@@ -158,7 +158,7 @@ class ProvidedScaler:
         return Slot(instance_name(self._group, instance), 0)
 
     def slot_number(self, holder: str) -> int | None:
-        """Always None: providers do not number slots."""
+        """Return None, because plugins that scale by themselves do not number slots."""
         return None
 
     def adopt(self, holder: str, instance: str) -> bool:
@@ -195,8 +195,8 @@ class ProvidedScaler:
         )
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """Record whether a job found its instance healthy. If not, the next exchange happens at once; the plugin itself
-        checks its instances.
+        """Record whether a job found its instance healthy (`is_well`). If not, the next exchange happens at once; the
+        plugin itself checks its instances.
         """
         if not is_well:
             self._wake.set()

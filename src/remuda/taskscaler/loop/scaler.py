@@ -241,7 +241,7 @@ class Scaler:
         return info
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """Record whether a job found its instance healthy. If not, the instance is checked at once."""
+        """Record whether a job found its instance healthy (`is_well`). If not, the instance is checked at once."""
         self._roster.note_report(instance, self._clock.now(), is_well=is_well)
         self._react()
 
@@ -259,7 +259,8 @@ class Scaler:
             watch.look()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
-        """Set whether the manager has stopped requesting jobs. Then only its running and waiting jobs need instances.
+        """Set whether the manager has stopped requesting jobs (`is_draining`). Then only its present jobs need
+        instances.
 
         `is_ending`: it will never request jobs again, so starting instances that no job waits for are removed.
         """

@@ -67,7 +67,7 @@ def state_path(folder: Path, name: str) -> Path:
 
 
 class StateFile:
-    """The state file of one fleet."""
+    """The state file of one fleet. Creates the file if it is missing, and renames it if it is no database."""
 
     def __init__(self, path: Path, *, writer: MakeWriter = Writer) -> None:
         self._log = logger("scaler").bind(file=str(path))
