@@ -27,7 +27,7 @@ class EventKind(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a job, pipeline or runner after a change."""
+    """The new state of a job, pipeline or runner after a change, to be sent to subscribers."""
 
     kind: EventKind
     body: bytes
@@ -78,16 +78,15 @@ class Buffer(msgspec.Struct):
             self._events.popleft()
 
     def forget(self) -> None:
-        """Drop all events. A subscriber that continues from an earlier number gets a `reset` event, which tells it that
-        events are missing.
+        """Drop all events.
+
+        A subscriber that continues from an earlier number gets a `reset` event, which tells it that events are missing.
         """
         self._events.clear()
         self.last += 1
 
     def after(self, number: int, *, at_most: int) -> Sequence[Event] | None:
-        """Return at most `at_most` events after a number; None if some of them were dropped, or the number is not of
-        this buffer.
-        """
+        """Return at most `at_most` events after a number; None if some were dropped or the number is invalid."""
         behind = self.last - number
         if not 0 <= behind <= len(self._events):
             return None
@@ -109,13 +108,12 @@ class Buffer(msgspec.Struct):
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.mark(number).encode(), event.kind.encode(), event.body)
 
     def heartbeat(self, number: int) -> bytes:
-        """Return a keep-alive message with the current event id, so that a subscriber whose filter matches few events
-        can reconnect from a recent id.
+        """Return a keep-alive message with the current event id.
+
+        With it a subscriber whose filter matches few events can still reconnect from a recent id.
         """
         return b": alive\nid: %b\n\n" % self.mark(number).encode()
 
     def reset(self, reason: str) -> bytes:
-        """Return the event that tells a subscriber that it missed events: it must read the state again, and later
-        events follow.
-        """
+        """Return the event that tells a subscriber to read the state again, because it missed events."""
         return b'id: %b\nevent: reset\ndata: {"reason":"%b"}\n\n' % (self.mark(self.last).encode(), reason.encode())

@@ -52,8 +52,9 @@ class Explanations:
         self._is_counting = False
 
     async def count_demand(self) -> DemandCount:
-        """Return the number of jobs for each set of requirements, with each manager's share. The count may be some
-        seconds old.
+        """Return the number of jobs for each set of requirements, with each manager's share.
+
+        The count may be some seconds old.
         """
         now, counted = self._clock.now(), self._counted
         if counted is not None and (self._is_counting or 0 <= now - counted.at < counted.good_for_seconds):

@@ -1,10 +1,11 @@
 """Hands waiting jobs out to runners.
 
-`remuda.queue` chooses the job, `core.jobs.leases` makes the lease, `held_polls` wakes a poll when a job arrives, and
-`core.waiting.priority_delay` lets a runner leave a job to a better one. The HTTP edge calls `try_request_job`, which
-needs one call of the store because it trusts the cached job and runner, and then, if that gave nothing, `request_job`.
+`remuda.queue` chooses the job, `core.jobs.leases` makes the lease, `held_polls` wakes a held request when a job
+arrives, and `core.waiting.priority_delay` lets a runner leave a job to a better one. The HTTP edge calls
+`try_request_job`, which needs one call of the store because it trusts the cached job and runner, and then, if that
+returned None, `request_job`.
 
-Invariants: a payload goes out only after the lease of its job is stored. A job is handed out again only while it is
+Invariants: a payload is sent only after the lease of its job is stored. A job is handed out again only while it is
 leased, under a new epoch; once it has started, never.
 """
 
@@ -135,11 +136,10 @@ class Handout:
     async def request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob:
-        """Hand out a waiting job. If there is none, hold the request until there is one, or until the time limit
-        (`core.waiting.poll_hold`).
+        """Hand out a waiting job. If there is none, hold the request until there is one, or for a limited time.
 
-        A repeated request, recognized by `request_id`, gets the same job again. `gone` is set when the client
-        disconnects.
+        `core.waiting.poll_hold` decides the time. A repeated request, recognized by `request_id`, gets the same job
+        again. `gone` is set when the client disconnects.
         """
         if request_id and (again := await self._store.jobs.find_leased_job(runner.id, request_id)):
             _log.info("job request repeated; handing out the same job again", job=again.id, runner=runner.id)
@@ -223,8 +223,9 @@ class Handout:
         self._offers = offers_of(runners, await self._store.runners.list_all_managers(), self._clock.now())
 
     async def refresh_caches(self, stop: asyncio.Event) -> None:
-        """Reload signing keys and runners before their caches expire, so that no hand-out has to wait. Runs until
-        `stop` is set.
+        """Reload signing keys and runners before their caches expire, so that no hand-out has to wait.
+
+        Runs until `stop` is set.
         """
         while not stop.is_set():
             try:
@@ -348,8 +349,9 @@ class Handout:
         return Assignment(job=job, runner=runner, payload=payload, project=context.project, pipeline=context.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
-        """Return the job info with the number of other assigned jobs of the project. As in GitLab, only instance
-        runners get it.
+        """Return the job info with the number of other assigned jobs of the project.
+
+        As in GitLab, only instance runners get it.
         """
         others = max(self._memory.assigned_per_project[ProjectId(info.project_id)] - 1, 0)
         count = str(others) if others < MAX_COUNTED_JOBS else f"{MAX_COUNTED_JOBS}+"

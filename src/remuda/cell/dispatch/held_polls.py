@@ -102,8 +102,9 @@ class HeldPolls:
             self._end(poll, woken=False)
 
     def _end(self, poll: _Poll, *, woken: bool) -> bool:
-        """End the wait of a request; `woken` is the result of its `hold`. Returns False if it had ended or was
-        cancelled before.
+        """End the wait of a request; `woken` is the result of its `hold`.
+
+        Returns False if it had ended or was cancelled before.
         """
         self._remove(poll)
         if poll.woken.done():

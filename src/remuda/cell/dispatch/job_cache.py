@@ -56,9 +56,7 @@ class JobCache:
             self._entries.popitem(last=False)
 
     def next_moment(self) -> int:
-        """Return the next number of a counter that orders cache updates: it is higher than those of all existing
-        entries.
-        """
+        """Return the next value of a counter that orders cache updates, higher than those of all existing entries."""
         self._moments += 1
         return self._moments
 
@@ -93,7 +91,8 @@ class JobCache:
 
 
 def has_begun(pipeline: Pipeline) -> bool:
-    """Return whether the pipeline is running and its start time is stored. Then the start of a further job does not
-    change it.
+    """Return whether the pipeline is running and its start time is stored.
+
+    Then the start of a further job does not change it.
     """
     return pipeline.status == "running" and pipeline.started_at is not None

@@ -38,17 +38,14 @@ class JobChanges:
         self._clock = clock
 
     def announce_pipeline(self, family: Family) -> None:
-        """Add a pipeline that was just created and stored to the dispatch memory: its pending jobs become available to
-        runners.
-        """
+        """Add the jobs of a pipeline that was just stored to the memory, so that runners can get the pending ones."""
         self._memory.count_ends(None, Applied(jobs=family.jobs, pipeline=family.pipeline))
         self._memory.announce(family.jobs)
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store what `decide` returns for a pipeline and its jobs, then apply the consequences. Returns what was
-        stored.
+        """Store what `decide` returns for a pipeline and its jobs, then apply the consequences.
 
-        The store may call `decide` more than once.
+        Returns what was stored. The store may call `decide` more than once.
         """
         before: Family | None = None
 
@@ -88,9 +85,7 @@ class JobChanges:
             _log.warning("cannot finalize the log of an ended job; it stays readable", job=job.id, error=str(error))
 
     async def _change_other_pipelines(self, pipeline_id: PipelineId, applied: Applied) -> None:
-        """Give resource groups that became free to waiting jobs, and cancel child pipelines after a failure if so
-        configured.
-        """
+        """Give freed resource groups to waiting jobs, and cancel child pipelines after a failure if so configured."""
         ended = [job for job in applied.jobs if job.state in FINAL]
         released = {(job.project_id, job.resource_group) for job in ended if job.pending_at is not None}
         occupied = {(job.project_id, job.resource_group) for job in applied.jobs if job.state in OCCUPYING}
@@ -117,8 +112,8 @@ class JobChanges:
         return await self.change(pipeline_id, lambda family: lifecycle.resume(family, self._clock.now()))
 
     async def finish(self, job: Job, outcome: Outcome, *, unless_changed: bool = False) -> Job | None:
-        """End a job and return it as stored; None if nothing was stored, because it was handed out again (its epoch
-        differs).
+        """End a job and return it as stored; None if it was handed out again (its epoch differs) and nothing was
+        stored.
 
         `unless_changed`: also store nothing if the stored job differs from `job`.
         """

@@ -105,9 +105,7 @@ class DispatchMemory:
         return assigned is not None and assigned.epoch > job.epoch
 
     def track_assigned(self, job: Job) -> None:
-        """Update the set of assigned jobs and the count per project: the queue prefers projects with fewer assigned
-        jobs.
-        """
+        """Update the set of assigned jobs and their number per project, by which the queue orders projects."""
         if self._recorded is not None:
             self._recorded[job.id] = job
         is_assigned = _is_assigned(job)
@@ -125,8 +123,7 @@ class DispatchMemory:
 
     @contextmanager
     def record_changes(self) -> Iterator[dict[JobId, Job]]:
-        """Collect the jobs that this process changes during the block, in which the caller reads all jobs from the
-        store.
+        """Collect the jobs that this process changes while the block runs, in which the caller reads all jobs.
 
         They are newer than what the caller reads.
         """

@@ -130,9 +130,7 @@ async def store_draft(store: Store, draft: Draft) -> Job:
 
 
 async def _check(store: Store, context: JobContext, features: Mapping[str, bool]) -> None:
-    """Raise CannotStartError if the runner lacks a feature that the job needs, or the user behind the pipeline is
-    blocked.
-    """
+    """Raise CannotStartError if the runner lacks a feature that the job needs, or the pipeline's user is blocked."""
     if missing := missing_features(context, features):
         raise CannotStartError(missing, FailureReason.RUNNER_UNSUPPORTED)
     # The first user cannot be blocked.

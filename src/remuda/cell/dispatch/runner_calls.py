@@ -110,10 +110,10 @@ class RunnerCalls:
         return job if job is not None and job.id == job_id and job.state in ASSIGNED else None
 
     async def _fail_expired(self, claims: JobClaims) -> ForbiddenError:
-        """Fail a job that ran until its token expired, because its runner cannot report any more. Returns the error to
-        raise.
+        """Fail a job that ran until its token expired, because its runner cannot report any more.
 
-        A token that expired before the job was handed out belongs to an earlier hand-out and changes nothing.
+        Returns the error to raise. A token that expired before the job was handed out belongs to an earlier hand-out
+        and changes nothing.
         """
         job = await self._jobs.load_job(JobId(claims.job_id))
         if job is None or job.epoch != claims.epoch or claims.expires_at <= (job.leased_at or 0):
@@ -145,15 +145,15 @@ class RunnerCalls:
         return touched
 
     async def _acknowledge(self, job: Job, now: float) -> Job | None:
-        """Store the time of a runner's call in the job, without reading its pipeline; None if the runner has lost the
-        job.
+        """Store the time of a runner's call in the job, without reading its pipeline; None if the job was taken
+        away.
         """
         return await self._jobs.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
 
     async def _start(self, job: Job, now: float) -> Job | None:
         """Store the start of a job; None if it was handed out again since (its epoch differs).
 
-        Only the first start changes the pipeline, and only then the other jobs have to be read. The jobs of a new
+        Only the first start changes the pipeline, and only that one has to read the other jobs. The jobs of a new
         pipeline start nearly at the same time: the others wait here until the first start is stored.
         """
         while (other := self._starting.get(job.pipeline_id)) and not self._memory.job_cache.is_in_running(job):
@@ -327,8 +327,9 @@ class RunnerCalls:
         return True
 
     async def _may_have_begun_script(self, job: Job, update: UpdateJob, size: int) -> bool:
-        """Return False if it is certain that the script of the job never began, else True. `size` is the size of its
-        log.
+        """Return False if it is certain that the script of the job never began, else True.
+
+        `size` is the size of its log.
         """
         if update.remuda_may_have_begun:
             return True

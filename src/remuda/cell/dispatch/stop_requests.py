@@ -53,8 +53,9 @@ class StopRequests:
             self._sweep(now)
 
     def note_all(self, assigned: Iterable[Job]) -> None:
-        """Update the stop requests from all assigned jobs. A job that was being canceled and is not among them has
-        ended.
+        """Update the stop requests from all assigned jobs.
+
+        A job that was being canceled and is not among them has ended.
         """
         jobs = {job.id: job for job in assigned}
         for of_manager in list(self._requests.values()):

@@ -54,8 +54,9 @@ class StoreSync:
         return pending
 
     async def follow(self) -> None:
-        """Read jobs into the memory when other processes of the cell report them as changed. Runs until it is
-        cancelled.
+        """Read jobs into the memory when other processes of the cell report them as changed.
+
+        Runs until it is cancelled.
         """
         async with aclosing(self._store.watch_changes()) as changes:
             async for job_ids in changes:

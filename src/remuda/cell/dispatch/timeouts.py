@@ -170,10 +170,9 @@ class Timeouts:
                 await self._run_logged(self._changes.fail(job, *verdict), job=job.id)
 
     async def _run_logged(self, change: Awaitable[object], **about: int) -> None:
-        """Await the change of one job or pipeline. Logs an unexpected error with the ids in `about`, so that the sweep
-        continues.
+        """Await the change of one job or pipeline, and log an unexpected error, so that the sweep continues.
 
-        Raises StoreError, because further changes would fail, too.
+        `about` are the ids to log. Raises StoreError, because further changes would fail, too.
         """
         try:
             await change

@@ -173,9 +173,7 @@ async def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
 
 
 def _sort_tables(db: sqlite3.Connection) -> Sequence[str]:
-    """Return the names of the tables that hold data, ordered so that a table comes after those its foreign keys refer
-    to.
-    """
+    """Return the names of the tables that hold data. A table comes after those its foreign keys refer to."""
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} - _NOT_ROWS
     needs = {table: {row[2] for row in db.execute(f"PRAGMA foreign_key_list({table})")} for table in sorted(tables)}
     return list(TopologicalSorter(needs).static_order())

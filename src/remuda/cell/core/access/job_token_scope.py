@@ -1,10 +1,10 @@
-"""The job token allow list of a project: which other projects' jobs may reach it.
+"""The job token allow list of a project: which other projects' jobs may access it with their tokens.
 
 A job of another project is admitted if its project, or a group above that project, is in the list, or if the list is
 switched off. Jobs may also read a project that is not private. The rights of the user who started the pipeline are
 checked in addition (`remuda.cell.pipelines.cross_project_access`); the list never extends them.
 
-Called wherever a job token reaches another project: git, artifacts of `needs`, starting pipelines. Trigger jobs and
+Called wherever a job token is used for another project: git, artifacts of `needs`, starting pipelines. Trigger jobs and
 included files use no token: the cell acts with the rights of the user, as GitLab does.
 """
 
@@ -15,7 +15,10 @@ MAX_ENTRIES = 200
 
 
 def admits(target: Project, source: Project, *, is_reading: bool) -> bool:
-    """True if jobs of `source` may read code and artifacts of `target` (`is_reading`), or start its pipelines."""
+    """Return whether jobs of `source` may access `target` with their tokens.
+
+    `is_reading`: to read its code and artifacts; otherwise to start its pipelines.
+    """
     return (
         target.id == source.id
         or not target.job_token_scope_enabled

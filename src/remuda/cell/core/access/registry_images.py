@@ -45,9 +45,7 @@ def project_paths(image: str) -> list[str]:
 
 
 def actions_of(level: int, token_scopes: Collection[str]) -> frozenset[str]:
-    """Return the registry actions (such as `pull`) that both the user's access level and the scopes of the token
-    allow.
-    """
+    """Return the registry actions (such as `pull`) that both the access level and the token's scopes allow."""
     return frozenset(
         action for action, least in _LEVELS.items() if level >= least and not _SCOPES[action].isdisjoint(token_scopes)
     )

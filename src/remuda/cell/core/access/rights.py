@@ -42,10 +42,9 @@ def unknown_scopes(scopes: Iterable[str], user: User) -> list[str]:
 
 
 def scopes_allow(scopes: Collection[str], *, is_reading: bool, also: Collection[str] = ()) -> bool:
-    """Return whether a token with these scopes may make a call: `api` allows all calls, `read_api` those that only
-    read.
+    """Return whether a token with these scopes may make a call.
 
-    `also` has further scopes that allow this call.
+    `api` allows all calls, `read_api` those that only read, and the scopes in `also` this call.
     """
     sufficient = {"api", *also, *(("read_api",) if is_reading else ())}
     return not sufficient.isdisjoint(scopes)

@@ -93,8 +93,9 @@ class JobTokens:
         self._verified: dict[str, JobClaims] = {}
 
     def issue(self, job: Job, *, timeout_seconds: float, now: float, user_id: int = USER_ID) -> str:
-        """Create the token that a runner gets with a job. It outlives the timeout of the job, so that the runner can
-        report the end.
+        """Create the token that a runner gets with a job.
+
+        It outlives the timeout of the job, so that the runner can report the end.
         """
         claims = JobClaims(
             cell_id=self._cell_id,

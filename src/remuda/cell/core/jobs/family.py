@@ -128,8 +128,9 @@ def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
 
 
 class FamilyDraft:
-    """A pipeline and its jobs, to which changes are applied step by step. `changes` adds the consequences and returns
-    all.
+    """A pipeline with its jobs, to which changes are applied step by step.
+
+    `changes` returns them with their consequences.
     """
 
     def __init__(self, family: Family, now: float) -> None:
@@ -141,14 +142,13 @@ class FamilyDraft:
         self._occupied: set[str] | None = None
 
     def find(self, job_id: JobId) -> Job | None:
-        """Return the job with its changes so far; None if it is not in the pipeline, or was retried before this
-        draft.
-        """
+        """Return the job with its changes so far; None if it is not the newest attempt of a job of the pipeline."""
         return self._changed.get(job_id) or next((job for job in self._family.jobs if job.id == job_id), None)
 
     def get(self, job_id: JobId) -> Job:
-        """Return the job with its changes so far. Raises InvalidError if it was retried, so that a newer attempt
-        exists.
+        """Return the job with its changes so far.
+
+        Raises InvalidError if it was retried, so that a newer attempt exists.
         """
         job = self.find(job_id)
         if job is None:
@@ -216,10 +216,10 @@ class FamilyDraft:
         self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
     def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
-        """Replace a job by a new job that retries it. `at_once` enqueues the new job without checking its
-        prerequisites.
+        """Replace a job by a new job that retries it.
 
-        `tries` and `lost_tries` are the counters of the new job (`further_try`).
+        `at_once` enqueues the new job without checking its prerequisites. `tries` and `lost_tries` are the counters of
+        the new job (`further_try`).
         """
         self._changed[job.id] = replace(job, retried=True)
         self._retry_of[job.name] = job.id

@@ -151,7 +151,7 @@ def cancel(family: Family, job_id: JobId, now: float, *, force: bool = False) ->
 
 
 def cancel_all(family: Family, now: float) -> Changes:
-    """Cancel all jobs of the pipeline."""
+    """Cancel all jobs of the pipeline that have not ended."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         draft.cancel(job)
@@ -159,8 +159,7 @@ def cancel_all(family: Family, now: float) -> Changes:
 
 
 def retry(family: Family, job_id: JobId, now: float) -> Changes:
-    """Retry an ended job on request of a user: a new job is enqueued at once, with its full number of automatic
-    retries.
+    """Retry an ended job for a user: enqueue a new job at once, with its full number of automatic retries.
 
     Jobs that were skipped because of the ended job are reset to waiting.
     """
@@ -174,8 +173,9 @@ def retry(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def retry_all(family: Family, now: float) -> Changes:
-    """Retry all failed and canceled jobs of the pipeline, in stage and `needs` order. Skipped jobs are reset to
-    waiting.
+    """Retry all failed and canceled jobs of the pipeline, each when its prerequisites have ended.
+
+    Skipped jobs are reset to waiting.
     """
     draft = FamilyDraft(family, now)
     for job in family.jobs:

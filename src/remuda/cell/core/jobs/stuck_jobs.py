@@ -36,8 +36,7 @@ def may_be_stuck(
 def online_offers(
     runners: Iterable[Runner], managers: Iterable[RunnerManager], busy: frozenset[RunnerId], now: float
 ) -> frozenset[Fingerprint]:
-    """Return what the runners that are online or busy, and not paused, offer: their fingerprints (tags, scope,
-    protection).
+    """Return the fingerprints (tags, scope, protection) of the runners that are online or busy, and not paused.
 
     `busy` are the ids of runners that have a job.
     """
@@ -88,9 +87,7 @@ def check_overtime(
 
 
 def may_be_overtime(job: Job, settings: CellSettings, now: float) -> bool:
-    """Return whether a job may have exceeded its timeout, so that `check_overtime` must be called with the exact
-    timeout.
-    """
+    """Return whether a job may have exceeded its timeout, so that `check_overtime` must compute it exactly."""
     return not job.is_trigger and job.started_at is not None and now - job.started_at >= settings.overtime_seconds
 
 

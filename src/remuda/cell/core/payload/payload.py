@@ -122,16 +122,15 @@ def ref_of(payload: api.JobPayload) -> str | None:
 
 
 def without_ref(payload: api.JobPayload) -> api.JobPayload:
-    """Return the payload without its branch or tag, because that was deleted. The pipeline's own ref still has the
-    commit.
+    """Return the payload without its branch or tag, because that was deleted.
+
+    The pipeline's own ref still has the commit.
     """
     return replace(payload, git_info=replace(payload.git_info, refspecs=payload.git_info.refspecs[:1]))
 
 
 def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
-    """Return the payload without the fields that only Remuda's manager reads, for other runners such as
-    gitlab-runner.
-    """
+    """Return the payload without fields that only Remuda's manager reads, for runners such as gitlab-runner."""
     remuda = payload.remuda if isinstance(payload.remuda, dict) else {}
     rest = {key: value for key, value in remuda.items() if key != "predefined"}
     return replace(payload, remuda=rest or msgspec.UNSET)

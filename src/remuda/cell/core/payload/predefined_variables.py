@@ -180,8 +180,9 @@ def _as_json(tags: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=16)
 def _of_server(base: str) -> Mapping[str, str]:
-    """Return the predefined variables that are equal for all jobs of a cell. Cached, so callers must not change the
-    mapping.
+    """Return the predefined variables that are equal for all jobs of a cell.
+
+    Cached, so callers must not change the mapping.
     """
     major, minor, patch = GITLAB_VERSION.split(".")
     return {

@@ -57,8 +57,9 @@ def scopes_of(key: CapabilityKey) -> tuple[Pool, ...]:
 
 
 def for_payload(scopes: tuple[Pool, ...], settings: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the policies of these scopes as sent with a job; None if there are none. `settings` has the stored
-    policies.
+    """Return the policies of these scopes as sent with a job; None if there are none.
+
+    `settings` has the stored policies.
     """
     policies = [(scope, read_policy(settings.get(policy_setting(scope)))) for scope in scopes]
     layers = [

@@ -44,9 +44,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scope_fits(scope: str, environment: str) -> bool:
-    """Return whether a variable with this environment scope applies to jobs of this environment; `*` matches any
-    text.
-    """
+    """Return whether a variable with this environment scope applies to an environment; `*` matches any text."""
     if scope == "*":
         return True
     return bool(environment) and re.fullmatch(".*".join(map(re.escape, scope.split("*"))), environment) is not None
@@ -95,9 +93,7 @@ def cell_variables(context: JobContext) -> list[Variable]:
 
 
 class _Same(NamedTuple):
-    """A cache key that is compared by identity, because comparing two pipelines takes as long as computing their
-    variables.
-    """
+    """A cache key that is compared by identity: comparing two pipelines takes as long as computing their variables."""
 
     value: Any
 
@@ -147,11 +143,10 @@ def user_variables(context: JobContext) -> list[Variable]:
 
 
 def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
-    """Return the original values of the predefined variables that users override; None for one that the cell does not
-    set.
+    """Return the cell's own values of the predefined variables that users override; None for one without.
 
-    `ours` are the predefined variables, `theirs` those of users. A runner gives the original values to steps that a
-    policy inserts.
+    `ours` are the predefined variables, `theirs` those of users. A runner gives the own values to steps that a policy
+    inserts.
     """
     names = {variable.key for variable in theirs if is_predefined(variable.key)}
     if not names:

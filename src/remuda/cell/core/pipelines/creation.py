@@ -174,8 +174,9 @@ def new_jobs(
 
 
 def _prerequisite_names(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names of the jobs that other jobs of the pipeline wait for. `waits` has the jobs that each job waits
-    for.
+    """Return the names of the jobs that other jobs of the pipeline wait for.
+
+    `waits` has the jobs that each job waits for.
     """
     by_need = {name for spec in specs if spec.needs is not None for name in waits.get(spec.name, ())}
     last_stage = max((spec.stage_index for spec in specs if spec.needs is None), default=0)

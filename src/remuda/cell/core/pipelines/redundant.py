@@ -46,8 +46,9 @@ def cancel(family: Family, now: float) -> Changes:
 
 
 def _has_started(job: Job) -> bool:
-    """Return whether a job has started. As in GitLab, a leased job has, and a trigger job, which has no runner, never
-    does.
+    """Return whether a job has started on a runner.
+
+    As in GitLab, a leased job counts as started; a trigger job never does.
     """
     return not job.is_trigger and (job.started_at is not None or job.state is JobState.LEASED)
 

@@ -62,12 +62,12 @@ def with_next_time(schedule: Schedule, now: float) -> Schedule:
 
 
 def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
-    """Return the stored schedule after a run that created a pipeline. `ran` is the schedule as the run read it, with
-    its next run time.
+    """Return the stored schedule after a run that created a pipeline.
 
-    If a user changed its cron expression or time zone since then, its new run time is kept. A manual run never sets an
-    earlier run time. A run by the clock passes the run time that it is for (`due_at`): raises ConflictError if the
-    stored schedule has another one, because another process has run it.
+    `ran` is the schedule as the run read it, with its next run time. If a user changed its cron expression or time zone
+    since then, its new run time is kept. A manual run never sets an earlier run time. A run by the clock passes the run
+    time that it is for (`due_at`): raises ConflictError if the stored schedule has another one, because another process
+    has run it.
     """
     if due_at is not None and stored.next_run_at != due_at:
         raise ConflictError(f"schedule {stored.id} is not due any more")
@@ -78,8 +78,7 @@ def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, d
 
 
 def without_pipeline(stored: Schedule, due: Schedule, *, next_at: float | None, reason: str) -> Schedule | None:
-    """Return the schedule after a run that created no pipeline, with its next run time and the reason as its last
-    error.
+    """Return the schedule after a run that created no pipeline, with its next run time and `reason` as its error.
 
     Returns None if the stored run time differs from that of `due`, because it was changed in the meantime.
     """

@@ -77,8 +77,9 @@ def time_zone(name: str) -> tzinfo | None:
 
 @cache
 def _by_city() -> dict[str, str]:
-    """Return the names of time zones by the city at their end. If two have the same city, one is an old name of the
-    other.
+    """Return the names of time zones by the city at their end.
+
+    If two have the same city, one is an old name of the other.
     """
     from zoneinfo import available_timezones
 

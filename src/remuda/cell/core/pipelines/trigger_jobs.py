@@ -82,8 +82,9 @@ def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, n
 
 
 def _end(strategy: str, status: str) -> JobEvent | None:
-    """Return the event with which a running trigger job ends if its downstream pipeline has this status; None: it keeps
-    running.
+    """Return the event with which a running trigger job ends, by the status of its downstream pipeline.
+
+    None means that it keeps running.
     """
     if not strategy or status == "success":
         return JobEvent.SUCCEED
@@ -94,8 +95,7 @@ def _end(strategy: str, status: str) -> JobEvent | None:
 
 
 def _goes_on(job: Job, downstream: Pipeline, end: JobEvent | None) -> bool:
-    """Return whether an ended trigger job runs again, because its downstream pipeline was retried and has another
-    status.
+    """Return whether an ended trigger job runs again, because its downstream pipeline was retried.
 
     `end` is the event that the current status means for the job (`_end`). A canceled job runs again only if its child
     pipeline does: it did not wait for the end of a pipeline of another project, and how its child pipeline ended makes

@@ -61,8 +61,9 @@ def explain_skip(job: Job, family: Family) -> SkipReason:
 
 
 def find_cancel_causes(job: Job, family: Family) -> list[Job]:
-    """Return the failed jobs because of which this job was canceled; empty unless the pipeline has
-    `cancel_on_job_failure`.
+    """Return the failed jobs because of which this job was canceled.
+
+    Empty unless the pipeline is configured to cancel all jobs after a failure (`cancel_on_job_failure`).
     """
     if family.pipeline.cancel_on_job_failure != "all":
         return []

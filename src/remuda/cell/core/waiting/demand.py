@@ -129,8 +129,9 @@ def compute_demand(
 
 
 def by_runner(keys: Iterable[KeyDemand]) -> dict[int, tuple[KeyDemand, ...]]:
-    """Split the demand by runner id. Each runner gets the demand that it can serve, with the shares of its managers
-    only.
+    """Split the demand by runner id.
+
+    Each runner gets the demand that it can serve, with the shares of its managers only.
     """
     demand: defaultdict[int, list[KeyDemand]] = defaultdict(list)
     for key in keys:

@@ -40,8 +40,7 @@ def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] 
 
 
 def with_outage(outages: tuple[Outage, ...], outage: Outage, *, kept_seconds: float) -> tuple[Outage, ...]:
-    """Return the outages with a further one, merged with those that it overlaps, without those older than
-    `kept_seconds`.
+    """Return the outages with `outage` added and overlapping ones merged, without those older than `kept_seconds`.
 
     So an outage that is reported repeatedly while it lasts counts once.
     """

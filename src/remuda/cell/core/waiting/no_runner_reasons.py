@@ -50,9 +50,7 @@ class NoRunnerReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def availability(seen: RunnerView, now: float) -> str:
-    """Return the availability of a runner as the name of a field of `RunnerCounts`, such as `free`, `busy` or
-    `offline`.
-    """
+    """Return the availability of a runner as a field name of `RunnerCounts`, such as `free`, `busy` or `offline`."""
     if seen.runner.paused:
         return "paused"
     if seen.jobs:

@@ -20,9 +20,7 @@ Offer = tuple[int, Fingerprint]
 
 
 def offers_of(runners: Iterable[Runner], managers: Iterable[RunnerManager], now: float) -> frozenset[Offer]:
-    """Return priority and fingerprint of each runner that is online and not paused; empty if all have the same
-    priority.
-    """
+    """Return priority and fingerprint of the runners that are online and not paused; empty if priorities are equal."""
     contacted = {manager.runner_id for manager in managers if now - manager.contacted_at < PRESENT_SECONDS}
     online = [runner for runner in runners if not runner.paused and runner.id in contacted]
     if len({runner.priority for runner in online}) < 2:

@@ -60,7 +60,7 @@ class MemoryDatabase:
         return await work(self)
 
     def values(self, table: Table[T]) -> list[T]:
-        """All values of a table, in the order in which they were added."""
+        """Return all values of a table, in the order in which they were added."""
         return list(self._tables[table.name].values())
 
     def get(self, table: Table[T], *key: Any) -> T | None:
@@ -210,9 +210,7 @@ class MemoryDatabase:
 
 
 def _reader(table: Table[T], name: str) -> Callable[[T], Any]:
-    """Return a function that reads the column `name` of a value, or the attribute `name` if the table has no such
-    column.
-    """
+    """Return a function that reads the column `name` of a value, or else the attribute with that name."""
 
     def read(value: T) -> Any:
         row = table.columns(value)

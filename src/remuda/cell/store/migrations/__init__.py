@@ -5,8 +5,9 @@ never reads rows in Python. `HEAD` is the revision of this release, `NAMES` are 
 long to import and is needed for migrations only: `sqlite.sql` beside this file is the whole schema for a new SQLite
 file.
 
-To add a revision: a file in `versions`, its name in `NAMES`, and a run of `tools/sqlite-sql`; a test compares. SQLite
-can compute a column from the body; PostgreSQL needs a column that the store writes (`Table.generated`).
+To add a revision, add a file in `versions` and its name in `NAMES`, and run `tools/sqlite-sql`; a test checks that
+`sqlite.sql` is up to date. SQLite can compute a column from the body; PostgreSQL needs a column that the store writes
+(`Table.generated`).
 """
 
 import io
@@ -60,8 +61,7 @@ def sqlite_statements() -> list[str]:
 
 
 def check(where: str, revision: str, owner: int | None, cell_id: int) -> None:
-    """Raise DataFolderError if this release does not know the schema `revision`, or if the database belongs to another
-    cell.
+    """Raise DataFolderError if the schema `revision` is unknown to this release, or the database is of another cell.
 
     `where` names the database in the error message. `owner` is the id of the cell that owns the database, if known.
     """

@@ -106,8 +106,9 @@ class Rows(Protocol):
         ...
 
     async def add_if_absent(self, table: Table[T], value: T) -> bool:
-        """Add a row. Returns False, and adds nothing, if a row has the same key or the same value in another unique
-        column.
+        """Add a row.
+
+        Returns False, and adds nothing, if a row has the same key or the same value in another unique column.
         """
         ...
 
@@ -128,8 +129,8 @@ class Transaction(Rows, Protocol):
     """Reads and writes rows in one transaction: all its changes are committed together, or none."""
 
     async def find_locked(self, table: Table[T], **columns: Any) -> T | None:
-        """Return the row whose columns have these values, or None, and lock it against other transactions until this
-        one ends.
+        """Return the row with these column values, or None, and lock it against other transactions until this one
+        ends.
         """
         ...
 
@@ -142,9 +143,7 @@ class Transaction(Rows, Protocol):
         ...
 
     async def draw_pipeline(self, project_id: ProjectId) -> tuple[int, PipelineId] | None:
-        """Assign the number (iid) within the project and the id of a new pipeline; None if the project does not
-        exist.
-        """
+        """Return a new pipeline's number (iid) in the project and its id; None if the project does not exist."""
         ...
 
     async def draw_job_ids(self, count: int) -> Sequence[JobId]: ...
@@ -191,8 +190,9 @@ class Database(Rows, Protocol):
         ...
 
     async def remove_some(self, table: Table[Any], where: Comparison, *, limit: int) -> int:
-        """Remove at most `limit` rows for which `where` holds, from a table whose rows have an id. Returns how many
-        were removed.
+        """Remove at most `limit` rows for which `where` holds, from a table whose rows have an id.
+
+        Returns how many were removed.
         """
         ...
 

@@ -35,9 +35,7 @@ class JobStore(ABC):
 
     @abstractmethod
     async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
-        """Read everything that the payload of a job is built from: spec, pipeline, project, variables, and these cell
-        settings.
-        """
+        """Read what the payload of a job is built from: spec, pipeline, project, variables, and these cell settings."""
 
     @abstractmethod
     async def list_jobs(self, page: Page, selection: JobFilter = ALL_JOBS) -> tuple[Sequence[Job], int]:
@@ -45,7 +43,7 @@ class JobStore(ABC):
 
     @abstractmethod
     async def list_jobs_in(self, states: Collection[JobState]) -> Sequence[Job]:
-        """All jobs in one of these states, oldest first."""
+        """Return all jobs that are in one of these states, oldest first."""
 
     @abstractmethod
     async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
@@ -83,38 +81,37 @@ class JobStore(ABC):
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
-        """Change one job: store and return what `decide` returns. Returns None, and stores nothing, if `decide` returns
-        None.
+        """Change one job: store and return what `decide` returns.
 
-        `known` is the job as the caller last read it. While the stored job still equals it, it is not read again.
+        Returns None, and stores nothing, if `decide` returns None. `known` is the job as the caller last read it. While
+        the stored job still equals it, it is not read again.
         """
 
     @abstractmethod
     async def end_beside(self, known: Job, ended: Job) -> bool:
-        """Store the job `ended`, whose end changes no other job (`lifecycle.finish_alone`). Returns whether it was
-        stored.
+        """Store the job `ended`, whose end changes no other job (`lifecycle.finish_alone`).
 
-        It is not stored if the row differs from `known`, or if no job of its pipeline with a higher id is pending,
-        leased or running: then the pipeline may have ended, and `change_family` must decide. If several jobs end at the
-        same time, at least one of them goes through `change_family`, and that decision sees all others.
+        Returns whether it was stored. It is not stored if the row differs from `known`, or if no job of its pipeline
+        with a higher id is pending, leased or running: then the pipeline may have ended, and `change_family` must
+        decide. If several jobs end at the same time, at least one of them goes through `change_family`, and that
+        decision sees all others.
         """
 
     @abstractmethod
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
     ) -> PayloadParts | None:
-        """Store that the job `known` becomes `leased` to a runner, and return the parts of its payload; None if it is
-        not stored.
+        """Store the lease of a job to a runner, and return the parts of the job's payload; None if it is not stored.
 
-        It is not stored if the stored job differs from `known` or the stored runner from `runner`, or if the same
-        request of the runner already has another job (`find_leased_job`).
+        `known` is the job before the lease, `leased` after it. It is not stored if the stored job differs from `known`
+        or the stored runner from `runner`, or if the same request of the runner already has another job
+        (`find_leased_job`).
         """
 
     async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
-        """Store step results that follow the stored ones without a gap, up to `limit_bytes` for the job
-        (`core.jobs.result_limits`).
+        """Store step results that follow the stored ones without a gap. Returns the next expected sequence number.
 
-        Results already stored are ignored. Returns the next expected sequence number.
+        Results already stored are ignored. `limit_bytes` limits their total size per job (`core.jobs.result_limits`).
         """
 
         async def add(rows: Transaction) -> int:
@@ -148,9 +145,7 @@ class JobStore(ABC):
         return await self._rows.find_all(ARTIFACTS, order=("type",), job_id=job_id)
 
     async def list_due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
-        """Return at most `limit` artifacts whose next expiry check (`look_at`) is due at `now`, the longest due
-        first.
-        """
+        """Return at most `limit` artifacts whose next expiry check (`look_at`) is due, the longest due first."""
         order = ("look_at", "job_id", "type")
         return await self._rows.find_all(ARTIFACTS, where=("look_at", "<=", now), order=order, limit=limit)
 

@@ -85,9 +85,7 @@ class PeopleStore:
         return await self._database.find(NAMESPACES, path_key=path.casefold())
 
     async def list_namespaces(self, page: Page, selection: NamespaceFilter) -> tuple[Sequence[Namespace], int]:
-        """Return one page of the namespaces that match `selection`, ordered by path, and the total number of
-        matches.
-        """
+        """Return one page of the namespaces that match `selection`, ordered by path, and the number of matches."""
         return await self._database.find_page(NAMESPACES, page, selection, order="path_key")
 
     async def put_namespace(self, namespace: Namespace) -> None:
@@ -112,7 +110,7 @@ class PeopleStore:
         return await self._database.change(remove, PATHS)
 
     async def add_user(self, user: User, namespace: Namespace) -> User:
-        """Add a user and the user's own namespace, in one transaction."""
+        """Store a user and the user's own namespace with new ids, in one transaction."""
 
         async def add(rows: Transaction) -> User:
             if await rows.find(USERS, name_key=user.username.casefold()):

@@ -75,9 +75,7 @@ class PipelineStore(ABC):
     async def list_pipelines(
         self, project_id: ProjectId, page: Page, selection: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
-        """Return one page of a project's pipelines that match `selection`, in its order, and the total number of
-        matches.
-        """
+        """Return one page of a project's pipelines that match `selection`, in its order, and the number of matches."""
 
     @abstractmethod
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:

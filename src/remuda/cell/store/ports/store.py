@@ -36,8 +36,9 @@ class Store:
         await self.database.warm_up()
 
     async def check_writable(self) -> None:
-        """Commit a small write, to test whether the store accepts writes. Raises StoreError if not (full disk,
-        read-only).
+        """Commit a small write, to test whether the store accepts writes.
+
+        Raises StoreError if not (full disk, read-only).
         """
         await self.database.check_writable()
 

@@ -23,14 +23,14 @@ from remuda.cell.values.people import Member, Namespace, Organization, User
 
 
 class Setting(NamedTuple):
-    """A row of the table `settings`."""
+    """A row of the table `settings`: the name and the value of a setting."""
 
     name: str
     value: str
 
 
 class StoredKey(NamedTuple):
-    """A row of the table `signing_keys`."""
+    """A row of the table `signing_keys`: the id and the PEM of a key."""
 
     kid: str
     pem: bytes

@@ -64,9 +64,7 @@ FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClien
 
 
 class LostRaceError(Exception):
-    """A row changed between reading and writing it, or the connection was lost before the transaction began: run it
-    again.
-    """
+    """The transaction must be run again: a row changed after it was read, or the connection was already lost."""
 
 
 RACES = (
@@ -110,8 +108,8 @@ def store_error(error: BaseException) -> StoreError:
 
 
 def shorten(text: str) -> str:
-    """Return a text as stored in a `Table.shortened` column: long texts are cut and end in a hash, NUL characters are
-    replaced.
+    """Return a text as a `Table.shortened` column stores it: cut and with a hash if it is long, without NUL
+    characters.
     """
     if len(text) > _LONGEST_TEXT:
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
@@ -151,8 +149,7 @@ async def connect(url: str) -> AsyncIterator[Connection]:
 
 
 class _Borrowed:
-    """A context manager that takes a connection from the pool and returns it; a lost or busy connection is closed
-    instead.
+    """A context manager that takes a connection from the pool and returns it, or closes it if it is lost or busy.
 
     A class, because `asynccontextmanager` took as long as some statements.
     """

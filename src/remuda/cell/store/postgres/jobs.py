@@ -124,11 +124,11 @@ class PostgresJobs(SqlJobs):
         return result if isinstance(result, PayloadParts) else None
 
     async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[PayloadParts | bool | None]:
-        """Store changes of jobs with one statement. Returns for each whether it was stored; for a lease, the payload
-        parts.
+        """Store changes of jobs with one statement.
 
-        Of two changes of one job only the first is stored, because neither has seen the other. None for all changes:
-        the statement failed, and each caller must store its change alone. Raises StoreError if the connection was lost.
+        Returns for each whether it was stored; for a lease, the payload parts. Of two changes of one job only the first
+        is stored, because neither has seen the other. None for all changes: the statement failed, and each caller must
+        store its change alone. Raises StoreError if the connection was lost.
         """
         first = {write.job.id: write for write in reversed(writes)}
         chosen = list(first.values())

@@ -103,8 +103,9 @@ class Pool:
             self._count -= 1
 
     async def _wait_turn(self) -> Connection | None:
-        """Wait until another caller returns a connection, and return that. None means that the caller may open a new
-        one.
+        """Wait until another caller returns a connection, and return that.
+
+        None means that the caller may open a new one.
         """
         waiting: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)

@@ -87,8 +87,9 @@ def update_values(before: bytes, job: Job) -> tuple[Any, ...]:
 
 
 async def update_jobs(db: Connection, jobs: Sequence[Job], bodies: Mapping[JobId, bytes]) -> None:
-    """Store changed jobs. `bodies` has the row of each job as it was read; raises LostRaceError if a row has changed
-    since.
+    """Store changed jobs.
+
+    `bodies` has the row of each job as it was read; raises LostRaceError if a row has changed since.
     """
     if len(jobs) == 1:
         count = row_count(await db.execute(UPDATE_JOB, *update_values(bodies[jobs[0].id], jobs[0])))
@@ -124,7 +125,7 @@ async def update_pipelines(db: Connection, pipelines: Sequence[Pipeline]) -> Non
 
 
 def is_news(before: JobState | None, after: JobState) -> bool:
-    """Return whether other processes must be notified of a state change: always, except for the acknowledgement of a
-    lease.
+    """Return whether other processes must be notified of a state change. Acknowledging a lease is the only
+    exception.
     """
     return before is not after and (before, after) != (JobState.LEASED, JobState.RUNNING)

@@ -70,10 +70,9 @@ class SqlRows(ABC):
     async def select_page(
         self, kind: type[T], table: str, where: Conditions, page: Page, order: str, states: Sequence[str] = ()
     ) -> tuple[list[T], int]:
-        """Return one page of the rows for which all conditions hold, decoded as `kind`, and the total number of such
-        rows.
+        """Return one page of the rows for which all conditions hold, decoded as `kind`, and the number of such rows.
 
-        The total is 0 if `page` asks for no count. `states` is as for `statements.select_page`.
+        The number is 0 if `page` asks for no count. `states` is as for `statements.select_page`.
         """
         count, sql, values = statements.select_page(table, where, page, order, states, limits_parts=self.limits_parts)
         total = sum(row[0] for row in await self.fetch(count, *values)) if page.counted else 0
@@ -148,6 +147,7 @@ class SqlRows(ABC):
 
 
 class SqlDatabase(SqlRows, Database, ABC):
-    """The base class of SQL databases. Statements run either on it directly or in its transactions, which are
-    `SqlRows`, too.
+    """The base class of SQL databases.
+
+    Statements run either on it directly or in its transactions, which are `SqlRows`, too.
     """

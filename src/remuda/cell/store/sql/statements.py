@@ -16,11 +16,11 @@ from remuda.cell.values import Page
 def insert(
     table: Table[Any], columns: tuple[str, ...], *, conflict: Literal["", "ignore", "replace"] = "", inside: str = ""
 ) -> str:
-    """Return the SQL that adds a row. On a conflict with an existing row it fails (`''`), ignores the new row
-    (`ignore`), or replaces the row with the same key (`replace`).
+    """Return the SQL that adds a row.
 
-    `inside` names a table that must have a row with the id that is passed after the columns; otherwise nothing is
-    added.
+    On a conflict with an existing row it fails (`''`), ignores the new row (`ignore`), or replaces the row with the
+    same key (`replace`). `inside` names a table that must have a row with the id that is passed after the columns;
+    otherwise nothing is added.
     """
     names, values = ", ".join(columns), places(len(columns))
     if table.is_numbered:
@@ -48,8 +48,9 @@ def update(table: Table[Any], columns: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def select(table: Table[Any], conditions: tuple[str, ...], order: tuple[str, ...], *, has_limit: bool) -> str:
-    """Return the SQL that selects the rows for which all conditions hold. With `has_limit` the last parameter is the
-    limit.
+    """Return the SQL that selects the rows for which all conditions hold.
+
+    With `has_limit` the last parameter is the limit.
     """
     sql = f"SELECT {table.column_list} FROM {table.name}"
     if conditions:
@@ -76,8 +77,7 @@ def select_page(
     *,
     limits_parts: bool,
 ) -> tuple[str, str, list[Any]]:
-    """Return the SQL that counts the rows for which all conditions hold, the SQL that reads one page, and their
-    parameters.
+    """Return SQL that counts the rows for which all conditions hold, SQL that reads one page, and their parameters.
 
     `where` maps conditions to the parameter for their `?`, or None. Rows in several `states` are selected per state and
     merged: an index has the rows of each state in order, so that only as many as the page needs are read.

@@ -16,6 +16,6 @@ class SqliteStore(Store):
 
     @classmethod
     def open(cls, path: Path, cell_id: int) -> Self:
-        """Open or create the file. Raises DataFolderError if it cannot be used."""
+        """Open or create the file, and create or migrate its tables. Raises DataFolderError if it cannot be used."""
         database = SqliteDatabase.open(path, cell_id)
         return cls(database, SqliteJobs(database), SqlitePipelines(database))

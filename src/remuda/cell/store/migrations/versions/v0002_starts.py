@@ -55,8 +55,7 @@ def upgrade() -> None:
 
 
 def _add_copies(table: str, columns: dict[str, Any]) -> None:
-    """Add columns, by name and type, that copy fields of the JSON body, so that lists can be filtered and sorted by
-    them.
+    """Add columns, by name and type, that copy fields of the JSON body, for filters and sorting.
 
     SQLite computes such a column from the body when it is read; in PostgreSQL the store writes it.
     """
