@@ -313,7 +313,9 @@ class Poller:
         try:
             offer = await self._client.request_job(request_id=request_id, may_hold=may_hold)
         except RunnerApiTemporaryError as error:
-            self._log_problem(Health.TROUBLED, "cannot reach the server for job requests; trying again", str(error))
+            self._log_problem(
+                Health.TROUBLED, "the server cannot be reached for job requests; trying again", str(error)
+            )
         finally:
             self._open.pop(task, None)
             self._context.events.opened(self.runner, -1)
