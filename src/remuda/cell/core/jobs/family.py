@@ -81,7 +81,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job:
     """Return a new job that retries `job`; the store assigns its id.
 
-    `tries` is its number of attempts so far, `lost_tries` how many of them were lost before the script began.
+    `tries` is the number of the new attempt. `lost_tries` is how many attempts were lost before the script began; they
+    do not count in `tries`.
     """
     return replace(
         job,
