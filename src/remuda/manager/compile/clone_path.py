@@ -1,11 +1,11 @@
-"""GIT_CLONE_PATH: the folder that a job chooses for its sources, and whether it may. Pure.
+"""Reads GIT_CLONE_PATH, the working directory that a job chooses, and checks that it is allowed. Pure code without I/O.
 
-The builds folder is known only where the job runs, so the path is relative to it. `placement.py` puts it into the job's
-place; `start_request.py` fails a job whose choice is not allowed.
+The path is relative to the builds folder, which is known only on the machine. `jobs/placement.py` stores it in the
+job's `JobPlace`; `start_request.py` fails a job whose path is not allowed.
 
-Invariant: where a job must not touch files of others (in a container or a sandbox, or as another user), the chosen
-folder is inside a builds folder that no other job writes to, not even one of the same project with another choice:
-it could place a symbolic link there.
+Invariant: if jobs are isolated from each other (container, sandbox, or another user), the chosen folder is inside a
+folder that only jobs of the same project with the same GIT_CLONE_PATH use, because another job could place a symbolic
+link there.
 """
 
 import hashlib
@@ -27,7 +27,8 @@ _FORM = re.compile(r"[^\0-\x1f\x7f\"'$`\\]+")
 
 
 def clone_path(payload: JobPayload, runner: RunnerConfig, slot: int) -> str:
-    """The job's choice, relative to the builds folder; empty: none. Raises CompileError if it is not allowed."""
+    """Return the job's GIT_CLONE_PATH relative to the builds folder; empty if it is not set. Raises CompileError if the
+    runner or the path does not allow it."""
     if not _is_named(payload, runner):
         return ""
     configured = Setting(runner=runner, system_id="", slot=slot, work_dir="", builds_dir="", cache_dir="")
@@ -50,7 +51,8 @@ def clone_path(payload: JobPayload, runner: RunnerConfig, slot: int) -> str:
 
 
 def with_clone_path(place: JobPlace, chosen: str, *, is_apart: bool) -> JobPlace:
-    """The place with the chosen folder; with `is_apart` inside a folder of its own."""
+    """Return the place with the `chosen` working directory (empty: not chosen). With `is_apart` (jobs are isolated from
+    each other) it is inside a separate folder for this project and path."""
     if chosen and is_apart:
         own = hashlib.sha256(f"{place.project}\0{chosen}".encode()).hexdigest()[:12]
         chosen = f"{place.own_folder}/@{own}/{chosen}"

@@ -1,8 +1,10 @@
-"""The runner's own stages of a job as shell scripts, for machines without Remuda. Pure.
+"""Generates shell scripts for the runner's own stages of a job (sources, caches, artifacts), for the custom executor,
+whose machines may not have Remuda. Pure code without I/O.
 
-The input are the inputs of standard steps, the output is POSIX sh. Sources need git only. Caches and artifacts use
-`remuda-agent` if it is installed there, else `gitlab-runner` or `gitlab-runner-helper`; without any of them the log
-says so and the job goes on. Every script has the job's variables, such as CI_PROJECT_DIR. `custom.py` is the caller.
+The functions take the entries of standard steps and return POSIX sh scripts. Sources need only git. Caches and
+artifacts use `remuda-agent` if it is installed there, else `gitlab-runner` or `gitlab-runner-helper`; without any of
+them the script prints a warning, and the job continues. Scripts can use the job's variables, such as CI_PROJECT_DIR.
+`custom.py` is the caller.
 """
 
 import json
@@ -49,7 +51,7 @@ fi"""
 
 
 def plain(entry: Entry) -> dict[str, Any]:
-    """The inputs of an entry, unescaped."""
+    """Return the inputs of a step entry without the escaping that `step_entries.literal` added."""
     return {key: _plain(value) for key, value in entry["inputs"].items()}
 
 
@@ -65,7 +67,8 @@ def _plain(value: Any) -> Any:
 
 
 def sources_script(entries: Sequence[Entry]) -> str:
-    """The stage get_sources: the entries of `sources.get_sources` in one script."""
+    """Return the script of the stage get_sources, with the checkout and the hooks around it; `entries` come from
+    `sources.get_sources`."""
     parts = [STRICT, 'mkdir -p "$CI_PROJECT_DIR"', 'cd "$CI_PROJECT_DIR"']
     if not entries:
         return "\n".join([*parts, "echo 'Skipping Git repository setup'"])
@@ -153,7 +156,7 @@ def _submodules(inputs: Mapping[str, Any]) -> Iterable[str]:
 
 
 def restore_script(entries: Sequence[Entry]) -> str:
-    """The stage restore_cache. It never fails the job."""
+    """Return the script of the stage restore_cache. A failure does not fail the job."""
     parts = [STRICT]
     for entry in entries:
         inputs = plain(entry)
@@ -170,7 +173,7 @@ def restore_script(entries: Sequence[Entry]) -> str:
 
 
 def archive_script(entries: Sequence[Entry]) -> str:
-    """The stages archive_cache and archive_cache_on_failure."""
+    """Return the script of the stage archive_cache or archive_cache_on_failure. A failure does not fail the job."""
     parts = [STRICT]
     for entry in entries:
         inputs = plain(entry)
@@ -195,7 +198,8 @@ def download_script(entries: Sequence[Entry], url: str) -> str:
 
 
 def upload_script(entries: Sequence[Entry], url: str) -> str:
-    """The stages upload_artifacts_on_success and upload_artifacts_on_failure."""
+    """Return the script of the stage upload_artifacts_on_success or upload_artifacts_on_failure; `url` is the
+    server's."""
     parts = [STRICT]
     for entry in entries:
         inputs = plain(entry)
@@ -211,7 +215,7 @@ def upload_script(entries: Sequence[Entry], url: str) -> str:
 
 
 def cleanup_script(names: Iterable[str]) -> str:
-    """The stage cleanup_file_variables; `names` are the file variables."""
+    """Return the script of the stage cleanup_file_variables, which deletes the files of the file variables `names`."""
     files = " ".join(f'"$CI_PROJECT_DIR.tmp/"{shlex.quote(name)}' for name in names)
     return f"{STRICT}\nrm -f {_PRIVATE} {files}".rstrip()
 
@@ -223,12 +227,14 @@ def _path_options(inputs: Mapping[str, Any]) -> list[str]:
 
 
 def _cache_file(folder: str | None, key: str) -> str:
-    """The path of gitlab-runner's archive, beside that of Remuda, whose form differs."""
+    """Return the path of a cache archive that gitlab-runner reads and writes. Remuda's archive in the same folder has
+    another name and format."""
     return f"{folder or '.'}/{file_name(key).removesuffix(SUFFIX)}/cache.zip"
 
 
 def _through(step: str, inputs: Mapping[str, Any], instead: str, what: str, *, forgiving: bool = False) -> str:
-    """Run a standard step with `remuda-agent`, or the command `instead` with gitlab-runner."""
+    """Return shell code that runs a standard step with `remuda-agent`, or else the command `instead` with
+    gitlab-runner. `what` names the work in warnings; with `forgiving` a failure is only a warning."""
     on_failure = f"echo 'WARNING: {what} failed'" if forgiving else "exit $_code"
     file = '"$CI_PROJECT_DIR.tmp/remuda-inputs"'
     return f"""_code=0

@@ -1,8 +1,9 @@
-"""Working directories of failed jobs that are kept, so that somebody can open a shell there.
+"""Stores working directory and variables of a job, so that a user can open a shell in the directory after it failed.
 
-Written when a job starts, removed when it succeeds. The variables are those of the job's scripts; file variables are
-written again, because the agent's files end with the job. All files are readable by this user only: some are secret.
-They stay until the data folder is removed. `job.py` writes them, a command reads them.
+The files are written when a job starts, and deleted when it succeeds. The variables are those of the job's scripts; for
+file variables new files are written, because the agent deletes its own at the end of the job. Only this user can read
+the files, because some are secret. They stay until the data folder is deleted. `job.py` writes them, a command reads
+them.
 """
 
 import json
@@ -27,7 +28,8 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_kept_job(data: Path, job_id: int) -> KeptJob | None:
-    """The kept job of a manager with this data folder; None: nothing is kept, or the job did not fail."""
+    """Return working directory and variables of a failed job from the manager's data folder; None if the job did not
+    fail or its directory was not kept."""
     try:
         content = json.loads((_folder(data, job_id) / "job.json").read_bytes())
     except FileNotFoundError:
@@ -41,7 +43,7 @@ def read_kept_job(data: Path, job_id: int) -> KeptJob | None:
 
 
 def write(data: Path, job_id: int, *, work_dir: str, variables: Iterable[JobVariable]) -> None:
-    """Store a job that starts."""
+    """Store working directory and variables of a job that starts."""
     folder = _folder(data, job_id)
     files = folder / "files"
     files.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""Presigned object URLs (S3 signature version 4, unsigned body) for caches. Pure.
+"""Creates presigned URLs (S3 signature version 4, unsigned body) for caches in an object storage. Pure code without
+I/O.
 
 A URL is valid for one method, one object and a limited time. Machines that run jobs get only such URLs, never the
 credentials. Objects are named as gitlab-runner names them, so that both kinds of runners can share a bucket.
@@ -21,7 +22,7 @@ _SERVICE = "s3"
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """A bucket and its credentials."""
+    """Address and credentials of an S3 bucket."""
 
     scheme: str
     host: str
@@ -35,7 +36,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bucket_of(config: S3Config) -> Bucket:
-    """The bucket of a configured cache."""
+    """Return address and credentials of the bucket that a runner's cache section names, with its defaults."""
     server, region = config.server_address or AMAZON, config.location or DEFAULT_REGION
     is_amazon = server == AMAZON or server.endswith(".amazonaws.com")
     in_path = not is_amazon or "." in config.bucket if config.path_style is None else config.path_style
@@ -56,13 +57,14 @@ def bucket_of(config: S3Config) -> Bucket:
 
 
 def object_name(config: CacheConfig, *, runner: str, project: str, key: str) -> str:
-    """The name of a cache archive in its bucket; `key` is one path segment."""
+    """Return the name of a cache archive in its bucket. `key` must be a single path segment."""
     own = () if config.shared else ("runner", runner)
     return "/".join([*(part for part in config.path.split("/") if part), *own, "project", project, key])
 
 
 def sign_url(bucket: Bucket, method: str, name: str, *, at: float, seconds: int) -> str:
-    """A URL for a method on an object, valid for `seconds` from `at` on."""
+    """Return a presigned URL that allows one HTTP method on one object, valid for `seconds` from the time `at` on (at
+    most LONGEST_SECONDS)."""
     moment = datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%SZ")
     scope = f"{moment[:8]}/{bucket.region}/{_SERVICE}/aws4_request"
     path = quote(f"{bucket.prefix}/{name}", safe="/-_.~")

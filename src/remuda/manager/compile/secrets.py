@@ -1,7 +1,7 @@
-"""`secrets` of a job: the first step, which fetches them. Pure.
+"""Compiles `secrets` of a job to the step that fetches them, the first one of the job. Pure code without I/O.
 
-Only Vault is supported; any other kind fails the job before it starts. The login token is a separate input, because the
-step's result shows the others.
+Only HashiCorp Vault is supported; any other kind fails the job before it starts. The login tokens are a separate input
+of the step, because the other input is visible in the step's result.
 """
 
 from typing import Any
@@ -17,7 +17,8 @@ OPEN = ("role",)
 
 
 def resolve_secrets(payload: JobPayload, variables: Variables) -> list[Entry]:
-    """One step for all secrets."""
+    """Return one step that fetches all secrets of the job; an empty list if it has none. Raises CompileError if a
+    secret is not supported or incomplete."""
     if not payload.secrets:
         return []
     secrets: dict[str, Any] = {}

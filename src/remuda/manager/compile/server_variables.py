@@ -1,9 +1,10 @@
-"""Predefined variables with trusted values, which the job cannot change. Pure.
+"""Collects predefined variables (such as CI_PROJECT_PATH) with values that the job's author cannot change. Pure code
+without I/O.
 
-They are for steps that a policy inserts, and for texts of the docker configuration. `variables` of a payload contains
-the job's own values of overridden names. A Remuda cell also sends which predefined names are overridden, with its own
-values (`remuda.predefined`). For other servers only values from the rest of the payload are trusted. `step_policy.py`
-and `compile.py` are the callers.
+They are used by steps that a policy inserts, and in values of the runner's docker section. The payload's `variables`
+cannot be trusted, because a job may override predefined names there. A Remuda cell also sends which names are
+overridden, with its own values (`remuda.predefined`). For other servers the values are taken from the rest of the
+payload. `step_policy.py` and `compile.py` are the callers.
 """
 
 import re
@@ -22,21 +23,22 @@ _SERVERS_OWN = re.compile(r"(CI_(COMMIT|JOB|MERGE_REQUEST|PIPELINE|PROJECT|RUNNE
 
 
 def collect_trusted_variables(payload: JobPayload, setting: Setting, own: dict[str, str]) -> dict[str, str]:
-    """All trusted variables; `own` are those that this runner adds."""
+    """Return all predefined variables with trusted values; `own` are those that this runner adds."""
     overridden = _read_overridden(payload)
     values = _of_payload(payload, setting.runner) if overridden is None else _of_cell(payload, overridden)
     return {name: value for name, value in {**values, **own}.items() if "\0" not in value}
 
 
 def find_invented(payload: JobPayload) -> list[str]:
-    """Predefined names that people have set although the server has no value for them in this job. Other names that
-    begin with `CI_` are left out: projects use them, too."""
+    """Return names that only a server sets, for which this server has no value in this job, but the job's author has
+    set one. Other names that begin with `CI_` are left out, because projects use them, too."""
     overridden = _read_overridden(payload) or {}
     return [name for name, value in overridden.items() if value is None and _SERVERS_OWN.fullmatch(name)]
 
 
 def _read_overridden(payload: JobPayload) -> dict[str, str | None] | None:
-    """Overridden predefined names, with the cell's own values; None: the server is not a cell."""
+    """Return the predefined names that the job overrides, with the cell's own values (None: it has none). Returns None
+    if the server is not a cell."""
     overridden: Any = payload.remuda.get("predefined") if isinstance(payload.remuda, dict) else None
     return overridden if isinstance(overridden, dict) else None
 
@@ -52,7 +54,7 @@ def _of_cell(payload: JobPayload, overridden: dict[str, str | None]) -> dict[str
 
 
 def _of_payload(payload: JobPayload, runner: RunnerConfig) -> dict[str, str]:
-    """Values from the payload without its variables."""
+    """Return predefined variables with values from parts of the payload other than its `variables`."""
     job, git = payload.job_info, payload.git_info
     server, path = api_root(runner.url), path_of_project(payload, runner)
     title = job.project_name or path.rpartition("/")[2]

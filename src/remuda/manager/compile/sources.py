@@ -1,7 +1,8 @@
-"""The sources of a job: the checkout as the GIT_ variables ask for it, and the hooks around it. Pure.
+"""Compiles the checkout of a job, with the options of its GIT_ variables, and the hooks around it. Pure code without
+I/O.
 
-With GIT_STRATEGY none there is neither a checkout nor a hook. The runner's scripts surround the job's: first before the
-checkout, last after it. A failing hook fails the job like any other step.
+With GIT_STRATEGY none there is neither a checkout nor a hook. Before the checkout the runner's hook script runs before
+the job's, after the checkout it runs after the job's. A failing hook fails the job like any other step.
 """
 
 import posixpath
@@ -26,8 +27,9 @@ _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 
 
 def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
-    """Hooks and checkout, in order. Repository mirrors are in `cache_dir`: shared by all projects. With a sandbox,
-    where a job can write to its project's caches, each project and its protected refs have their own."""
+    """Return the steps for hooks and checkout, in order. Repository mirrors are in `cache_dir`, shared by all projects;
+    with a sandbox, where a job can write to its project's caches, each project and its protected refs have their own.
+    Raises CompileError if a GIT_ variable is invalid."""
     strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
     if strategy not in STRATEGIES:
         raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")
@@ -61,14 +63,14 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables,
 
 
 def source_remarks(variables: Variables) -> Iterable[str]:
-    """Warnings about settings of the checkout without effect."""
+    """Yield warnings about GIT_ variables of the job that are invalid and have no effect."""
     for name in _DEPTHS:
         if variables[name] and _number(variables[name]) is None:
             yield f"{name}: {variables[name]!r} is no number and has no effect"
 
 
 def _git_options(variables: Variables) -> dict[str, Any]:
-    """Options of git that the job sets."""
+    """Return the inputs of the checkout step that the job's GIT_ variables set."""
     options: dict[str, Any] = {}
     for name, key in (("GIT_CLEAN_FLAGS", "clean_flags"), ("GIT_FETCH_EXTRA_FLAGS", "fetch_flags")):
         if flags := variables[name]:
@@ -102,7 +104,7 @@ def _number(text: str) -> int | None:
 
 
 def _repo_url(payload: JobPayload, runner: RunnerConfig) -> str:
-    """The repository's address; with `clone_url` the project's address at that server."""
+    """Return the URL to clone from: the payload's, or the project's path below the runner's `clone_url`."""
     if not runner.clone_url:
         return payload.git_info.repo_url
     path = path_of_project(payload, runner)

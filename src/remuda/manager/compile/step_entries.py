@@ -1,6 +1,7 @@
-"""Shared by all parts of the compilation: the setting of a job, and the form of an entry in its list of steps. Pure.
+"""Types and helpers that all modules of the compilation share: `Setting`, and entries of a job's list of steps. Pure
+code without I/O.
 
-`compile.py` puts the list together; `sources.py`, `stored_files.py` and `user_steps.py` each make a part of it.
+`compile.py` joins the list; `sources.py`, `stored_files.py`, `user_steps.py` and others each create a part of it.
 """
 
 import posixpath
@@ -27,7 +28,7 @@ class CompileError(Exception):
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and for which runner a job is compiled."""
+    """The runner, folders and other values for which a job is compiled."""
 
     key: str = ""
     """The agent's id of the job."""
@@ -51,12 +52,13 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entry(name: str, step: str, inputs: dict[str, Any], *, origin: str = "compiled") -> Entry:
-    """One step of the list. Inputs are literal: text that looks like an expression is escaped."""
+    """Return an entry for the list of steps that runs the builtin step `step`. Inputs are literal: text that looks like
+    an expression is escaped. `origin` says who wrote the step: `compiled` or `user`."""
     return {"name": name, "step": f"builtin://{step}", "inputs": literal(inputs), "origin": origin}
 
 
 def literal(value: Any) -> Any:
-    """Escape a value so that it contains no expression."""
+    """Escape all texts in a value, so that the agent does not evaluate expressions in them."""
     match value:
         case str():
             return escape(value)
@@ -68,34 +70,35 @@ def literal(value: Any) -> Any:
 
 
 def number_name(name: str, number: int) -> str:
-    """The name of the nth step of a kind: `name`, `name_2`, ..."""
+    """Return the name of the nth step of a kind: `name`, `name_2`, ..."""
     return name if number == 1 else f"{name}_{number}"
 
 
 def lines(script: str) -> list[str]:
-    """A configured script as a list; empty if there is none."""
+    """Return a script of the configuration as a list with one element; empty if the script is blank."""
     return [script] if script.strip() else []
 
 
 def api_url(runner: RunnerConfig) -> str:
-    """The address of the server's API."""
+    """Return the URL of the API of the runner's server."""
     return f"{api_root(runner.url)}/api/v4"
 
 
 def expand_paths(paths: list[str] | None, variables: Variables, setting: Setting) -> list[str]:
-    """Expand variables; paths below $CI_PROJECT_DIR become relative to the working directory."""
+    """Expand the variables in paths, and make paths below the working directory relative to it."""
     expanded = [variables.expand(path) for path in paths or ()]
     return ["." if path == setting.work_dir else path.removeprefix(f"{setting.work_dir}/") for path in expanded]
 
 
 def cache_folder(cache_dir: str, repo_url: str, *, is_protected: bool = False) -> str:
-    """The cache folder of a project. Protected refs have another one, closed to jobs of other refs. No project path
-    contains an `@`."""
+    """Return the folder for a project's caches. Protected refs have a separate folder, which jobs of other refs cannot
+    use; its suffix `@protected` is unambiguous, because no project path contains an `@`."""
     return posixpath.join(cache_dir, project_path(repo_url)) + ("@protected" if is_protected else "")
 
 
 def project_path(repo_url: str) -> str:
-    """The path in a repository's address, normalized; it never leads outside of a folder."""
+    """Return the project's path from its repository URL, without `.git`. It is normalized, so that it contains no `..`;
+    `project` if the URL has no path."""
     try:
         path = urlsplit(repo_url).path
     except ValueError:  # not an address: the checkout fails later
@@ -105,7 +108,7 @@ def project_path(repo_url: str) -> str:
 
 
 def path_of_project(payload: JobPayload, runner: RunnerConfig) -> str:
-    """The project's path on its server: as sent, or from the repository's address."""
+    """Return the project's path on its server, from the payload or else from the repository URL."""
     if path := payload.job_info.project_full_path:
         return path
     prefix = urlsplit(api_root(runner.url)).path.strip("/")

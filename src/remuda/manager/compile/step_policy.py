@@ -1,7 +1,9 @@
-"""The step policy of a job: the runner's configured policy, then the one that the cell sends. Pure.
+"""Joins the step policies of a job, that of the runner's configuration and that of the cell, for the agent. Pure code
+without I/O.
 
-It is parsed here, so that an invalid policy fails the job before anything runs; the agent enforces it. This module also
-computes the user of a job's steps: one user, or one for each slot.
+A step policy restricts which steps a job may run, and may insert steps. It is parsed here, so that an invalid policy
+fails the job before anything runs; the agent enforces it. This module also computes the user that runs a job's steps:
+one user for all jobs, or one for each slot.
 """
 
 import json
@@ -18,9 +20,10 @@ VERSION = 1
 
 
 def policy_text(payload: JobPayload, setting: Setting, own: Callable[[], dict[str, str]]) -> str:
-    """The policy for the agent; empty: there is none. The runner's layer comes first and binds the cell's.
+    """Return the policy for the agent as JSON; empty if there is none. The runner's policy comes first, and the cell's
+    cannot weaken it. Raises CompileError if a policy is invalid.
 
-    A policy that inserts steps contains their variables. `own` returns those that this runner adds.
+    If the policy inserts steps, the JSON contains variables for them; `own` returns those that this runner adds.
     """
     runner = setting.runner
     layers = (
@@ -45,14 +48,14 @@ def policy_text(payload: JobPayload, setting: Setting, own: Callable[[], dict[st
 
 
 def run_as(runner: RunnerConfig, slot: int) -> str:
-    """The user of a job's steps; empty: the agent's own."""
+    """Return the user that runs a job's steps; empty for the agent's own user."""
     first = runner.remuda.first_uid
     return str(first + slot) if first else runner.remuda.run_as
 
 
 def has_own_user(runner: RunnerConfig) -> bool:
-    """True if no other job on the machine can have the user of a slot: `first_uid` is set, and the machines are created
-    for this runner, not listed and possibly shared."""
+    """True if each slot has its own user that no other job on the machine uses: `first_uid` is set, and the machines
+    are created for this runner. Machines of a fixed list may be shared with other managers."""
     return bool(runner.remuda.first_uid) and runner.executor in WITH_MACHINES and not runner.remuda.machines
 
 

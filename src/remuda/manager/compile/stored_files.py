@@ -1,10 +1,11 @@
-"""Steps for files that outlive a job: caches to restore and save, artifacts to download and upload. Pure.
+"""Compiles the steps that restore and save caches, and download and upload artifacts. Pure code without I/O.
 
-Each cache and artifact is an entry of its own, because each has its own `when`. A failing cache step never fails the
-job. Caches are below the environment's cache folder, by project path. A runner with caches in an object storage gives
-the steps presigned URLs, valid as long as the job may take, and keeps its credentials.
+Each cache and artifact has its own step, because each has its own `when`. A failing cache step never fails the job.
+Caches are below the environment's cache folder, by project path. If caches are in an object storage, the steps get
+presigned URLs, valid as long as the job may take, and not the runner's credentials.
 
-A runner with a signing key signs every archive: in a separate step before the upload, which sends the signature along.
+A runner with a signing key signs every artifact archive: a separate step before the upload writes an attestation, which
+is uploaded with the archive.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +32,7 @@ from remuda.stdsteps.caches.folder_store import SUFFIX, file_name
 from remuda.wire.runner_api import JobPayload
 
 STATEMENT = "remuda-artifacts.json"
-"""Name of the signed statement, in the working directory and in the archive."""
+"""File name of the signed attestation, in the working directory and in the archive."""
 POLICIES = {"pull-push": (True, True), "pull": (True, False), "push": (False, True)}
 """Whether a cache is restored, and whether it is saved."""
 DEFAULT_KEY = "default"
@@ -52,7 +53,7 @@ class _Cache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def restore_caches(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """Steps before the job's own work."""
+    """Return the steps that restore the job's caches before its own steps."""
     caches = [cache for cache in _caches(payload) if _policy(cache, variables)[0]]
     return [
         entry(
@@ -68,7 +69,7 @@ def restore_caches(payload: JobPayload, setting: Setting, variables: Variables) 
 
 
 def save_caches(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """Steps after the job's own work."""
+    """Return the steps that save the job's caches after its own steps."""
     caches = [cache for cache in _caches(payload) if _policy(cache, variables)[1]]
     return [
         entry(
@@ -83,7 +84,7 @@ def save_caches(payload: JobPayload, setting: Setting, variables: Variables) -> 
 
 
 def cache_remarks(payload: JobPayload, runner: RunnerConfig, variables: Variables) -> Iterable[str]:
-    """Warnings about settings of caches without effect."""
+    """Yield warnings about cache settings of job or runner that have no effect."""
     if not any(True for _ in _caches(payload)):
         return
     if problem := runner.cache.problem:
@@ -93,7 +94,8 @@ def cache_remarks(payload: JobPayload, runner: RunnerConfig, variables: Variable
 
 
 def download_artifacts(payload: JobPayload, runner: RunnerConfig) -> list[Entry]:
-    """The step that downloads artifacts of earlier jobs."""
+    """Return the step that downloads the artifacts of the jobs that this job depends on; an empty list if there are
+    none."""
     dependencies = [
         {"id": job.id, "name": job.name, "token": job.token or payload.token, "filename": job.artifacts_file.filename}
         for job in payload.dependencies or ()
@@ -104,7 +106,8 @@ def download_artifacts(payload: JobPayload, runner: RunnerConfig) -> list[Entry]
 
 
 def upload_artifacts(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """A step for the archive and for each report; before an archive the signing step, if the runner signs."""
+    """Return the steps that upload the artifact archive and each report. If the runner has a signing key, a signing
+    step comes before the upload of an archive."""
     entries = []
     for number, artifact in enumerate(payload.artifacts or (), start=1):
         condition = {"if": _condition(artifact.when, "artifacts:when")}
@@ -147,12 +150,13 @@ def _sign_inputs(payload: JobPayload, runner: RunnerConfig) -> dict[str, Any]:
 
 
 def runs_apart(runner: RunnerConfig) -> bool:
-    """True if a job's own steps cannot read files of the agent's user."""
+    """True if a job's own steps run as another user or in a container, so that they cannot read files of the agent's
+    user, such as a signing key."""
     return bool(runner.remuda.run_as or runner.remuda.first_uid or runner.has_containers)
 
 
 def _caches(payload: JobPayload) -> Iterator[_Cache]:
-    """The caches of the payload that name files."""
+    """Yield the caches of the payload that select any files. Raises CompileError if a cache is invalid."""
     for number, item in enumerate(payload.cache or ()):
         try:
             cache = msgspec.convert(item, _Cache)
@@ -208,14 +212,16 @@ def _save_inputs(payload: JobPayload, setting: Setting, *, key: str) -> dict[str
 
 
 def _folder(payload: JobPayload, setting: Setting, key: str) -> dict[str, str]:
-    """The folder of a key. Servers append `-protected` to keys of protected refs, unless the cache is shared."""
+    """Return the step inputs with the folder of a cache key. Servers append `-protected` to keys of protected refs,
+    unless the cache is shared with other refs; such keys have a separate folder."""
     is_protected = bool(payload.git_info.protected) and key.endswith(RESERVED)
     folder = cache_folder(setting.cache_dir, payload.git_info.repo_url, is_protected=is_protected)
     return {"folder": folder, "root": setting.cache_dir}
 
 
 def _object_url(payload: JobPayload, setting: Setting, method: str, key: str) -> str:
-    """A presigned URL of a key's archive, valid as long as the job may take."""
+    """Return a presigned URL for the archive of a cache key, valid as long as the job may take. `method` is GET or
+    PUT."""
     runner = setting.runner
     project = str(payload.job_info.project_id or project_path(payload.git_info.repo_url))
     name = object_name(

@@ -1,7 +1,7 @@
-"""Expansion of a job's variables: `$NAME` and `${NAME}` in values. Pure.
+"""Expands `$NAME` and `${NAME}` in the values of a job's variables. Pure code without I/O.
 
-As in GitLab, a raw value is not expanded, an unknown name becomes empty, and `$$` a dollar sign. A circular reference,
-or a value that would exceed the limit, stays as written.
+As in GitLab, a raw value is not expanded, an unknown name becomes an empty text, and `$$` becomes a dollar sign. A
+circular reference, or a value that would exceed the length limit, is not expanded.
 """
 
 import re
@@ -17,7 +17,7 @@ _REFERENCE = re.compile(r"\$(?:\$|\{([^{}]*)\}|([A-Za-z_][A-Za-z0-9_]*)|[*#@!?0-
 
 
 class Variables:
-    """The variables of one job; of equal names the last one wins."""
+    """The variables of one job, and their expansion. If a name occurs several times, the last variable is used."""
 
     def __init__(self, variables: Iterable[Variable]) -> None:
         self._by_key = {variable.key: variable for variable in variables}
@@ -25,7 +25,7 @@ class Variables:
         self._growing: list[str] = []  # names being expanded, the outermost first
 
     def expand_all(self) -> list[Variable]:
-        """Each variable once, with its expanded value."""
+        """Return each variable once, with its expanded value."""
         return [
             Variable(
                 key=variable.key,
@@ -39,11 +39,11 @@ class Variables:
         ]
 
     def with_values(self, values: Mapping[str, str]) -> "Variables":
-        """A copy with other, raw values for some names."""
+        """Return a copy in which these names have other values, which are not expanded."""
         return Variables([*self._by_key.values(), *variable_list(values)])
 
     def __getitem__(self, key: str) -> str:
-        """The expanded value of a variable; empty if there is none."""
+        """Return the expanded value of a variable; empty if it does not exist."""
         variable = self._by_key.get(key)
         if variable is None:
             return ""
@@ -56,7 +56,8 @@ class Variables:
         return self._expanded[key]
 
     def expand(self, text: str) -> str:
-        """Replace the references in a text."""
+        """Replace the references to variables in a text by their expanded values. A reference to a file variable
+        stays, because only the agent knows the file's path."""
         if "$" not in text:
             return text
         room = LONGEST_VALUE
@@ -85,5 +86,5 @@ class Variables:
 
 
 def variable_list(values: Mapping[str, str]) -> list[Variable]:
-    """Raw variables with these values."""
+    """Convert names and values to variables whose values are not expanded."""
     return [Variable(key=key, value=value, raw=True) for key, value in values.items()]
