@@ -137,7 +137,9 @@ class WireGroup:
             answer = await self._stub.Increase(pb.IncreaseRequest(n=count), timeout=self._deadlines.increase)
         if answer.succeeded > count:
             self._log.warning(
-                "plugin accepted more instances than requested", requested=count, accepted=answer.succeeded
+                "plugin accepted more instances than requested; counting only the requested ones",
+                requested=count,
+                accepted=answer.succeeded,
             )
         return min(answer.succeeded, count)
 
@@ -260,6 +262,8 @@ class WireGroup:
     def _of_these(self, requested: Sequence[str], answered: Sequence[str]) -> Sequence[str]:
         ghosts = sorted(set(answered) - set(requested))
         if ghosts:
-            self._log.warning("plugin returned instances that were not in the request", instances=ghosts[:10])
+            self._log.warning(
+                "plugin returned instances that were not in the request; ignoring them", instances=ghosts[:10]
+            )
         accepted = set(answered)
         return [one for one in requested if one in accepted]

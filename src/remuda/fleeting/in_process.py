@@ -1,7 +1,7 @@
 """Runs the plugin of an instance group in the caller's process: for tests, and for plugins that need no own process.
 
-Configuration, capabilities and answers are handled as over the wire. A result of a wrong type (`method_results`), or an
-unexpected exception, becomes a TemporaryError that names the line.
+Configuration, capabilities and answers are handled as for a plugin in its own process. A result of a wrong type
+(`method_results`), or an unexpected exception, becomes a TemporaryError that names the line.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Installs versions of plugins into the plugin folder: from a registry, or from a file.
 
 An artifact in a registry is an image for each platform; the plugin is in a layer with an annotation that names its
-version, as upstream publishes plugins. Installation is atomic: files are unpacked beside the target and renamed. A file
+version, as GitLab publishes plugins. Installation is atomic: files are unpacked beside the target and renamed. A file
 with the version of an installed one but other content is refused, unless `is_replacing` is set. The caller passes the
 registry client and the unpacker, which check digests and malicious archives. `remuda plugin install` and a plugin's
 `bootstrap` use this. Blocks.

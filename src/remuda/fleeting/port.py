@@ -4,8 +4,8 @@
 here; the capabilities in their `ProviderInfo` say which optional ones work.
 
 Call order: `init` once, first; then any others, also concurrently; `shutdown` last. `increase` and `decrease` are only
-requests: the next `update` shows their result, also after an error. Every call raises TemporaryError or PermanentError
-with the cause.
+requests: the next `update` returns their result, also after an error. Every call raises TemporaryError or
+PermanentError with the cause.
 """
 
 from collections.abc import Mapping, Sequence

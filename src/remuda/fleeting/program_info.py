@@ -1,7 +1,7 @@
 """Asks a plugin's program for its version and schema.
 
-`PROGRAM version` works with upstream's SDK and ours, `PROGRAM schema` with ours. The program runs with a deadline, and
-without a host's variables, so that it does not start to serve. Blocks.
+`PROGRAM version` works with plugins of GitLab's SDK and of Remuda's, `PROGRAM schema` only with the latter. The program
+runs with a deadline, and without a host's variables, so that it does not start to serve. Blocks.
 """
 
 import os

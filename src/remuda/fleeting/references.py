@@ -1,6 +1,6 @@
 """References to plugins in a registry: `[[registry/]repository/]name[:constraint]`. Pure.
 
-Defaults and rules are those of upstream's fleeting-artifact, so each tool finds what the other has installed. Versions
+Defaults and rules are those of GitLab's fleeting-artifact, so each tool finds what the other has installed. Versions
 are semantic versions without build metadata; a pre-release fits only a constraint that names it in full.
 `plugin_search` and `install` use this.
 """

@@ -6,7 +6,7 @@ epoch); `remuda.model.progress` computes what follows for other jobs of the pipe
 Invariants, which tests check on every path through the table:
 - a final state has only two ways out: a skipped job, which never ran, is revived when a job that it waited for is
   retried; a trigger job, which gets no runner, is reopened when its downstream pipeline runs again;
-- a job is handed out again only from LEASED, never after it has started;
+- a job is assigned to another runner only from LEASED, never after it has started;
 - from every state that is not final there is a way to a final one.
 """
 

@@ -103,8 +103,8 @@ def _word(state: JobState, *, allow_failure: bool) -> str:
 
 
 def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
-    """Return the combined result of the jobs that a job waits for, given their words; None while they have not all
-    ended.
+    """Return the combined result of the jobs that a job waits for, given their statuses (`words`); None while they have
+    not all ended.
 
     With `needs`, a job that did not run makes the result `skipped`, because its artifacts are missing. With
     `by_stage` jobs that did not run are ignored, unless none ran.
@@ -165,8 +165,8 @@ def next_moves(nodes: Iterable[Node]) -> list[Move]:
 
 
 def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved: dict[str, str]) -> list[Move]:
-    """Return the due events of the created jobs of a stage that have `needs`. `moved`: words of jobs after the events
-    so far; the new ones are added.
+    """Return the due events of the created jobs of a stage that have `needs`. `moved`: statuses by name of jobs after
+    the events so far; the new ones are added.
     """
     behind: defaultdict[str, list[Node]] = defaultdict(list)
     names = {node.name for node in created}

@@ -111,8 +111,8 @@ class _Tally(msgspec.Struct):
     older: int = 0
 
     def before(self, turns: int) -> int:
-        """Return how many of these jobs of the same level are handed out before the compared job. `turns`: how many
-        more assigned jobs the compared job's project has at its turn than this project has.
+        """Return how many of these jobs of the same level are assigned to runners before the compared job. `turns`: how
+        many more assigned jobs the compared job's project has at its turn than this project has.
         """
         return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
@@ -314,8 +314,8 @@ class WaitingJobs:
         """Return the place of a job among all jobs that these runners can take, or, without runners, among jobs with
         its needs. None if it is not in the queue.
 
-        Visits each job of the same level once. It assumes that handed-out jobs do not end: before the n-th job of a
-        project is handed out, the project has n more assigned jobs than now.
+        Visits each job of the same level once. It assumes that assigned jobs do not end: before the n-th job of a
+        project is assigned, the project has n - 1 more assigned jobs than now.
         """
         self._rise(now)
         own = self._jobs.get(job_id)

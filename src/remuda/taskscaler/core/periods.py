@@ -5,7 +5,7 @@ Docker Machine has six or seven (a year at the end, seconds in front if seven); 
 fields if both are restricted. A range may wrap around (`22-6`, `fri-mon`), a step counts from the start of its range,
 and days of the week are 0 to 7 or names, where 0 and 7 are Sunday.
 
-`policy` calls this. Cron libraries do not fit: they compute when something is due next, and they refuse or misread
+`policy` calls this. Cron libraries do not fit: they compute the next time of a cron line, and they refuse or misread
 ranges that wrap around.
 """
 

@@ -1,9 +1,9 @@
 """Record of one instance, and its state for plans, which is computed from that record. Pure.
 
-The state depends on what its group shows, whether it has been prepared, its health checks, and whether it is to be
+The state depends on what its group reports, whether it has been prepared, its health checks, and whether it is to be
 removed. `roster` holds the members and updates the slots.
 
-Invariant: a member is ready only if it runs, is prepared, was shown at the last update of its group and answered its
+Invariant: a member is ready only if it runs, is prepared, was listed at the last update of its group and answered its
 last health check. A member that is to be removed never becomes ready again.
 """
 

@@ -1,7 +1,7 @@
-"""Requests for instances, from the plan until their group shows the instances. Pure.
+"""Tracks requests for instances, from the plan until the group lists the instances. Pure.
 
 A request is stored before the plugin is called, so after a crash it is known that one may be in progress. If the call
-failed or its answer was lost, the next update decides: instances that it does not show are given up.
+failed or its answer was lost, the next update decides: instances that the group does not list are given up.
 
 Invariant: a new instance is assigned to the oldest request of its group; nothing counts twice.
 """

@@ -174,7 +174,7 @@ class ScalerMetrics(Protocol):
     def observe(self, what: str, seconds: float) -> None:
         """Record a duration.
 
-        `what`: instance_creation (until first shown), instance_is_running, instance_deletion, instance_life_duration,
+        `what`: instance_creation (until first listed), instance_is_running, instance_deletion, instance_life_duration,
         task_instance_readiness, slot_wait (of a job, from its acceptance to its slot).
         """
         return

@@ -1,6 +1,6 @@
 """Applies an update of a group (the plugin's list of its instances) to the roster: new, gone and changed ones. Pure.
 
-A new instance comes from a request, from before this process, or from outside. A known instance that is not shown is
+A new instance comes from a request, from before this process, or from outside. A known instance that is not listed is
 gone if its deletion was requested; otherwise it is suspect, and lost after `members.MISSES` updates in a row. An
 instance that is already deleted when it is first listed was a failed creation. `loop.group_watch` calls this.
 """

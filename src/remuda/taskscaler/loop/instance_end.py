@@ -90,7 +90,9 @@ async def close_plugin(group: str, plugin: InstanceGroup) -> None:
             await plugin.close()
     except Exception as error:  # noqa: BLE001 - other plugins must still be closed
         cause = f"{type(error).__name__}: {error}"
-        logger("scaler").error("cannot stop the plugin of an instance group", group=group, cause=cause)
+        logger("scaler").error(
+            "cannot stop the plugin of an instance group; its process may still run", group=group, cause=cause
+        )
 
 
 async def _end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: StateWriter, clock: Clock) -> None:

@@ -170,7 +170,10 @@ class Readiness:
         if problem is not None:
             member.info = None
             self._log.warning(
-                "health check of an instance failed", instance=name, failures=member.unanswered, cause=problem
+                "instance failed its health check; it gets no new jobs until it is healthy",
+                instance=name,
+                failures=member.unanswered,
+                cause=problem,
             )
             self._look_at(member.group)
         if failures_before or problem is not None:

@@ -328,7 +328,9 @@ class Scaler:
         self._wake.set()
 
     def _hand_out(self) -> bool:
-        """Assign free slots to waiting jobs. True if a job got one. Jobs are told when the state file is written."""
+        """Assign free slots to waiting jobs. True if a job got one. `acquire` returns it when the state file is
+        written.
+        """
         grants = self._roster.hand_out()
         for holder, slot in grants:
             self._planner.granted += 1

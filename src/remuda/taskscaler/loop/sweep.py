@@ -1,7 +1,7 @@
 """Finds orphaned instances by the tags of their owners, and removes them on request. `remuda scale sweep` calls this.
 
 An orphan is tagged with an owner name of this manager (`SYSTEM_ID/RUNNER_KEY`) that is not configured any more, or with
-this fleet's owner although neither its group shows it nor the state file knows it. Instances of other managers are
+this fleet's owner although neither its group lists it nor the state file has it. Instances of other managers are
 never orphans, nor are those younger than the grace time, which may be just starting. Groups that cannot find instances
 by tags are skipped. `sweep` needs started plugins. `sweep_abandoned` starts the plugin of a group that is not
 configured any more, and finds its instances by tags or by the state file. Groups are asked concurrently, every call has
