@@ -1,9 +1,9 @@
 """Finds the program of a plugin by its name, and lists all plugins.
 
-`plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside our Python, where pip installs
-it. `fleeting-plugin-aws` is searched in the opposite order, as gitlab-runner does. A name with a repository or a `:` is
-an installed version, unless it is the path of a program. A bare name is never a file of the working directory. The host
-searches at each start of a plugin; `remuda plugin list` shows all.
+`plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside the running Python, where pip
+installs it. `fleeting-plugin-aws` is searched in the opposite order, as gitlab-runner does. A name with a repository or
+a `:` is an installed version, unless it is the path of a program. A bare name is never a file of the working directory.
+The host searches at each start of a plugin; `remuda plugin list` shows all.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Interface of an instance group: calls that all plugins have, optional abilities, and their values.
 
-`host.HostedGroup` (a plugin in a process of its own) and `in_process.InProcess` (one in ours) implement all Protocols
-here; the capabilities in their `ProviderInfo` say which optional ones work.
+`host.HostedGroup` (a plugin in a process of its own) and `in_process.InProcess` (one in the host's) implement all
+Protocols here; the capabilities in their `ProviderInfo` say which optional ones work.
 
 Call order: `init` once, first; then any others, also concurrently; `shutdown` last. `increase` and `decrease` are only
 requests: the next `update` returns their result, also after an error. Every call raises TemporaryError or

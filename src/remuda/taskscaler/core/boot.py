@@ -1,4 +1,4 @@
-"""Estimate of the boot time of a group: from the request for an instance until it is ready.
+"""Estimates the boot time of a group's instances: from the request for an instance until it is ready.
 
 The estimate is a quantile of the last boot times, with more weight on later ones. An instance that has been starting
 for longer than that counts with its age, so a group that became slow is noticed before its next instance is ready.

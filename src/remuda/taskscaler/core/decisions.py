@@ -1,4 +1,5 @@
-"""A plan as data: what to do, and why. `explain` writes it as text; metrics and logs use the reasons.
+"""Values of a plan: what to do with which instances, and why. `explain` converts a plan to text; metrics and logs use
+the reasons.
 
 The numbers of each reason are in the table of docs/reference/scaling.md.
 """

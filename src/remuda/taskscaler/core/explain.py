@@ -1,4 +1,4 @@
-"""Plans as text: the output of `remuda scale explain`, and the `why` of decisions in logs.
+"""Converts plans to text: the output of `remuda scale explain`, and the field `why` of decisions in logs.
 
 Every reason has a sentence with its numbers.
 """

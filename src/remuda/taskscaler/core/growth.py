@@ -1,6 +1,7 @@
 """Part of a plan: how many instances to request from which group when slots are missing, and what prevents more.
 
-The most urgent need is met first: jobs that wait here, jobs that wait at the server, jobs to come, idle slots. Groups
+The most urgent need is met first: accepted jobs without a slot, jobs that wait at the server, later jobs, idle
+slots. Groups
 are used in the order of their fallback chain. Instances that a group cannot give because of its maximum, the provider's
 quota or its failures are requested from the next group. Those that only its rate limit or its limit on starting
 instances delays are requested from the same group later. A group whose creations failed too often must create one

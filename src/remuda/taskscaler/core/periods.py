@@ -1,4 +1,4 @@
-"""Periods of policies: cron lines that say when a policy applies, as windows of time.
+"""Parses the periods of policies: cron lines that match the minutes in which a policy applies.
 
 `[[runners.autoscaler.policy]]` has five fields (minute, hour, day of month, month, day of week), and all must match.
 Docker Machine has six or seven (a year at the end, seconds in front if seven); there a day matches by either of its two

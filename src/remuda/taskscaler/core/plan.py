@@ -1,9 +1,9 @@
 """Decides which instances of a fleet to create, remove and drain, and why. The only place that decides their number.
 
-Wanted slots are those for running jobs, jobs that wait here, jobs that wait at the server, jobs that will be ready by
-the time a new instance is, plus the idle slots of the policy. Slots that neither exist nor are coming are created
-(`growth`). Ready instances beyond that are removed when they have been idle for long enough (`shrink`). Slots that are
-coming count for creation but not for removal, so constant demand never causes both.
+Wanted slots are those for running jobs, accepted jobs without a slot, jobs that wait at the server, jobs that will be
+ready by the time a new instance is, plus the idle slots of the policy. Slots that neither exist nor are coming are
+created (`growth`). Ready instances beyond that are removed when they have been idle for long enough (`shrink`). Slots
+that are coming count for creation but not for removal, so constant demand never causes both.
 
 The caller carries a plan out and makes the next one after every change and at `look_again_at`. Invariants: equal input
 gives an equal plan; after a plan is carried out, the next one for the same time is empty.

@@ -1,4 +1,4 @@
-"""Limits on how fast instances are requested from a group: a token bucket, and back-off after failed creations.
+"""Limits how fast instances are requested from a group: a token bucket, and back-off after failed creations.
 
 The back-off counts from the last failure, so failures with pauses between them slow down, too. `growth` calls this; the
 fleet stores the bucket.

@@ -1,4 +1,4 @@
-"""Converts a roster to the input of a plan, and a plan to metric gauges, which have the names of GitLab's. Pure."""
+"""Converts a roster to the input of a plan, and a plan to gauges with the names of GitLab Runner's metrics. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 A task of its own asks the server at intervals, so a slow server delays no plan. Between answers the demand is
 corrected: jobs that were accepted since the last answer do not wait at the server any more. An answer older than
-`BELIEVED_SECONDS` is ignored; then only jobs that wait here count.
+`BELIEVED_SECONDS` is ignored; then only accepted jobs count.
 """
 
 from collections import Counter

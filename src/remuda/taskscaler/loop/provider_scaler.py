@@ -1,4 +1,4 @@
-"""A fleet whose plugin scales by itself, with the interface of `Scaler`.
+"""Scaler of a fleet whose plugin scales by itself, with the interface of `Scaler`, for the runner manager.
 
 The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets. This
 class reports the demand and all holders to it, and watches its instances for losses. Nothing is stored: the holders are

@@ -1,9 +1,8 @@
 """Prepares running instances for jobs, and checks the health of ready ones.
 
 Several instances are prepared concurrently, up to a limit; if an instance is removed meanwhile, its preparation is
-cancelled.
-Ready instances are checked at intervals, and at once after a bad report of a job. Results go to the roster. Calls have
-deadlines, and a check that hangs delays no job.
+cancelled. Ready instances are checked at intervals, and at once after a job reported its instance as unhealthy. Results
+go to the roster. Calls have deadlines, and a check that hangs delays no job.
 """
 
 import asyncio
