@@ -1,8 +1,5 @@
-"""Downloads the artifacts and reports of a finished run into a folder, for `remuda run --artifacts`.
-
-`DIR/<job>/` gets the files of the job's archive, `DIR/<job>/reports/` its reports. The jobs of a downstream pipeline
-are below the folder of the job that started it.
-"""
+"""Downloads the artifacts and reports of a finished run, for `remuda run --artifacts DIR`: a job's files to
+`DIR/<job>/`, its reports to `DIR/<job>/reports/`, and jobs of a downstream pipeline below the job that started it."""
 
 import asyncio
 import re
@@ -50,10 +47,7 @@ async def collect(client: UserClient, view: RunView, target: Path) -> None:
 
 
 async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
-    """Download one report of a job and return it as it was uploaded, cut off after `LIMIT_BYTES`.
-
-    `kind`: the type of the report, such as junit.
-    """
+    """Download one report (`kind`: such as junit) of a job as it was uploaded, cut off after `LIMIT_BYTES`."""
     report = bytearray()
     async for piece in client.artifacts(pipeline.project_id, job.id, kind):
         report += piece
@@ -63,7 +57,6 @@ async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: s
 
 
 def extract(archive: BinaryIO, folder: Path) -> None:
-    """Unpack a zip archive of artifacts into a folder."""
     try:
         with open_zip(archive) as entries:
             # zipfile reads no more of an entry than its declared size.
@@ -83,11 +76,7 @@ def extract(archive: BinaryIO, folder: Path) -> None:
 
 
 def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
-    """Write a report to a folder, decompressed if it is gzip.
-
-    Each further gzip member is a file of its own, with a number in its name. Raises CommandError if the report is
-    damaged.
-    """
+    """Write a report to a folder. Of a gzipped one each member becomes a file. Raises CommandError if it is damaged."""
     folder.mkdir(parents=True, exist_ok=True)
     name = Path(file.filename).name
     # A person would overlook a hidden file.
@@ -110,10 +99,7 @@ def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
 
 
 def _unpack_member(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
-    """Decompress one gzip member to `out` and return the bytes after it that were already read.
-
-    `piece`: the first bytes of the member. `data`: the stream with the rest.
-    """
+    """Decompress the gzip member that begins with `piece` to `out`; return bytes after it that were already read."""
     decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
     while piece:
         out.write(decompressor.decompress(piece, _PIECE_BYTES))

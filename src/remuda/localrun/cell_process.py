@@ -1,12 +1,7 @@
-"""Runs the cell (the CI server) of `remuda run` in a child process.
-
-Most of the time until the first job is spent on imports; a second process lets two CPUs share them. The child is
-forked, imports its modules, waits for its settings, serves, and exits when the connection to its parent closes, so that
-a killed run leaves no process.
-
-`startup` starts and ends the process, `pipeline_run` uses it. Messages are pickled values with a length prefix: a
-`Task` to the cell, then to the parent any number of `Said` and one `Serving` or `Failed`.
-"""
+"""Runs the cell (the CI server) of `remuda run` in a child process, so that two CPUs share the imports, which take most
+of the time until the first job. The child is forked, imports its modules, waits for its settings, serves, and exits
+when the connection to its parent closes, so that a killed run leaves no process. Messages are pickled values with a
+length prefix: a `Task` to the cell, then to the parent any number of `Said` and one `Serving` or `Failed`."""
 
 import asyncio
 import gc
@@ -67,8 +62,6 @@ class Serving(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Message to the parent: the cell could not start, with the error."""
-
     error: Exception
 
 
@@ -87,10 +80,8 @@ class CellProcess:
 
     @asynccontextmanager
     async def serve(self, task: Task, say: Callable[[str], None]) -> AsyncIterator["Cell"]:
-        """Start serving and yield the cell; it stops at the end of the `async with` block.
-
-        `say` is called with texts for the user. Raises CommandError if the cell cannot start or exits early.
-        """
+        """Serve until the end of the `async with` block. `say` gets texts for the user. Raises CommandError on
+        failure."""
         reader, writer = await asyncio.open_connection(sock=self._connection)
         writer.write(_frame(task))
         # Imported while the cell starts.
@@ -127,11 +118,8 @@ class CellProcess:
 async def _listen(
     reader: asyncio.StreamReader, serving: "asyncio.Future[Serving]", say: Callable[[str], None], log: Path
 ) -> NoReturn:
-    """Handle messages from the cell until this task is cancelled.
-
-    Sets `serving` when the cell accepts requests, and passes its texts to `say`. Raises CommandError if the cell exits;
-    `log` is the log file that the error names.
-    """
+    """Handle the cell's messages until cancelled; set `serving` when it is ready. Raises CommandError if the cell
+    exits."""
     while True:
         try:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
@@ -151,7 +139,6 @@ async def _listen(
 
 
 def _run_child(connection: socket.socket) -> NoReturn:
-    """Run the child process after the fork: import, wait for the task, serve, exit."""
     code = 1
     try:
         # Ctrl-C must reach the parent only, which needs the cell to cancel the pipeline.
@@ -190,12 +177,9 @@ def _load() -> None:
 
 
 def _put_bare(package: str, places: Mapping[str, str]) -> None:
-    """Make names of a package importable without running the package's `__init__`.
-
-    `places`: the module for each name. Use of any other name runs the `__init__` after all. uvicorn's `__init__`
-    imports its command line and its process supervisor, a tenth of a cell's imports. Gain: 13 % of a run with one short
-    job (quartiles of 21 pairs: 4 and 31 %).
-    """
+    """Make names of a package importable from `places` (their modules) without running the package's `__init__`.
+    uvicorn's imports its command line and supervisor, a tenth of a cell's imports. Gain: 13 % of a run with one short
+    job (quartiles of 21 pairs: 4 and 31 %)."""
     spec = find_spec(package)
     if package in sys.modules or spec is None or spec.loader is None:
         return
@@ -251,7 +235,6 @@ async def _serve(task: Task, connection: socket.socket) -> None:
 
 
 def _has_children() -> bool:
-    """True if this process still has a running child process, for example git."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -1,7 +1,5 @@
 """Reads and writes `client.json` in the data folder of a local platform: the cell's URL and administrator's token.
-
-`remuda up` and `remuda run` write the file, readable only by their user; commands that call a cell read it.
-"""
+`remuda up` and `remuda run` write the file, readable only by their user; commands that call a cell read it."""
 
 from pathlib import Path
 
@@ -17,18 +15,13 @@ CELL_ID = 1
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """The URL of a cell and a token for calling it."""
-
     version: int = VERSION
     url: str
     token: str
 
 
 def read_access(data: Path, name: str = FILE_NAME) -> Access | None:
-    """Read the URL and token that `remuda up` stored in its data folder; None if the file does not exist.
-
-    Raises BadInputError if the file cannot be read or was written by a newer version.
-    """
+    """Raises BadInputError if the file cannot be read or was written by a newer version; a missing file gives None."""
     file = data / name
     try:
         access = msgspec.json.decode(file.read_bytes(), type=Access)
@@ -42,19 +35,13 @@ def read_access(data: Path, name: str = FILE_NAME) -> Access | None:
 
 
 def write_access(data: Path, access: Access, name: str = FILE_NAME) -> None:
-    """Store a cell's URL and token in the data folder.
-
-    The file is replaced atomically and readable only by this user.
-    """
+    """Replace the file atomically; only this user can read it."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(data / name, msgspec.json.format(msgspec.json.encode(access)) + b"\n", durable=True)
 
 
 def ensure_token(folder: Path, chosen: str | None = None) -> str:
-    """Return the administrator's token of the platform: `chosen`, else the stored one, else a new one.
-
-    A new token is stored in `client.json` before the cell starts with it.
-    """
+    """Return `chosen`, else the stored token, else a new one, which is stored before the cell starts with it."""
     from remuda.cell.service import new_admin_token
 
     access = read_access(folder)

@@ -1,10 +1,6 @@
-"""The implementation of `remuda run`, after its options are parsed.
-
-Resolves the options into a `RunSpec` and runs it in a data folder, which is temporary unless the options say otherwise.
-With `--watch`, runs it again after every change of a file. `remuda.localrun.pipeline_run` runs the pipeline.
-
-Invariant: however a run ends, except by SIGKILL, it leaves no temporary file.
-"""
+"""The implementation of `remuda run`, after its options are parsed: resolves them into a `RunSpec` and runs it in a
+data folder, which is temporary unless the options say otherwise; with `--watch`, again after every change of a file.
+Invariant: however a run ends, except by SIGKILL, it leaves no temporary file."""
 
 import asyncio
 import hashlib
@@ -35,9 +31,7 @@ LEAST_AT_ONCE = 4
 def run(
     path: Path = Path("."), pipeline: PipelineOptions = _PIPELINE_DEFAULTS, options: RunOptions = _RUN_DEFAULTS
 ) -> int:
-    """Run the pipeline of a folder with these options, and return the exit code. Raises BadInputError for invalid
-    options.
-    """
+    """Run the pipeline of a folder and return the exit code. Raises BadInputError for invalid options."""
     if options.jobs is not None and options.jobs < 1:
         raise BadInputError(f"--jobs {options.jobs}: at least 1")
     if options.artifacts is not None:
@@ -55,10 +49,7 @@ def run(
 
 
 def _run_on_changes(folder: Path, run_once: Callable[[], int]) -> int:
-    """Call `run_once` now and after every change of a file in the folder, until the user interrupts.
-
-    Returns the exit code for an interrupt. Errors of a run are printed.
-    """
+    """Call `run_once` now and after every change of a file until the user interrupts. Errors of a run are printed."""
     from remuda.localrun.sources.file_watch import look, wait_for_change
 
     while True:
@@ -76,10 +67,8 @@ def _run_on_changes(folder: Path, run_once: Callable[[], int]) -> int:
 
 
 def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
-    """Compile the pipeline file, choose the jobs, check the options, and return everything as a `RunSpec`.
-
-    Returns None after printing an overview if nothing is to run: with `--list`, or if the rules create no pipeline.
-    """
+    """Compile the file and check the options. Returns None after printing an overview if nothing is to run: with
+    `--list`, or if the rules create no pipeline."""
     from remuda.localrun.pipeline_run import RunSpec
     from remuda.localrun.upload import Choice
     from remuda.pipeline.job_selection import ChoiceError, choose
@@ -117,10 +106,7 @@ def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
 
 
 def _print_overview(file: PipelineFile, pipeline: "Pipeline", listed: "Pipeline | None", output: str) -> None:
-    """Print the jobs of `listed`, or why there is no pipeline if `listed` is None.
-
-    `output`: text or json.
-    """
+    """Print the jobs of `listed`, or why there is no pipeline if it is None. `output`: text or json."""
     import msgspec
 
     from remuda.localrun import report
@@ -141,10 +127,7 @@ def _print_overview(file: PipelineFile, pipeline: "Pipeline", listed: "Pipeline 
 
 
 def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
-    """Raise BadInputError if no job has one of the names of `--manual`.
-
-    Not checked if there are trigger jobs, because the name may be of a job in a downstream pipeline.
-    """
+    """Raise BadInputError if no job has a name of `--manual`; with trigger jobs it may be in a downstream pipeline."""
     if any(job.trigger is not None for job in pipeline.jobs):
         return
     jobs = {job.name for job in pipeline.jobs}
@@ -155,7 +138,7 @@ def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
 
 
 def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
-    """Return the pipeline of the chosen jobs, with all other jobs of `whole` added to its list of left-out jobs."""
+    """Add the jobs of `whole` that were not chosen to the pipeline's list of left-out jobs."""
     import msgspec
 
     from remuda.pipeline import LeftOut
@@ -170,10 +153,7 @@ def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
 
 
 def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
-    """Return a copy of the file, and a set that is filled with the `compare_to` refs of its rules when it is compiled.
-
-    The cell needs these refs as well.
-    """
+    """Return a copy of the file, and a set that its compilation fills with the `compare_to` refs of rules."""
     import msgspec
 
     compared: set[str] = set()
@@ -188,10 +168,7 @@ def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
 
 
 def _cache_folder(file: PipelineFile, folder: Path | None) -> Path:
-    """Return the folder for the caches of jobs.
-
-    It is `folder` (of `--cache-dir`) if given, else one for the project on its server, else one for this local folder.
-    """
+    """Return `folder` (of `--cache-dir`), else one for the project on its server, else one for this local folder."""
     if folder is not None:
         return usable_folder(folder, "--cache-dir").absolute()
     import platformdirs

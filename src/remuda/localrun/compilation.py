@@ -1,7 +1,5 @@
-"""Reads the pipeline file of a local folder, with everything that its compilation depends on.
-
-`remuda pipeline` and `remuda run` call `prepare` before anything else.
-"""
+"""Reads the pipeline file of a local folder, with everything that its compilation depends on. `remuda pipeline` and
+`remuda run` call `prepare` before anything else."""
 
 import os
 import stat
@@ -46,10 +44,7 @@ class PipelineFile:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The values of `--input` by name.
-
-        Raises `PipelineError` if the file's `spec` header, which declares their types, is invalid.
-        """
+        """The values of `--input`. Raises `PipelineError` if the file's `spec` header, which types them, is invalid."""
         from remuda.localrun.variables import read_inputs
 
         return read_inputs(self.input_assignments, self.text, self.name)
@@ -73,7 +68,7 @@ class PipelineFile:
             raise BadInputError(f"the pipeline has {plural(len(error.errors), 'mistake')}\n{lines}") from None
 
     def compile(self) -> "Pipeline":
-        """Compile the file to a pipeline. Raises `PipelineError` with all mistakes of the file."""
+        """Raises `PipelineError` with all mistakes of the file."""
         from remuda.pipeline import compile_pipeline
 
         return compile_pipeline(self.text, file=self.name, facts=self.facts, sources=self.sources, inputs=self.inputs)
@@ -95,10 +90,7 @@ class PipelineFile:
 
 
 def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
-    """Read the pipeline file of `path` and everything else that the options name.
-
-    `path`: a folder or a pipeline file. Raises `BadInputError` if an option is invalid or a file cannot be read.
-    """
+    """Read the pipeline file (`path`: it or its folder) and all that the options name. Raises `BadInputError`."""
     from remuda.localrun.sources.included_files import WorkTreeSources
     from remuda.localrun.sources.remote_files import read_allowed
     from remuda.localrun.sources.repository import Repository
@@ -134,11 +126,8 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
 
 
 def _locate(path: Path, file: Path | None) -> tuple[Path, Path]:
-    """Return the project's folder, and the path of the pipeline file as error messages show it.
-
-    `path`: the folder or the pipeline file. `file`: the value of `--file`. Raises BadInputError if `path` does not
-    exist, or the pipeline file is a link out of the folder.
-    """
+    """Return the project's folder, and the path of the pipeline file (`file`: the value of `--file`) for error
+    messages. Raises BadInputError if `path` does not exist, or the pipeline file is a link out of the folder."""
     try:
         kind = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -182,10 +171,7 @@ def _read_text(source: Path) -> str:
 
 
 def _find_above(source: Path) -> Path | None:
-    """Return the top folder of the surrounding repository if that one has a pipeline file, else None.
-
-    For a hint to the user, who ran the command in a subfolder without the file `source`.
-    """
+    """Return the repository's top folder if it has a pipeline file: a hint for users who are in a subfolder."""
     from remuda.localrun.sources.repository import Repository
 
     folder = source.resolve().parent

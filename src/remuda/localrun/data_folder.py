@@ -9,7 +9,7 @@ _PLATFORM_NAMES = frozenset({"cell", "manager", "managers", "client.json", "runn
 
 
 def data_folder(folder: Path | None) -> Path:
-    """Return `folder`, the value of an option, as absolute path; if it is None, the user's data folder for remuda."""
+    """Return the value of an option as absolute path; if it is None, the user's data folder for remuda."""
     if folder is not None:
         return folder.absolute()
     import platformdirs
@@ -18,10 +18,7 @@ def data_folder(folder: Path | None) -> Path:
 
 
 def usable_folder(folder: Path, option: str) -> Path:
-    """Create the folder if it does not exist, and return it.
-
-    Raises BadInputError, which names the option, if the folder cannot be written to.
-    """
+    """Create the folder if it does not exist. Raises BadInputError, which names the option, if it is not writable."""
     if folder.exists() and not folder.is_dir():
         raise BadInputError(f"{option} {folder}: is a file; give a folder")
     try:
@@ -34,10 +31,7 @@ def usable_folder(folder: Path, option: str) -> Path:
 
 
 def platform_folder(folder: Path, option: str) -> Path:
-    """Create and return a folder for a platform's data.
-
-    Raises BadInputError if the folder contains other files, because its name is then probably mistyped.
-    """
+    """Create a platform's folder. Raises BadInputError if it has other files: its name is then probably mistyped."""
     usable_folder(folder, option)
     names = sorted(entry.name for entry in folder.iterdir())
     ours = (*_PLATFORM_NAMES, *(name for name in names if name.startswith((".", "snapshot-")) and name != ".git"))

@@ -1,10 +1,6 @@
-"""Runs a cell (CI server) and a runner manager inside this process; they talk over loopback.
-
-`remuda up` runs both; `remuda run` runs the manager here and the cell in a child process (`cell_process`). The manager
-starts an agent process that outlives the manager; `local_agent` ends the agent.
-
-Layout of the data folder: `cell/` and `manager/` belong to the services; `client_file` describes `client.json`.
-"""
+"""Runs a cell (CI server) and a runner manager inside this process; they talk over loopback. `remuda up` runs both;
+`remuda run` runs the manager here and the cell in a child process (`cell_process`). The manager starts an agent process
+that outlives it; `local_agent` ends the agent. The data folder has `cell/`, `manager/` and `client.json`."""
 
 import asyncio
 import base64
@@ -45,7 +41,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def run_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
-    """Start a cell and yield it; it stops at the end of the `async with` block."""
     from remuda.cell.service import CellService
 
     assert settings.admin_token is not None
@@ -64,11 +59,8 @@ async def run_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
 def shell_manager(
     name: str, *, url: str, token: str, concurrent: int, run_as: str, cache_dir: str = "", clone_url: str = ""
 ) -> ManagerConfig:
-    """Return the configuration of a runner manager with one runner, which runs jobs directly on this machine.
-
-    `concurrent`: the most jobs at once. `run_as`: the user for jobs; empty for this one. `clone_url`: where jobs clone
-    from, if not from `url`.
-    """
+    """Return the configuration of a manager with one runner, which runs jobs directly on this machine. `run_as`: the
+    user for jobs; empty for this one. `clone_url`: where jobs clone from, if not from `url`."""
     runner = RunnerConfig(
         name=name,
         url=url,
@@ -93,11 +85,8 @@ async def run_manager(
     keep_builds: bool = False,
     on_job_over: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
-    """Run a runner manager that requests jobs until the end of the `async with` block. Its agent keeps running.
-
-    `recovers`: look for running jobs of an earlier manager at the start even if there is no journal. `keep_builds`:
-    keep working directories after jobs. `on_job_over`: called at the end of every job.
-    """
+    """Run a manager until the end of the `async with` block; its agent keeps running. `recovers`: look for running jobs
+    of an earlier manager even if there is no journal. `keep_builds`: keep working directories after jobs."""
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         service = ManagerService(
@@ -120,10 +109,7 @@ async def run_manager(
 
 
 async def _stop(task: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Ask a service to stop, wait, and cancel its task after `STOP_SECONDS`.
-
-    Errors of the service are not raised here but by its task group.
-    """
+    """Stop a service, by force after `STOP_SECONDS`. Its errors are raised by its task group, not here."""
     stop.set()
     await asyncio.wait([task], timeout=STOP_SECONDS)
     if not task.done():

@@ -1,9 +1,6 @@
-"""Opens a shell in the working directory of a failed job, with the job's variables, after a `remuda run`.
-
-The shell is opened by a script, so that the user can run it again later. Only the user can read the script, because
-variables may be secret. The runner manager keeps the working directory and the variables
-(`remuda.manager.compile.kept_workdirs`).
-"""
+"""Opens a shell in the working directory of a failed job, with the job's variables, after a `remuda run`. A script does
+it, so that the user can run it again later; only the user can read it, because variables may be secret.
+`remuda.manager.compile.kept_workdirs` keeps the working directory and the variables."""
 
 import os
 import shlex
@@ -16,11 +13,8 @@ from remuda.localrun.view import RunView
 
 
 def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_kept: bool) -> None:
-    """Open a shell for the first failed job if `opens` and there is a terminal, else print how to open one.
-
-    Jobs that are allowed to fail come last. `is_kept`: the run's folder is kept, so a shell can be opened later. Does
-    nothing if no job failed.
-    """
+    """Open a shell for the first failed job if `opens` and there is a terminal, else print how to open one. Jobs that
+    may fail come last. `is_kept`: the run's folder is kept, so a shell can be opened later."""
     from remuda.manager.compile.kept_workdirs import read_kept_job
 
     for name, _, job in sorted(view.all_jobs(), key=lambda entry: entry[2].allow_failure):
@@ -46,7 +40,6 @@ def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_ke
 
 
 def script_text(work_dir: Path, environment: Mapping[str, str]) -> str:
-    """Return a shell script that opens a shell in `work_dir` with this environment."""
     lines = ["#!/bin/sh", f"cd {shlex.quote(str(work_dir))} || exit"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
     return "\n".join([*lines, 'exec "${SHELL:-/bin/sh}"', ""])

@@ -1,9 +1,7 @@
 """Polls a pipeline until it is over, shows every state on the screen, and cancels the pipeline when the user asks.
-
-Every poll also helps jobs to start: the runner gets the tags of waiting jobs, because the tags of downstream pipelines
-are not known in advance, and manual jobs that the user named are started. The loop ends when the pipeline is over, or
-when a cancelled pipeline takes longer than `CANCEL_SECONDS`.
-"""
+Every poll also helps jobs to start: the runner gets the tags of waiting jobs, because those of downstream pipelines are
+not known in advance, and manual jobs that the user named are started. The loop ends when the pipeline is over, or when
+a cancelled pipeline takes longer than `CANCEL_SECONDS`."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -23,8 +21,6 @@ CANCEL_SECONDS = 30.0
 
 
 class Follower:
-    """Polls one pipeline until it is over, and starts its manual jobs if the options ask for it."""
-
     def __init__(
         self,
         client: UserClient,
@@ -36,11 +32,8 @@ class Follower:
         plays: Callable[[JobView], bool],
         news: asyncio.Event,
     ) -> None:
-        """Prepare following the pipeline.
-
-        `runner`: the only runner, which gets tags. `tags`: the tags that it has now. `plays`: returns True for a manual
-        job that is to be started. `news`: an event that makes the next poll happen at once.
-        """
+        """`runner`: the only runner, which gets tags. `tags`: those that it has now. `plays`: returns True for a manual
+        job that is to be started. `news`: an event that makes the next poll happen at once."""
         self._news = news
         self._client = client
         self._pipeline_id = pipeline_id
@@ -51,17 +44,12 @@ class Follower:
         self._played: set[int] = set()
 
     async def look(self, details: str = "none") -> RunView:
-        """Poll the pipeline once and return its state.
-
-        `details`: the jobs whose steps are included (none, running, all).
-        """
+        """Poll the pipeline once. `details`: the jobs whose steps are included (none, running, all)."""
         return build(await self._client.progress(self._pipeline_id, details), self._clock.now())
 
     async def follow(self, screen: Screen, interrupts: Interrupts) -> RunView:
-        """Poll until the pipeline is over, or a cancelled one has taken too long, and return the last state.
-
-        Every state is shown on `screen`. The first interrupt cancels the pipeline, the second one ends the waiting.
-        """
+        """Show every state until the pipeline is over, or a cancelled one has taken too long, and return the last
+        state. The first interrupt cancels the pipeline, the second one ends the waiting."""
         given_up_at: float | None = None
         while True:
             self._news.clear()
@@ -84,19 +72,13 @@ class Follower:
         return await self.look("all")
 
     async def _cancel(self, view: RunView) -> None:
-        """Cancel the pipeline and all downstream pipelines.
-
-        The cell by itself cancels only child pipelines, not those of other projects.
-        """
+        """Cancel also downstream pipelines of other projects; the cell by itself cancels only child pipelines."""
         for pipeline in view.pipelines():
             if not pipeline.is_over() or pipeline is view:
                 await self._client.cancel_pipeline(pipeline.project_id, pipeline.pipeline_id)
 
     async def _help(self, view: RunView) -> bool:
-        """Add the tags of waiting jobs to the runner, and start the chosen manual jobs.
-
-        Returns True if a job was started.
-        """
+        """Add the tags of waiting jobs to the runner, and start the chosen manual jobs; True if one was started."""
         tags = self._tags | unfinished_tags(view)
         if tags != self._tags:
             await self._client.tag_runner(self._runner.id, sorted(tags))

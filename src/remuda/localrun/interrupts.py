@@ -1,8 +1,5 @@
-"""Handles Ctrl-C during `remuda run`; SIGTERM and a closed terminal count as Ctrl-C.
-
-Before the pipeline exists, Ctrl-C stops the run. After that, the first Ctrl-C cancels the pipeline, and the second one
-exits without waiting for its end.
-"""
+"""Handles Ctrl-C during `remuda run`; SIGTERM and a closed terminal count as Ctrl-C. Before the pipeline exists, Ctrl-C
+stops the run. After that, the first one cancels the pipeline, the second one exits without waiting for its end."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,9 +17,7 @@ class Interrupts:
         self._limit: asyncio.Timeout | None = None
 
     def arrive(self) -> None:
-        """Record an interrupt, and cancel the block of `stop_on_interrupt` if there is one. Called by the signal
-        handler.
-        """
+        """Record an interrupt and cancel the block of `stop_on_interrupt`, if any. Called by the signal handler."""
         if self._limit is not None:
             self._limit.reschedule(asyncio.get_running_loop().time())
             self._limit = None
@@ -30,11 +25,7 @@ class Interrupts:
 
     @asynccontextmanager
     async def stop_on_interrupt(self) -> AsyncIterator[None]:
-        """Cancel the `async with` block at the first interrupt and raise InterruptedRunError; cleanup in the block
-        still runs.
-
-        After the block has called `hold`, interrupts do not cancel it any more.
-        """
+        """Cancel the block at the first interrupt and raise InterruptedRunError, unless the block has called `hold`."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._limit = limit

@@ -1,8 +1,6 @@
-"""Isolates the jobs of `remuda up` and `remuda run` from the platform's own files: token, keys, database, journal.
-
-Uses bubblewrap (`remuda.steps.policy.hidden_folders`) if it works; else another user (`run_as`) if this process is
-root; else nothing, with a warning. Imports only fast modules, because the start of a run waits for this one.
-"""
+"""Isolates the jobs of `remuda up` and `remuda run` from the platform's own files: token, keys, database, journal. Uses
+bubblewrap (`remuda.steps.policy.hidden_folders`) if it works; else another user (`run_as`) if this process is root;
+else nothing, with a warning. Imports only fast modules, because the start of a run waits for this one."""
 
 import os
 import stat
@@ -28,7 +26,7 @@ class Isolation(NamedTuple):
     """Why there is no isolation."""
 
     def warning(self) -> str | None:
-        """Return the warning to print if jobs are not isolated; None if they are."""
+        """Return the warning to print if jobs are not isolated."""
         if self.kind != "none":
             return None
         return (
@@ -38,10 +36,7 @@ class Isolation(NamedTuple):
 
 
 def find_isolation(choice: IsolationChoice, folder: Path) -> Isolation:
-    """Return the best isolation that works on this machine for a platform with its data in `folder`.
-
-    `choice`: the value of `--isolation`. Raises BadInputError if a method was chosen that does not work here.
-    """
+    """Return the best isolation for a platform in `folder`. Raises BadInputError if the chosen method does not work."""
     if choice == "none":
         return Isolation(kind="none", why=f"{OPTION} none")
     problems = []
@@ -59,9 +54,7 @@ def find_isolation(choice: IsolationChoice, folder: Path) -> Isolation:
 
 
 def platform_places(folder: Path) -> tuple[str, ...]:
-    """Return the folders to hide from jobs: this platform's, and the default folders of other platforms of
-    this user.
-    """
+    """Return the folders to hide from jobs: this platform's, and the default folders of this user's other platforms."""
     home = os.path.expanduser("~")
     data = os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
     usual = (f"{data}/remuda", runs_folder(), f"{home}/.gitlab-runner", "/etc/gitlab-runner", "/etc/remuda")
@@ -69,21 +62,15 @@ def platform_places(folder: Path) -> tuple[str, ...]:
 
 
 def runs_folder() -> str:
-    """Return the parent of all temporary run folders of this user.
-
-    It is hidden from jobs, so that no job sees the files of another run.
-    """
+    """Return the parent of all temporary run folders of this user, which is hidden from jobs of other runs."""
     import tempfile
 
     return f"{tempfile.gettempdir()}/remuda-runs-{os.getuid()}"
 
 
 def sandbox_command(folder: Path, manager: Path, snapshot: Path) -> tuple[str, ...]:
-    """Return the bubblewrap command line with which a run's agent is started.
-
-    It lets the agent and its jobs write to the agent's folders, and read the repositories that jobs clone from. Creates
-    these folders. `manager`: the manager's data folder. `snapshot`: the folder of the snapshot.
-    """
+    """Return the bubblewrap command line that starts a run's agent, and create the folders that it names. The agent and
+    its jobs can write to the agent's folders, and read the repositories that jobs clone from."""
     writable = [manager / name for name in ("agent", "builds", "cache")]
     lent = [folder / "repositories", folder / "cell" / "repos", snapshot]
     for place in (manager, folder / "cell", *writable, *lent):
@@ -104,10 +91,7 @@ def open_to_jobs(folder: Path) -> None:
 
 
 def _current_folder(folder: Path) -> list[str]:
-    """Return the current folder as a list, or an empty list if it is hidden from jobs itself.
-
-    It must stay visible even if it lies below a hidden folder, for example in a run inside a job.
-    """
+    """Return the current folder, if jobs may see it: a run inside a job needs it even below a hidden folder."""
     current = os.getcwd()
     return [] if current in platform_places(folder) else [current]
 
@@ -124,7 +108,7 @@ def _free_uid() -> int:
 
 
 def _user_problem(folder: Path) -> str | None:
-    """Return the reason why jobs cannot run as another user; None if they can."""
+    """Return the reason why jobs cannot run as another user."""
     if os.geteuid() != 0:
         return "only root can start them so"
     if not _has_user(FIRST_UID):
@@ -137,18 +121,13 @@ def _user_problem(folder: Path) -> str | None:
 
 
 def find_closed_code() -> Path | None:
-    """Return the first folder on the path to this program's code that other users cannot enter; None if there
-    is none.
-    """
+    """Return the first folder on the path to this program's code that other users cannot enter."""
     places = (Path(place) for place in hidden_folders.own_places())
     return next((closed for place in places if (closed := find_closed_folder(place / "any"))), None)
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """Return the outermost parent folder of `path` that other users cannot enter; None if there is none.
-
-    `runs_folder` is not counted, because `open_to_jobs` opens it.
-    """
+    """Return the outermost parent folder of `path` that other users cannot enter, except `runs_folder`."""
     for folder in reversed(path.parents):
         if str(folder) != runs_folder() and folder.exists() and not folder.stat().st_mode & stat.S_IXOTH:
             return folder

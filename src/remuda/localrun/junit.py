@@ -1,7 +1,5 @@
 """Summarizes the JUnit reports of jobs for `remuda run`: how many tests there were, and which failed. Pure.
-
-`remuda.wire.junit` parses the XML; this module limits how many failures are kept, and how much of each.
-"""
+`remuda.wire.junit` parses the XML; this module limits how many failures are kept, and how much of each."""
 
 from collections import Counter
 
@@ -20,8 +18,6 @@ _GZIP = b"\x1f\x8b"
 
 
 class TestFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A test case that failed or had an error, with the texts to show."""
-
     __test__ = False  # pytest: this is no test class
 
     suite: str
@@ -39,8 +35,6 @@ class TestFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TestReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The test results of one job: counts, the first failures, and a problem of reading the report."""
-
     __test__ = False
 
     job: str
@@ -58,10 +52,7 @@ class TestReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(job: str, data: bytes) -> TestReport:
-    """Parse the JUnit report that a job uploaded, gzipped or not.
-
-    If the report is damaged, the test cases before the damage count, and the result has the problem.
-    """
+    """Parse a JUnit report, gzipped or not. If it is damaged, the result has the test cases before the damage."""
     counts: Counter[str] = Counter()
     failures: list[TestFailure] = []
 

@@ -1,8 +1,5 @@
-"""Stops the agent of a platform that runs inside a command.
-
-The runner manager starts the agent and leaves it running, because jobs must survive a restart of the manager. `remuda
-run` stops it with all jobs (`close`); `remuda up` stops it only if no job runs (`end_if_idle`).
-"""
+"""Stops the agent of a platform that runs inside a command. The runner manager leaves it running, because jobs must
+survive a restart of the manager. `remuda run` stops it with its jobs (`close`); `remuda up` only if it is idle."""
 
 import asyncio
 import os
@@ -26,7 +23,6 @@ LOOK_SECONDS = 0.05
 
 
 def data_of(manager_data: Path) -> Path:
-    """Return the agent's data folder, which lies in the manager's."""
     return manager_data / "agent"
 
 
@@ -36,10 +32,7 @@ async def close(data: Path) -> None:
 
 
 async def end_if_idle(data: Path) -> frozenset[str]:
-    """Stop the agent if it runs no jobs. Returns the ids of its running jobs.
-
-    Results of ended jobs stay on disk.
-    """
+    """Stop the agent if it runs no jobs, and return the ids of its running jobs. Results of ended jobs stay on disk."""
     running = await _running_jobs(data)
     if not running:
         await _end(data, closing=False)
@@ -47,10 +40,8 @@ async def end_if_idle(data: Path) -> frozenset[str]:
 
 
 async def _end(data: Path, *, closing: bool) -> None:
-    """Stop the agent; raises CommandError if it does not exit in time.
-
-    An agent that is just starting is waited for, because nothing would stop it later. `closing`: end its jobs first.
-    """
+    """Stop the agent (`closing`: its jobs first), even a starting one. Raises CommandError if it does not exit in
+    time."""
     try:
         async with asyncio.timeout(END_SECONDS):
             while True:
@@ -77,10 +68,8 @@ async def _running_jobs(data: Path) -> frozenset[str]:
 
 
 async def _try_to_end(data: Path, *, closing: bool) -> bool:
-    """Stop the agent if it answers, and return True; return False if no agent answers.
-
-    `closing`: end its jobs first. Raises CommandError if a job could not be ended.
-    """
+    """Stop the agent; False if none answers. Raises CommandError if a job cannot be ended (`closing`: with its
+    jobs)."""
     place = socket_of(data)
     if place is None:
         return False
@@ -115,7 +104,7 @@ def _listener_of(path: Path) -> int:
 
 
 def _is_starting(data: Path) -> bool:
-    """True if an agent process for this folder exists, found by its command line."""
+    """True if the command line of a process shows that it is an agent for this folder."""
     from remuda.steps.process.fork_server import NAME
 
     agent_words = {os.fsencode(data), b"remuda.steps"}
@@ -129,7 +118,6 @@ def _is_starting(data: Path) -> bool:
 
 
 async def _terminate(pid: int) -> None:
-    """Send SIGTERM to a process and wait until it has exited."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     handle = os.pidfd_open(pid)

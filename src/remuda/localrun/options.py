@@ -1,8 +1,6 @@
-"""The options of `remuda run` and of commands that compile a pipeline file, as plain data classes.
-
-`remuda.cli.options` and `remuda.cli.run` derive classes with help texts from these, which the command line parser fills
-in. Imports only fast modules: `remuda run` without arguments starts from these defaults, without a parser.
-"""
+"""The options of `remuda run` and of commands that compile a pipeline file, as plain data classes. `remuda.cli.options`
+and `remuda.cli.run` derive classes with help texts from these for the command line parser. Imports only fast modules:
+`remuda run` without arguments starts from these defaults, without a parser."""
 
 from dataclasses import dataclass
 from pathlib import Path

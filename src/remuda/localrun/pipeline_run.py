@@ -1,10 +1,5 @@
-"""Runs one pipeline on a platform that exists only for it: snapshot, start, upload, follow, summarize, stop.
-
-Called by `command`. `embedded` and `cell_process` start the platform, `upload` fills it, `follow` polls the pipeline,
-`report` summarizes it.
-
-Invariant: however a run ends, except by SIGKILL, it leaves no process.
-"""
+"""Runs one pipeline on a platform that exists only for it: snapshot, start, upload, follow, summarize, stop. Invariant:
+however a run ends, except by SIGKILL, it leaves no process."""
 
 import asyncio
 import json
@@ -70,19 +65,14 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _links(spec: RunSpec, workspace: Workspace) -> Path | None:
-    """Return the folder with the repositories that jobs clone from directly.
-
-    None if jobs clone from the cell over HTTP, because the data is kept or jobs run as a user who cannot read the
-    folder.
-    """
+    """Return the folder with the repositories that jobs clone from; None if they clone from the cell over HTTP, because
+    the data is kept or jobs run as a user who cannot read the folder."""
     return workspace.folder / "repositories" if spec.borrows and not workspace.isolation.run_as else None
 
 
 def _cache(spec: RunSpec, run_as: str) -> Path | None:
-    """Return the cache folder for the jobs; None if caches end with the run.
-
-    If jobs run as another user who cannot reach the user's cache folder, a folder in /var/cache is created and used.
-    """
+    """Return the cache folder for the jobs, in /var/cache if they run as a user who cannot reach this user's folder;
+    None if caches end with the run."""
     if spec.cache is None or not run_as:
         return spec.cache
     is_reachable = spec.has_own_cache or find_closed_folder(spec.cache) is None
@@ -97,11 +87,8 @@ def _log_level() -> str:
 
 
 async def run_pipeline(spec: RunSpec, workspace: Workspace, process: CellProcess) -> "Outcome":
-    """Run the pipeline to its end, print the summary, and return the outcome.
-
-    `process`: the child process that serves as the cell. Raises InterruptedRunError if it is interrupted before the
-    pipeline exists.
-    """
+    """Run the pipeline to its end and print the summary. `process`: the child process that serves as the cell. Raises
+    InterruptedRunError if it is interrupted before the pipeline exists."""
     from remuda.lib.signals import STOPPING, handle_signals
     from remuda.localrun.interrupts import Interrupts
     from remuda.localrun.render.screen import GuardedScreen, screen_for
@@ -157,10 +144,7 @@ async def _run_in_platform(
     screen: "Screen",
     interrupts: "Interrupts",
 ) -> "Outcome":
-    """Start the manager, upload and run the pipeline, stop the manager and its agent; returns the outcome.
-
-    `packing`: the task that makes the snapshots of the projects.
-    """
+    """Start the manager, upload and run the pipeline, stop the manager and its agent. `packing` makes the snapshots."""
     from remuda.lib.clock import SystemClock
     from remuda.lib.files import disable_sync
     from remuda.localrun import local_agent
@@ -217,11 +201,8 @@ async def _run_in_platform(
 
 
 def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | None) -> "CellSettings":
-    """Return the settings of the cell for this run.
-
-    `objects`: object folders of the snapshots, which the cell may use without copying; they need not exist yet.
-    `links`: the folder for the cell's repositories that jobs clone from directly.
-    """
+    """`objects`: object folders of the snapshots, which the cell uses without copying; they need not exist yet.
+    `links`: the folder for the cell's repositories that jobs clone from directly."""
     from remuda.cell.settings import CellSettings
 
     variables = spec.file.facts.predefined
@@ -242,7 +223,6 @@ def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | No
 async def _follow(
     spec: RunSpec, follower: "Follower", client: "UserClient", screen: "Screen", interrupts: "Interrupts"
 ) -> "Outcome":
-    """Follow the pipeline to its end, download logs and artifacts that the options ask for, and print the summary."""
     from remuda.localrun import report
     from remuda.localrun.artifacts import collect
     from remuda.localrun.render.words import plural

@@ -1,8 +1,5 @@
-"""Summarizes a finished run: a table for people, a JSON document for programs, and the exit code. Pure.
-
-The time of a job is split by the steps that the agent reported. The rest (hand-out of the job, start of the agent, last
-uploads) is called overhead.
-"""
+"""Summarizes a finished run: a table for people, a JSON document for programs, and the exit code. Pure. A job's time is
+split by its steps; the rest (hand-out of the job, start of the agent, last uploads) is called overhead."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -46,8 +43,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """The cells of a job's line in the summary table, as texts."""
-
     job: str
     status: str
     waited: str
@@ -57,7 +52,6 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lines(view: RunView) -> list[Line]:
-    """Return the summary table, one line per job, downstream pipelines included."""
     return [
         Line(
             job=name,
@@ -72,10 +66,7 @@ def lines(view: RunView) -> list[Line]:
 
 
 def time_by_step(job: JobView, now: float) -> dict[str, float]:
-    """Return the seconds per step name, longest first, with `overhead` for the rest of the job's time.
-
-    Time in nested steps counts only for the inner step. Returns an empty dict if the job has not started.
-    """
+    """Return seconds per step name, longest first, and `overhead`. Time in a nested step counts only for that one."""
     total = job.seconds(now)
     if total is None:
         return {}
@@ -119,7 +110,6 @@ def headline(view: RunView) -> str:
 
 
 def where_time_went(view: RunView) -> str:
-    """Return the line below the summary table: the total time per step name."""
     return _join_times(total_time_by_step(view))
 
 
@@ -132,7 +122,6 @@ def wall_seconds(view: RunView) -> float:
 
 
 def lines_of_tests(reports: Sequence[TestReport]) -> Iterator[str]:
-    """Yield the test results: one line per job, then the failures."""
     for report in reports:
         words = [f"{report.passed} passed"]
         for count, word in ((report.failed, "failed"), (report.skipped, "skipped")):

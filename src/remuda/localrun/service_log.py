@@ -1,8 +1,5 @@
-"""A log stream for services that run inside a command: writes all entries to a file, and shows errors on the screen.
-
-Each error event is shown once. Otherwise a run whose services cannot continue (a full disk, for example) would wait
-silently. Errors of writing the file are ignored.
-"""
+"""A log stream for services that run inside a command: writes all entries to a file, and shows errors on the screen,
+because a run whose services cannot continue (a full disk, for example) would wait silently."""
 
 import json
 from collections.abc import Callable
@@ -11,16 +8,11 @@ from typing import TextIO, cast
 
 
 def service_log(file: TextIO, say: Callable[[str], None]) -> TextIO:
-    """Return a stream for `remuda.telemetry.logs`, which writes one JSON object per line.
-
-    `file` gets all entries; `say` gets the first entry of each error event, as text.
-    """
+    """Return a stream for JSON log lines: `file` gets all entries, `say` the first entry of each error event."""
     return cast("TextIO", _ServiceLog(file, say))
 
 
 class _ServiceLog:
-    """A stream with the methods that structlog calls."""
-
     def __init__(self, file: TextIO, say: Callable[[str], None]) -> None:
         self._file = file
         self._say = say

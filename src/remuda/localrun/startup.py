@@ -1,12 +1,7 @@
-"""Starts the agent and the cell process of a run before the options are parsed, so that their starts overlap.
-
-Both take longer to start than anything else before the first job, and neither needs the options. Gain of `begin`, over
-a start after the options are parsed: 17 % of a run with one short job (quartiles of 21 pairs: 11 and 34 %). Gain of the
-garbage collector that is off until `freeze_objects`: 25 % (12 and 37 %). Used by `remuda run`.
-
-Invariant: when `end` returns, no process and no temporary folder that was created here is left. The command calls it
-last. Signals that arrive during a start or an end are delivered afterwards.
-"""
+"""Starts the agent and the cell process of a run before the options are parsed, so that their starts overlap. Gain of
+`begin`: 17 % of a run with one short job (quartiles of 21 pairs: 11 and 34 %). Gain of the garbage collector that is
+off until `freeze_objects`: 25 % (12 and 37 %). Invariant: when `end`, which the command calls last, returns, no process
+and no temporary folder that was created here is left. Signals during a start or an end are delivered afterwards."""
 
 import gc
 import os
@@ -63,10 +58,8 @@ _cells: "list[CellProcess]" = []
 
 
 def begin(arguments: Sequence[str]) -> None:
-    """Start the agent and the cell process, unless an argument of `remuda run` shows that nothing will run.
-
-    With `--data` or `--isolation` the agent is started later, after the options are parsed.
-    """
+    """Start both, unless an argument shows that nothing will run; the agent later if `--data` or `--isolation` is
+    given."""
     for name in REPOSITORY_VARIABLES:
         # Inside a git hook these would point the git of every job to the hook's repository.
         os.environ.pop(name, None)
@@ -82,10 +75,7 @@ def begin(arguments: Sequence[str]) -> None:
 
 
 def start(data: Path | None, choice: IsolationChoice = "auto") -> Workspace:
-    """Return the workspace of this run; the first call creates it and starts the agent.
-
-    `data`: the run's folder; None for a temporary one. `choice`: the value of `--isolation`.
-    """
+    """Return the run's workspace; the first call creates it and starts the agent. `data`: None for a new folder."""
     if not _workspaces:
         with _defer_signals():
             folder = data or _make_temporary_folder()
@@ -116,11 +106,8 @@ def start(data: Path | None, choice: IsolationChoice = "auto") -> Workspace:
 
 
 def _make_temporary_folder() -> Path:
-    """Create and return a new folder in `runs_folder`.
-
-    Another run may remove an empty `runs_folder` at any time, so its creation is repeated. If it belongs to another
-    user or others can access it, the system's temporary folder is used instead.
-    """
+    """Create a folder in `runs_folder`, which another run may remove at any time while it is empty. If that belongs to
+    another user or others can access it, the system's temporary folder is used."""
     shared = Path(runs_folder())
     while True:
         with suppress(FileExistsError):
@@ -134,7 +121,6 @@ def _make_temporary_folder() -> Path:
 
 
 def _remove_runs_folder() -> None:
-    """Remove `runs_folder` if it is empty, so no other run uses it."""
     with suppress(OSError):
         os.rmdir(runs_folder())
 
@@ -152,10 +138,7 @@ def start_cell() -> "CellProcess":
 
 @contextmanager
 def _defer_signals() -> Iterator[None]:
-    """Delay stop signals until the end of the block.
-
-    A signal mask would not work, because another thread would receive the signals.
-    """
+    """Delay stop signals until the end of the block. A signal mask fails: another thread would receive them."""
     received: list[int] = []
     before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in stop_signals()}
     try:
@@ -168,10 +151,7 @@ def _defer_signals() -> Iterator[None]:
 
 
 def end(*, keep: bool = False) -> None:
-    """Stop the agent and the cell, and remove the run's temporary folder.
-
-    `keep`: keep the folder and print its path.
-    """
+    """Stop the agent and the cell, and remove the run's temporary folder; `keep` prints its path instead."""
     if not _workspaces and not _cells:
         return
     # An interrupt here would leave files that nobody finds.
@@ -200,10 +180,7 @@ def end(*, keep: bool = False) -> None:
 
 
 def listen_to_signals() -> None:
-    """Make stop signals end the command and all processes of the run, until an event loop handles signals.
-
-    The handler raises no exception, because an import could swallow it.
-    """
+    """Make stop signals end all processes of the run. The handler does not raise: an import could swallow it."""
     for number in stop_signals():
         signal.signal(number, _leave)
 
@@ -230,7 +207,6 @@ def freeze_objects() -> None:
 
 
 def manager_data(folder: Path) -> Path:
-    """Return the data folder of a platform's runner manager."""
     return folder / "manager"
 
 

@@ -1,8 +1,5 @@
-"""Runs one step as an agent runs it in a job, for `remuda step run`.
-
-The agent's engine works in this process, in a temporary folder; no server and no job is needed. The step's log goes to
-stderr. Downloaded packages stay in the user's cache folder.
-"""
+"""Runs one step as an agent runs it in a job, for `remuda step run`. The agent's engine works in this process, in a
+temporary folder, without server or job. The step's log goes to stderr. Downloaded packages stay in the user's cache."""
 
 import asyncio
 import json
@@ -61,7 +58,6 @@ class StepRequest:
 
 
 def run_here(request: StepRequest) -> dict[str, Any]:
-    """Run the step to its end and return the result document."""
     return asyncio.run(_run(request))
 
 
@@ -97,20 +93,14 @@ async def _run(request: StepRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
-    """The YAML text to run, and the path of the step in it.
-
-    `root` is empty if the user runs a whole list of steps.
-    """
+    """The YAML text to run, and the step's path in it: empty if the user runs a whole list of steps."""
 
     text: str
     root: str
 
 
 async def _document(request: StepRequest, resolver: Resolver) -> _Document:
-    """Build the YAML text that calls the step with its inputs.
-
-    Resolves the step first, because its spec declares the types of the inputs. Raises BadInputError for invalid inputs.
-    """
+    """Build the YAML text that calls the step; its spec types the inputs. Raises BadInputError for invalid ones."""
     base = Path.cwd()
     text = _local_reference(request.step) or request.step
     if bare := _read_bare(base, text):
@@ -137,10 +127,7 @@ def _local_reference(text: str) -> str:
 
 
 def _read_bare(base: Path, text: str) -> str:
-    """Return the YAML text to run for a local file that has a definition without a spec; '' for any other text.
-
-    A file with a list of steps is converted to a definition.
-    """
+    """Return the YAML text for a local file with a list of steps or a definition without spec; '' for other texts."""
     if not text.startswith((".", "/")):
         return ""
     try:
@@ -168,7 +155,6 @@ def _cache_folder() -> Path:
 
 
 def _relative_name(path: Path) -> str:
-    """Return the path relative to the current folder, for messages."""
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
     except ValueError:
@@ -176,10 +162,7 @@ def _relative_name(path: Path) -> str:
 
 
 def _value(name: str, text: str, declared: DeclaredInput | None) -> Any:
-    """Convert the text of `--input` to the declared type: a string is used as it is, other types are parsed as YAML.
-
-    Raises BadInputError if the text is not valid YAML.
-    """
+    """Convert the text of `--input` to the declared type; all but strings are YAML. Raises BadInputError."""
     if declared is None or declared.type is ValueType.STRING:
         return text
     try:
@@ -213,10 +196,7 @@ async def _agent(folder: Path, resolver: Resolver) -> AsyncIterator[Jobs]:
 
 
 async def _follow(jobs: Jobs) -> tuple[list[dict[str, Any]], pb.JobEnd]:
-    """Print the job's log to stderr until it ends; returns the step events and the end.
-
-    An interrupt cancels the job; steps that always run still run.
-    """
+    """Print the log to stderr; return the step events and the end. An interrupt cancels the job."""
     events: list[dict[str, Any]] = []
     ended: asyncio.Future[pb.JobEnd] = asyncio.get_running_loop().create_future()
     log = LogText()

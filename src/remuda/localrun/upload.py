@@ -1,8 +1,5 @@
-"""Uploads the snapshot and the other projects of a run to its cell, and creates the pipeline there.
-
-The request for the pipeline contains the facts of the work tree, so that the cell compiles the file to the same jobs.
-Used by `pipeline_run`.
-"""
+"""Uploads the snapshot and the other projects of a run to its cell, and creates the pipeline there. The request
+contains the facts of the work tree, so that the cell compiles the file to the same jobs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -47,15 +44,12 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repository_paths(file: "PipelineFile", folder: Path) -> list[Path]:
-    """Return the paths where `pack` creates repositories: first the one of the own project, then of the others."""
+    """Return the paths where `pack` creates repositories, the own project's first."""
     return [folder / "own.git", *(folder / f"other-{number}.git" for number, _ in enumerate(file.projects))]
 
 
 def pack(file: "PipelineFile", compared: frozenset[str], folder: Path) -> tuple[Package, list[Package]]:
-    """Make the snapshots to upload: returns the one of the own project, and those of the other projects.
-
-    New repositories are created below `folder`. `compared`: refs that rules compare with.
-    """
+    """Make the snapshots of the own and of other projects below `folder`. `compared`: refs that rules compare with."""
     facts = file.facts
     place, *other_places = repository_paths(file, folder)
     snapshot = take(file.folder, file.repository, facts, place, compared=sorted(compared))
@@ -80,11 +74,8 @@ def _pack_other(path: str, folder: Path, git_dir: Path) -> Package:
 async def deliver(
     cell: "Cell", own: Package, others: list[Package], file: "PipelineFile", choice: Choice, *, links: Path | None
 ) -> "PipelineInfo":
-    """Upload all projects, create the pipeline, and return it.
-
-    `links`: the folder of the cell's repositories if they use the objects of the snapshots directly, so that no push is
-    needed; else None.
-    """
+    """Upload all projects and create the pipeline. `links`: the folder of the cell's repositories if they use the
+    objects of the snapshots directly, so that no push is needed; else None."""
     other_ids = [await _upload(cell, package, links) for package in others]
     project = await _upload(cell, own, links)
     if other_ids:
@@ -147,11 +138,8 @@ async def _upload(cell: "Cell", package: Package, links: Path | None) -> int:
 
 
 def refspecs_of(refs: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the refspecs to push, and the refspecs that then delete temporary branches.
-
-    A cell accepts only branches, tags and merge requests. Commits that rules compare with are pushed as temporary
-    branches, because the cell needs the commits but not the refs.
-    """
+    """Return refspecs to push, and refspecs that then delete temporary branches: a cell accepts only branches, tags and
+    merge requests, and needs the commits that rules compare with, but not their refs."""
     temporary = {ref: f"refs/heads/remuda-{ref.removeprefix('refs/')}" for ref in refs if ref.startswith(COMPARED)}
     pushes = [f"{sha}:{temporary.get(ref, ref)}" for ref, sha in refs.items()]
     return pushes, [f":{name}" for name in temporary.values()]

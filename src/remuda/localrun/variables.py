@@ -1,8 +1,5 @@
-"""Parses variables and inputs of the command line: `NAME=VALUE` options, and files of variables.
-
-A file is dotenv, or a YAML or JSON map like `variables` in a pipeline file. Options win over files, later ones over
-earlier ones. An input gets the type that the pipeline file declares. Used by `compilation`.
-"""
+"""Parses variables and inputs of the command line: `NAME=VALUE` options, and files of variables (dotenv, or a YAML or
+JSON map like `variables` in a pipeline file). Options win over files, later ones over earlier ones."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +24,6 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def read_variable_options(assignments: Iterable[str], files: Iterable[Path]) -> Variables:
-    """Return the variables of `--variable` and `--variables-file`; the options win over the files."""
     variables = Variables()
     for file in files:
         variables = read_file(file).over(variables)
@@ -35,11 +31,7 @@ def read_variable_options(assignments: Iterable[str], files: Iterable[Path]) -> 
 
 
 def read_file(file: Path) -> Variables:
-    """Read the variables of a file.
-
-    It is parsed as YAML or JSON if its suffix says so or it begins with a brace, else as dotenv. Raises BadInputError
-    if the file cannot be read.
-    """
+    """Parse a file as YAML or JSON by its suffix or first brace, else as dotenv. Raises BadInputError on failure."""
     try:
         with file.open("rb") as stream:
             data = stream.read(LIMIT_BYTES + 1)
@@ -61,10 +53,7 @@ def read_file(file: Path) -> Variables:
 
 
 def read_dotenv(text: str, file: str) -> dict[str, str]:
-    """Parse lines of `NAME=value` into a dict; `file` is the name for error messages.
-
-    Quotes are removed, inside double quotes a backslash escapes, # begins a comment.
-    """
+    """Parse lines of `NAME=value`: quotes are removed, inside double quotes a backslash escapes, # begins a comment."""
     values: dict[str, str] = {}
     for index, line in enumerate(text.split("\n"), 1):
         line = line.strip()
@@ -87,10 +76,7 @@ def read_dotenv(text: str, file: str) -> dict[str, str]:
 
 
 def read_inputs(assignments: Sequence[str], text: str, file: str) -> dict[str, Any]:
-    """Return the values of `--input` by name, each with the type that the pipeline file declares.
-
-    `text`: the pipeline file, whose header is read. `file`: its name for error messages.
-    """
+    """Return the values of `--input`, with the types that the header of the pipeline file `text` declares."""
     inputs = _read_assignments(assignments, "--input", _INPUT)
     if not inputs:
         return {}

@@ -1,8 +1,5 @@
-"""The state of a running pipeline, built from the cell's answer to a poll. Pure.
-
-`RunView` is the state at one poll, downstream pipelines included. `events` compares two states for the plain output,
-`render.tree_rows` draws the live tree of one, and `report` summarizes the last.
-"""
+"""The state of a running pipeline, built from the cell's answer to a poll. Pure. `events` compares two states for the
+plain output, `render.tree_rows` draws the live tree of one, and `report` summarizes the last."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,7 +30,7 @@ class JobView(JobOverview, frozen=True, kw_only=True):
     """The pipeline that it started."""
 
     def seconds(self, now: float) -> float | None:
-        """Return how many seconds the job ran, or has been running at `now`; None if it has not started."""
+        """Return how many seconds the job ran, or has been running at `now`."""
         return span(self.started_at, self.finished_at, now)
 
     def is_over(self) -> bool:
@@ -61,7 +58,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        """The pipeline's own jobs, without those of downstream pipelines."""
+        """Without the jobs of downstream pipelines."""
         return tuple(job for stage in self.stages for job in stage.jobs)
 
     def pipelines(self) -> Iterator["RunView"]:
@@ -72,20 +69,14 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
                 yield from job.downstream.pipelines()
 
     def all_jobs(self, above: str = "") -> Iterator[tuple[str, "RunView", JobView]]:
-        """Yield all jobs of this and all downstream pipelines as (unique name, the job's pipeline, job).
-
-        `above`: a prefix for the names, with the jobs that started the downstream pipeline.
-        """
+        """Yield (unique name, pipeline, job), downstream pipelines included. `above`: prefix of the names."""
         for job in self.jobs:
             yield above + job.name, self, job
             if job.downstream is not None:
                 yield from job.downstream.all_jobs(f"{above}{job.name}{BELOW}")
 
     def is_over(self) -> bool:
-        """True if no job of this or a downstream pipeline will change by itself.
-
-        A pipeline that waits for a manual job counts as over.
-        """
+        """True if no job of this or a downstream pipeline will change by itself. Manual jobs do not count."""
         return all(each.status in OVER or each.status == "manual" for each in self.pipelines())
 
 
@@ -150,10 +141,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def events(before: RunView | None, after: RunView) -> list[Event]:
-    """Return the status changes between two states; `before` is None at the first poll.
-
-    A job that started and ended in between gives two events.
-    """
+    """Return the status changes between two states. A job that started and ended in between gives two events."""
     old_jobs = {name: job for name, _, job in before.all_jobs()} if before else {}
     changes: list[Event] = []
     for name, _, job in after.all_jobs():

@@ -1,7 +1,4 @@
-"""Measures, pads and cuts text by the columns that it takes on a terminal. Pure.
-
-East Asian characters and emoji take two columns, combining marks none.
-"""
+"""Measures, pads and cuts text by its columns on a terminal: East Asian characters and emoji take two. Pure."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -23,12 +20,11 @@ def _width(character: str) -> int:
 
 
 def pad(text: str, columns: int) -> str:
-    """Fill the text with spaces up to this number of columns."""
     return text + " " * (columns - width(text))
 
 
 def cut(text: str, columns: int) -> str:
-    """Shorten the text to this number of columns, with an ellipsis at the end if it was longer."""
+    """Shorten the text to this number of columns, with an ellipsis at the end."""
     if width(text) <= columns:
         return text
     used = 0
@@ -40,10 +36,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Format a table: returns a line per row, with each column as wide as its widest cell.
-
-    All rows have the same length; columns without any text are left out.
-    """
+    """Format rows of equal length as a table with aligned columns; those without any text are left out."""
     if not rows:
         return []
     widths = [max(width(row[number]) for row in rows) for number in range(len(rows[0]))]

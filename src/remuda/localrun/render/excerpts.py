@@ -1,8 +1,5 @@
-"""Formats the mistakes of a pipeline file with an excerpt: the line, and a caret under the column. Pure.
-
-The first line of each is `str(mistake)`, in the form that editors and scripts parse. Used by `remuda pipeline` and
-`remuda run`.
-"""
+"""Formats the mistakes of a pipeline file with an excerpt: the line, and a caret under the column. Pure. The first line
+of each is `str(mistake)`, in the form that editors and scripts parse."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,10 +15,7 @@ _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 def describe_mistakes(mistakes: Sequence[Mistake], texts: Mapping[str, str]) -> list[str]:
-    """Format all mistakes as lines, each with an excerpt of its file.
-
-    `texts`: the contents of the files, by the file names in the mistakes.
-    """
+    """Format mistakes as lines with excerpts of `texts`: the contents of the files by file name."""
     file_lines: dict[str, list[str]] = {}
     output: list[str] = []
     for mistake in mistakes:
@@ -34,10 +28,7 @@ def describe_mistakes(mistakes: Sequence[Mistake], texts: Mapping[str, str]) -> 
 
 
 def excerpt(lines: Sequence[str], line: int, column: int) -> list[str]:
-    """Return a line of a file with its number, and below it a caret at the column.
-
-    Returns an empty list if the line does not exist or is blank. `line` and `column` count from 1.
-    """
+    """Return a line with its number, and a caret below the column; [] if the line is blank. Both count from 1."""
     text = lines[line - 1] if 0 < line <= len(lines) else ""
     if not text.strip():
         return []

@@ -1,7 +1,5 @@
-"""Shows a run on a terminal as a tree of stages, jobs, steps and downstream pipelines, redrawn at every poll.
-
-Draws the rows of `tree_rows` and the summary of `report` with rich. `screen` chooses it if stdout is a terminal.
-"""
+"""Shows a run on a terminal as a tree of stages, jobs, steps and downstream pipelines, redrawn at every poll. Draws the
+rows of `tree_rows` and the summary of `report` with rich. `screen` chooses it if stdout is a terminal."""
 
 from typing import Any, Self
 
@@ -97,10 +95,7 @@ class LiveScreen:
 
 
 def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
-    """Format a row of the tree: status mark, name, duration and note.
-
-    `now` selects the frame of the spinner. `ascii_only`: use marks without Unicode characters.
-    """
+    """Format a row of the tree: status mark, name, duration and note. `now` selects the frame of the spinner."""
     mark, ascii_mark, style = _MARKS.get(row.status, ("·", ".", "dim"))
     if row.status in _SPINNING:
         frames = SPINNER_ASCII if ascii_only else SPINNER

@@ -1,9 +1,6 @@
-"""Converts a job's log to readable text: without timestamps and section markers, with split lines joined. Pure.
-
-A line with a timestamp begins with 32 bytes: time, stream, O or E, and a space, or `+` if it continues the line before
-it. Lines without a timestamp (older runners) pass unchanged. Used by `remuda job log` and for the log tails of failed
-jobs.
-"""
+"""Converts a job's log to readable text: without timestamps and section markers, with split lines joined. Pure. A line
+with a timestamp begins with 32 bytes: time, stream, O or E, and a space, or `+` if it continues the line before it.
+Lines without a timestamp (older runners) pass unchanged."""
 
 import re
 from collections import deque
@@ -29,15 +26,12 @@ class LogText:
         self._begun = False
 
     def feed(self, data: bytes) -> str:
-        """Return the text of the lines that these bytes complete.
-
-        The line break after a line is returned with the next line, because a continuation may follow.
-        """
+        """Return the lines that these bytes complete. The last line break is held back: a continuation may follow."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         return "".join(self._line_text(line) for line in lines)
 
     def finish(self) -> str:
-        """Return the rest of the text, with a line break at the end. Call it after the last `feed`."""
+        """Return the rest of the text; call it after the last `feed`."""
         text = self._line_text(self._rest) if self._rest else ""
         self._rest = b""
         return text + "\n" if self._begun else text
@@ -55,10 +49,7 @@ class LogText:
 
 
 def tail(data: bytes, lines: int | None) -> list[str]:
-    """Return the last lines of a log as a terminal would show them: with colours, without cursor movements.
-
-    `lines`: how many; None for all.
-    """
+    """Return the last lines (None: all) of a log as a terminal shows them: with colours, without cursor movements."""
     text = LogText()
     whole = text.feed(data) + text.finish()
     return [_final_text(line) for line in deque(whole.removesuffix("\n").split("\n"), maxlen=lines) if whole]

@@ -1,7 +1,5 @@
-"""Formats a compiled pipeline as text: a table of jobs by stage, one job in full, and why jobs are left out. Pure.
-
-Used by `remuda pipeline show` and `remuda run --list`.
-"""
+"""Formats a compiled pipeline as text: a table of jobs by stage, one job in full, and why jobs are left out. Pure. Used
+by `remuda pipeline show` and `remuda run --list`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,10 +31,7 @@ def headline(pipeline: Pipeline) -> str:
 
 
 def table(pipeline: Pipeline, file: str) -> list[str]:
-    """Return a line per job, stage by stage, and below them the jobs that are left out.
-
-    `file`: the name of the pipeline file.
-    """
+    """Return a line per job, stage by stage, then the jobs that are left out. `file`: the name of the pipeline file."""
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     groups = {job.name: job.written_name for job in jobs}
     columns = {
@@ -67,10 +62,7 @@ def table(pipeline: Pipeline, file: str) -> list[str]:
 
 
 def place(job: JobSpec | LeftOut, file: str) -> str:
-    """Return the file and line of a job's definition as `FILE:LINE`.
-
-    `file`: the pipeline file, for jobs that are not in an included one.
-    """
+    """Return `FILE:LINE` of a job's definition. `file`: the pipeline file, for jobs that are not in an included one."""
     return f"{printable(job.file or file, _LONG)}:{job.line}"
 
 
@@ -81,10 +73,7 @@ def when(job: JobSpec) -> str:
 
 
 def _needs(job: JobSpec, groups: Mapping[str, str]) -> str:
-    """Return the names of the jobs that a job needs, for the table.
-
-    `groups`: the name of the parallel job for each of its parts; several parts are shown as `NAME ×COUNT`.
-    """
+    """Return the names of needed jobs. `groups`: parallel jobs by part; their parts are shown as `NAME ×COUNT`."""
     outside = [need.project or need.pipeline for need in job.outside_needs]
     if job.needs is None:
         return _some(outside)
@@ -112,10 +101,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def find(pipeline: Pipeline, name: str) -> tuple[JobSpec, ...] | LeftOut:
-    """Return the job with this name, all parts of a parallel job, or the entry that says why the job is left out.
-
-    Raises BadInputError if the file has no such job.
-    """
+    """Return all parts of a job, or the entry that says why it is left out. Raises BadInputError if there is none."""
     jobs = tuple(job for job in pipeline.jobs if name in (job.name, job.written_name))
     if jobs:
         return jobs
@@ -129,7 +115,7 @@ def find(pipeline: Pipeline, name: str) -> tuple[JobSpec, ...] | LeftOut:
 
 
 def details(parts: tuple[JobSpec, ...] | LeftOut, file: str) -> list[str]:
-    """Return lines with every value of a job that is not the default; for a parallel job, those of its first part."""
+    """Return lines with every value of a job that is not the default; of a parallel job, its first part's."""
     if isinstance(parts, LeftOut):
         return [f"{printable(parts.name, _LONG)} ({place(parts, file)}) is left out: {printable(parts.reason, _LONG)}"]
     job = parts[0]

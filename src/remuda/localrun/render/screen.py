@@ -1,8 +1,5 @@
-"""Shows the progress of `remuda run`: a live tree on a terminal (`live_tree`), else a line per event.
-
-A screen gets every state of the pipeline, and at the end the outcome. Writing may fail at any time because the terminal
-or the reader of the pipe is gone; `GuardedScreen` reports that once, and the caller stops the run.
-"""
+"""Shows the progress of `remuda run`: a live tree on a terminal (`live_tree`), else a line per event. Writing may fail
+because the terminal or the reader of the pipe is gone; `GuardedScreen` reports that once, so that the run stops."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -141,10 +138,7 @@ def columns(view: RunView) -> list[str]:
 
 
 def screen_for(output: str) -> Screen:
-    """Return the screen for a value of `--output`.
-
-    For json, stdout is for the document, so the progress goes to stderr.
-    """
+    """Return the screen for a value of `--output`; for json it writes to stderr, as stdout is for the document."""
     if output == "json":
         return PlainScreen(sys.stderr)
     if sys.stdout.isatty():

@@ -23,15 +23,11 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     """Time without the steps that it called, with earlier attempts; None if it is the same as `seconds`."""
 
     def seconds(self, now: float) -> float | None:
-        """Return how many seconds the step ran, or has been running at `now`; None if it has not started."""
         return span(self.started_at, self.finished_at, now)
 
 
 def fold(events: Sequence[Mapping[str, Any]], until: float) -> tuple[StepView, ...]:
-    """Return all steps of a job, each followed by the steps that it called.
-
-    A step whose end is not reported counts as running until `until`.
-    """
+    """Return all steps of a job, each followed by those that it called. A step without an end is running at `until`."""
     tree = tree_of(events)
     own = {id(entry.step): entry.seconds for entry in own_times(tree, until)}
     steps = []
@@ -43,7 +39,7 @@ def fold(events: Sequence[Mapping[str, Any]], until: float) -> tuple[StepView, .
 
 
 def views(tree: Sequence[Step]) -> list[StepView]:
-    """Return the steps of a tree as a flat list, each followed by the steps that it called, without `own_seconds`."""
+    """Flatten a tree, each step followed by the steps that it called, without `own_seconds`."""
     return [view for view, _ in _walk(tree, None)]
 
 
@@ -67,15 +63,10 @@ def _total_time(step: Step, own: Mapping[int, float]) -> float:
 
 
 def display_name(step: Step, above: str) -> str:
-    """Return the name under which a step is shown.
-
-    For the steps that open and close an environment, the name begins with `above`, the name of the step that has the
-    environment.
-    """
+    """Return a step's name; if it opens or closes an environment, after `above`, the step with the environment."""
     name = str(step.get("name") or step.get("path") or "")
     return f"{above} {name[1:]}".strip() if name.startswith("+") else name.removeprefix("step_")
 
 
 def span(start: float | None, end: float | None, now: float) -> float | None:
-    """Return the seconds from `start` to `end`, or to `now` if `end` is None; None if `start` is None."""
     return None if start is None else max((now if end is None else end) - start, 0.0)

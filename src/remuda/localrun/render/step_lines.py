@@ -1,8 +1,5 @@
-"""Formats a tree of step results as lines for people. Pure. Used by `remuda job show --steps` and `remuda step run`.
-
-A line shows the important fields; `--output json` shows all. Results are not validated: a field of an unexpected type
-is left out.
-"""
+"""Formats a tree of step results as lines for people, with the important fields. Pure. Results are not validated: a
+field of an unexpected type is left out. Used by `remuda job show --steps` and `remuda step run`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,10 +23,7 @@ def step_lines(steps: Sequence[Step]) -> list[str]:
 
 
 def used_in_words(events: Sequence[Any]) -> str:
-    """Return the resources (CPU, memory, disk, network) that a job used, as text.
-
-    `events`: the job's step events. Returns '' if its runner did not report resources.
-    """
+    """Return the CPU, memory, disk and network that a job used, as text; '' if its step events have no resources."""
     event: Mapping[str, Any] = next((event for event in reversed(events) if _is_used(event)), {})
     used = dict(_submapping(event, "used"))
     for here, there in (("disk_read_bytes", "io_read_bytes"), ("disk_written_bytes", "io_write_bytes")):
@@ -60,7 +54,6 @@ def _rows(steps: Sequence[Step], indent: str, above: str) -> Iterator[tuple[str,
 
 
 def _outcome(step: Step) -> Iterator[str]:
-    """Yield the status, duration and exit code of a step as words."""
     yield str(step["status"])
     began, ended = parse_time(step.get("started_at")), parse_time(step.get("finished_at"))
     if began is not None and ended is not None:
@@ -87,7 +80,7 @@ def _facts(step: Step) -> Iterator[str]:
 
 
 def _reference(step: Step) -> str:
-    """Return the reference of the package that the step was resolved to, with a short digest of its contents."""
+    """Return the reference of the step's package, with a short digest of its contents."""
     resolved = _submapping(step, "resolved")
     reference, digest = str(resolved.get("reference") or step.get("reference") or ""), resolved.get("digest")
     if not digest or str(digest) in reference:

@@ -1,8 +1,6 @@
-"""Builds the result of `remuda step run`: one tree of its steps' events, and a summary for people. Pure.
-
-The fields of a step are those of its `finished` event (docs/reference/step-results.md), without its sequence number and
-its position in the log. `attempts` has the earlier attempts of a step that was retried.
-"""
+"""Builds the result of `remuda step run`: one tree of its steps' events, and a summary for people. Pure. A step has the
+fields of its `finished` event (docs/reference/step-results.md), without sequence number and position in the log, and in
+`attempts` the earlier attempts of a step that was retried."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,11 +19,7 @@ Result = dict[str, Any]
 
 
 def result_of(events: Sequence[Mapping[str, Any]], end: "pb.JobEnd", *, root: str) -> Result:
-    """Return the result document of a run: status, exit code, outputs, exports, error and the tree of steps.
-
-    `root`: the path of the step that the user called; empty if the user ran a list of steps, whose outputs are not
-    reported.
-    """
+    """Return the result document. `root`: the step that the user called; empty for a list, which has no outputs."""
     top = tree_of(events)
     _complete(top)
     called = next((step for step in top if root and step.get("path") == root), {})
@@ -48,7 +42,6 @@ def _complete(steps: Sequence[Result]) -> None:
 
 
 def summary_of(result: Result) -> str:
-    """Format the result document for people: a line per step, the outputs and exports, the error."""
     lines = [*step_lines(result["steps"]), f"{MARKS.get(result['status'], '?')} {result['status']}"]
     for kind in ("outputs", "exports"):
         lines += [f"  {kind[:-1]} {name} = {value}" for name, value in result[kind].items()]

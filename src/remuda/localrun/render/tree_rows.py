@@ -1,7 +1,4 @@
-"""Computes the rows of the live tree, as many as fit on the terminal. Pure. `live_tree` draws them.
-
-A small terminal gets fewer details. A downstream pipeline is shown below the job that started it.
-"""
+"""Computes the rows of the live tree, as many as fit on the terminal: a small one gets fewer details. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,8 +11,6 @@ from remuda.localrun.view import RunView, StageView, note_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the live tree, before it is drawn."""
-
     depth: int
     status: str
     """The status of the job or step; `warning` for an allowed failure."""

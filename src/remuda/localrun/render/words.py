@@ -2,7 +2,6 @@
 
 
 def plural(number: int, noun: str) -> str:
-    """Return the number with its noun in singular or plural: `1 job`, `2 jobs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -18,10 +17,7 @@ def duration(seconds: float) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Escape line breaks and control characters in a text.
-
-    For texts that others chose, because a terminal would execute control characters.
-    """
+    """Escape line breaks and control characters, which a terminal would execute, in a text that others chose."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

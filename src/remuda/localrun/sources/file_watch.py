@@ -1,9 +1,6 @@
-"""Waits until files of a folder change, for `remuda run --watch`.
-
-A change is a new or removed file, or another size, time or mode; files that git ignores do not count. It is reported
-when nothing has changed for `QUIET_SECONDS`, because an editor or a checkout writes many files. Polling costs little
-and works on every file system.
-"""
+"""Waits until files of a folder change, for `remuda run --watch`: a new or removed file, or another size, time or mode;
+files that git ignores do not count. A change is reported when nothing has changed for `QUIET_SECONDS`, because an
+editor or a checkout writes many files. Polling costs little and works on every file system."""
 
 import os
 import time
@@ -19,10 +16,7 @@ Look = dict[str, tuple[int, int, int]]
 
 
 def look(folder: Path) -> Look:
-    """Return time, size and mode of every file in a folder, by path.
-
-    In a git repository, ignored files are left out.
-    """
+    """Return time, size and mode of every file by path, without those that git ignores."""
     files: Look = {}
     for name in _names(folder):
         try:
@@ -36,10 +30,7 @@ def look(folder: Path) -> Look:
 def wait_for_change(
     folder: Path, before: Look, *, sleep: Callable[[float], None] = time.sleep, see: Callable[[Path], Look] = look
 ) -> list[str]:
-    """Wait until files differ from `before` and then do not change for `QUIET_SECONDS`.
-
-    Returns the sorted paths of the files that differ. `sleep` and `see` can be replaced in tests.
-    """
+    """Wait until files differ from `before` and then rest for `QUIET_SECONDS`; return the sorted paths that differ."""
     while (now := see(folder)) == before:
         sleep(LOOK_SECONDS)
     while True:

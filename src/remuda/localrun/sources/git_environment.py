@@ -1,8 +1,5 @@
-"""Builds the environment for git commands that read the user's repository.
-
-Inside a git hook, `REPOSITORY_VARIABLES` are set; they would point git commands of the platform and of jobs to the
-hook's repository.
-"""
+"""Builds the environment for git commands that read the user's repository. Inside a git hook, `REPOSITORY_VARIABLES`
+are set; they would point git commands of the platform and of jobs to the hook's repository."""
 
 import os
 
@@ -28,11 +25,8 @@ REPOSITORY_VARIABLES = (
 
 
 def quiet_environment() -> dict[str, str]:
-    """Return the user's environment without `REPOSITORY_VARIABLES`, with English messages.
-
-    With it, git does not refresh the index, prompt, or fetch missing objects, and it ignores replaced objects, which a
-    push would not send.
-    """
+    """Return the user's environment without `REPOSITORY_VARIABLES`. git then prints English, does not refresh the
+    index, prompt, or fetch missing objects, and ignores replaced objects, which a push would not send."""
     clean = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
     return clean | {
         "LC_ALL": "C",

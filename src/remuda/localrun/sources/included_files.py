@@ -1,11 +1,7 @@
-"""Finds the files that a pipeline file includes: in the folder, in clones of other projects, or remote if allowed.
-
-A local file is one that a push of the folder would send. A file of another project comes from the commit that its local
-clone has for the ref, a component from the tag, branch or commit of its version. The compiler calls this through the
-port `Sources`, for `remuda pipeline` and `remuda run`.
-
-Invariants: reads no file outside of the folders, follows no links, reads at most `LIMIT_BYTES` of a file.
-"""
+"""Finds the files that a pipeline file includes: in the folder, in clones of other projects, or remote if allowed. A
+local file is one that a push of the folder would send. A file of another project comes from the commit that its local
+clone has for the ref, a component from the tag, branch or commit of its version. Invariants: reads no file outside of
+the folders, follows no links, reads at most `LIMIT_BYTES` of a file."""
 
 import os
 import re
@@ -151,8 +147,6 @@ class _Folder:
 
 
 class _Clone:
-    """The files of another project's local clone, at any of its commits."""
-
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
@@ -173,15 +167,12 @@ class _Clone:
         return _decode(data, path)
 
     def glob(self, pattern: str, ref: str | None) -> list[str] | None:
-        """Return the sorted paths that match the pattern in the commit of `ref`; None if the ref does not exist."""
+        """Return the matching paths in the commit of `ref`; None if the ref does not exist."""
         commit = self._commit(ref)
         return match_paths([pattern], _printable_paths(self._repository.tree(commit))) if commit else None
 
     def version(self, text: str) -> str | None:
-        """Return the commit of a component's version; None if there is no such version.
-
-        `text`: a commit id, a tag, a branch, `~latest`, or the first numbers of a version such as `1.2`.
-        """
+        """Return the commit of a component's version: id, tag, branch, `~latest`, or first numbers such as `1.2`."""
         if text != LATEST and (commit := self._repository.commit(text, own_first=True)):
             return commit
         partial = _PARTIAL.fullmatch(text)
@@ -216,5 +207,5 @@ def _decode(data: bytes, path: str) -> str | SourceProblem:
 
 
 def _printable_paths(paths: Mapping[str, object]) -> list[str]:
-    """Return the paths that are valid text; others can be neither written in a pipeline file nor shown."""
+    """Leave out paths that are not valid text: they can be neither written in a pipeline file nor shown."""
     return sorted(path for path in paths if path.isprintable())

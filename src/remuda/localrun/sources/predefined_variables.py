@@ -1,10 +1,6 @@
-"""Computes predefined CI variables for a local folder: of its project, commit, tag, user and merge request.
-
-The URL of the remote `origin` gives the server and the project's path; ids that only a server knows are 1.
-`remuda.pipeline.predefined_variables` defines the names; `Facts` adds the variables of the ref. Used by `worktree`.
-
-Invariant: credentials in a remote's URL never get into a variable.
-"""
+"""Computes predefined CI variables for a local folder: of its project, commit, tag, user and merge request. The URL of
+the remote `origin` gives the server and the project's path; ids that only a server knows are 1. Invariant: credentials
+in a remote's URL never get into a variable."""
 
 import re
 from pathlib import Path
@@ -37,20 +33,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def address_of(repository: Repository | None, folder: Path) -> Address:
-    """Return the server and path of the project by the remote `origin`.
-
-    Without such a remote, returns a project on localhost with the folder's name.
-    """
+    """Return server and path of the remote `origin`; without it, a project on localhost with the folder's name."""
     origin = repository.origin() if repository else ""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name).strip("-._").removesuffix(".git") or "project"
     return read_address(origin) or Address(path=f"root/{name}")
 
 
 def read_address(origin: str) -> Address | None:
-    """Parse a remote's URL into the server and the project's path.
-
-    Returns None for a local path, or if the URL has no group and project.
-    """
+    """Parse a remote's URL; None for a local path, or if the URL has no group and project."""
     if "://" in origin:
         try:
             parts = urlsplit(origin)
@@ -89,7 +79,7 @@ def of_commit(repository: Repository | None) -> dict[str, str]:
 
 
 def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
-    """Return the variables with the message of a tag; an empty dict if it is not an annotated tag."""
+    """Return the variables with the message of a tag; none if it is not an annotated tag."""
     place = f"refs/tags/{tag}"
     kind, _, message = (
         repository.answer("for-each-ref", "--format=%(objecttype) %(contents)", place) if repository else ""
@@ -109,10 +99,7 @@ def of_user(repository: Repository | None) -> dict[str, str]:
 def of_merge_request(
     address: Address, *, source: str, target: str, default_branch: str, base: str, title: str
 ) -> dict[str, str]:
-    """Return the CI_MERGE_REQUEST_* variables for a merge request of `source` into `target`.
-
-    `base`: the merge base of the branches.
-    """
+    """Return the CI_MERGE_REQUEST_* variables. `base`: the merge base of the branches `source` and `target`."""
     return predefined_variables.of_merge_request(
         iid=NUMBER,
         project=of_project(address),

@@ -1,8 +1,5 @@
-"""Downloads included files from URLs on an allow list, which is empty by default.
-
-Targets of redirects must be on the list, too. An entry is a URL prefix (`remuda.pipeline.include.allowed_addresses`) or
-a host, which stands for https and all paths on it. Used by `included_files`.
-"""
+"""Downloads included files from URLs on an allow list, which is empty by default. Targets of redirects must be on it,
+too. An entry is a URL prefix (`remuda.pipeline.include.allowed_addresses`) or a host, for https and all paths."""
 
 import re
 from collections.abc import Sequence
@@ -45,7 +42,6 @@ class Remote:
         self._fetched: dict[str, str | SourceProblem] = {}
 
     def text(self, url: str) -> str | SourceProblem:
-        """Return the text of the file at a URL; a SourceProblem if it is not allowed or cannot be downloaded."""
         if url not in self._fetched:
             problem = self._check_allowed(url)
             self._fetched[url] = problem or self._fetch(url)
@@ -110,8 +106,6 @@ class Remote:
 
 
 class _NotAllowedError(Exception):
-    """A redirect leads to a URL that is not on the allow list."""
-
     def __init__(self, problem: SourceProblem) -> None:
         super().__init__(problem.reason)
         self.problem = problem

@@ -1,12 +1,7 @@
-"""Reads a git repository on this machine: refs, trees, files, differences.
-
-git runs without the variables of a surrounding hook, without prompts, lazy fetches and replaced objects, and without
-programs that the repository configures (fsmonitor, external diffs). A ref from a pipeline file is used only as the name
-of a branch, tag or commit, never as an option or a revision expression. Used by `worktree`, `included_files` and
-`snapshot`.
-
-Invariant: writes nothing, not even a refreshed index, and contacts no other machine.
-"""
+"""Reads a git repository on this machine: refs, trees, files, differences. git runs without the variables of a
+surrounding hook, prompts, lazy fetches, replaced objects, and programs that the repository configures (fsmonitor,
+external diffs). A ref from a pipeline file is used only as the name of a branch, tag or commit, never as an option or a
+revision expression. Invariant: writes nothing, not even a refreshed index, and contacts no other machine."""
 
 import os
 import re
@@ -31,15 +26,12 @@ _QUIET = ("-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 
 
 class TreeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a commit or of the index: mode, object id and size."""
-
     mode: str
     id: str
     size: int = 0
 
 
 def is_ref_name(text: str) -> bool:
-    """True if this is a valid name for a branch or tag."""
     return bool(text) and _BAD_IN_REF.search(text) is None
 
 
@@ -51,20 +43,14 @@ class Repository:
     """The git repository that a folder belongs to. Paths are relative to the folder, which may be a subfolder."""
 
     def __init__(self, folder: Path, *, is_part: bool) -> None:
-        """Wrap the repository of `folder`, which `at` has found.
-
-        `is_part`: the folder is a subfolder of the repository's work tree.
-        """
+        """Use `at` instead. `is_part`: the folder is a subfolder of the repository's work tree."""
         self.folder = folder
         self.is_part = is_part
         self._trees: dict[str, Mapping[str, TreeFile]] = {}
 
     @classmethod
     def at(cls, folder: Path) -> "Repository | None":
-        """Return the repository of a folder; None if it is in none, or git is not installed.
-
-        Raises BadInputError if git cannot read the repository.
-        """
+        """Return the folder's repository; None without one or without git. Raises BadInputError if it is unreadable."""
         if folder in _PARTS:
             return cls(folder, is_part=_PARTS[folder])
         try:
@@ -118,10 +104,7 @@ class Repository:
 
     @cached_property
     def _settings(self) -> dict[str, str]:
-        """All git settings by name.
-
-        Of several values of a name the last one counts, but the first one for settings of a remote.
-        """
+        """All git settings. Of several values the last one counts, but the first one for settings of a remote."""
         settings: dict[str, str] = {}
         for entry in self.names("config", "-z", "--list"):
             name, _, value = entry.partition("\n")
@@ -136,10 +119,8 @@ class Repository:
         return self.settings("remote.origin.url").get("remote.origin.url", "")
 
     def commit(self, ref: str, *, own_first: bool = False) -> str | None:
-        """Return the commit id of a branch, tag or commit id; None if it does not exist.
-
-        Branches of `origin` win over local ones, unless `own_first`.
-        """
+        """Return the commit of a branch, tag or commit id; branches of `origin` win over local ones, unless
+        `own_first`."""
         if not is_ref_name(ref):
             return None
         if ref.startswith("refs/") or ref == "HEAD":
@@ -150,17 +131,15 @@ class Repository:
         return next((commit for name in names if (commit := self.resolve(name))), None)
 
     def resolve(self, ref: str) -> str | None:
-        """Return the commit id of a full ref name or a commit id; None if it does not exist."""
+        """Return the commit id of a full ref name or a commit id."""
         return self.answer("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}") or None
 
     def merge_base(self, commit: str) -> str | None:
-        """Return the best common ancestor of the commit and HEAD; None if there is none."""
+        """Return the best common ancestor of the commit and HEAD."""
         return self.answer("merge-base", "HEAD", commit) or None
 
     def status(self) -> bytes | None:
-        """Return the output of `git status` for the folder, with untracked files; None if it fails. Runs git
-        only once.
-        """
+        """Return the output of `git status` with untracked files; runs git only once."""
         return self._status
 
     @cached_property
@@ -169,7 +148,6 @@ class Repository:
         return self.ask("status", *options, "--", ".")
 
     def changes_since(self, commit: str) -> frozenset[str]:
-        """Return the files of the work tree that differ from a commit, and untracked files."""
         changed = self.names(
             "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", _NO_SUBMODULES, "--relative", commit
         )
@@ -181,7 +159,6 @@ class Repository:
         return [name for name in names if not name.endswith("/")]
 
     def index(self) -> dict[str, TreeFile]:
-        """Return the tracked files of the folder, by path."""
         return _read_listing(self.names("ls-files", "-z", "--stage"))
 
     def modified_files(self) -> list[str]:
@@ -194,15 +171,11 @@ class Repository:
         return self._trees[commit]
 
     def blob(self, identity: str) -> bytes | None:
-        """Return the content of a blob by its object id; None if it does not exist."""
         return self.ask("cat-file", "blob", identity)
 
 
 def _read_listing(lines: list[str]) -> dict[str, TreeFile]:
-    """Parse the output of `ls-files --stage` or `ls-tree --long` into files by path.
-
-    A line has mode, id and merge stage, or mode, type, id and size; then a tab and the path.
-    """
+    """Parse `ls-files --stage` (mode, id, merge stage, path) or `ls-tree --long` (mode, type, id, size, path)."""
     files: dict[str, TreeFile] = {}
     for line in lines:
         facts, _, path = line.partition("\t")

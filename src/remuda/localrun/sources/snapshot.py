@@ -1,14 +1,11 @@
-"""Makes one git commit of a folder, with uncommitted changes and without ignored files, for `remuda run`.
-
-Without uncommitted changes the snapshot is HEAD; else it is a commit on top of HEAD with the same message and author,
-so that the same files give the same commit id. `Snapshot.refs` has the branches, tags and commits that the cell needs
-for rules and jobs to work as after a real push. New objects go into a repository in the run's folder that uses the
-user's objects (git alternates); the cell uses them from there, or gets them by a push.
+"""Makes one git commit of a folder, with uncommitted changes and without ignored files, for `remuda run`. Without
+uncommitted changes it is HEAD; else a commit on top of HEAD with the same message and author, so that the same files
+give the same commit id. New objects go into a repository in the run's folder that uses the user's objects (git
+alternates).
 
 A subfolder of a repository, a shallow clone and a partial clone cannot use their history: the snapshot's parents are
-then parentless copies of the commits that rules compare with.
-
-Invariant: nothing below the folder is created, changed or removed, not even a refreshed index.
+then parentless copies of the commits that rules compare with. Invariant: nothing below the folder is created, changed
+or removed, not even a refreshed index.
 """
 
 import os
@@ -76,11 +73,8 @@ class _Source:
 def take(
     folder: Path, repository: "Repository | None", facts: "Facts", git_dir: Path, *, compared: Iterable[str] = ()
 ) -> Snapshot:
-    """Commit the folder's files to a new repository at `git_dir` and return the snapshot.
-
-    `repository`: the folder's repository, None if it has none. `compared`: refs that rules compare with. Raises
-    BadInputError if git is missing or the repository has no commits.
-    """
+    """Commit the folder's files to a new repository at `git_dir`. `compared`: refs that rules compare with. Raises
+    BadInputError if git is missing or the repository has no commits."""
     if shutil.which("git") is None:
         raise BadInputError("git was not found, and a run needs it; install git, or put it into PATH")
     ref = _ref_of(facts)
@@ -143,10 +137,7 @@ def _take_with_history(
 
 
 def _near_tags(repository: "Repository") -> dict[str, str]:
-    """Return the tags of the last `DESCRIBED_COMMITS` commits with their object ids.
-
-    For an annotated tag it is the id of the tag object, which `git describe` looks for.
-    """
+    """Return tags of the last `DESCRIBED_COMMITS` commits with object ids; `git describe` needs the tag objects."""
     listing = repository.answer("for-each-ref", "--format=%(refname) %(objectname) %(*objectname)", "refs/tags")
     tags = [line.split() for line in listing.splitlines()]
     recent = set(repository.answer("rev-list", f"-{DESCRIBED_COMMITS}", "HEAD").split()) if tags else set()
@@ -154,10 +145,7 @@ def _near_tags(repository: "Repository") -> dict[str, str]:
 
 
 def mirror(repository: "Repository", facts: "Facts", default_branch: str, git_dir: Path) -> Snapshot:
-    """Return a snapshot with all branches and tags of another project's clone, in a new repository at `git_dir`.
-
-    Local branches win over those of `origin`.
-    """
+    """Return all branches and tags of another project's clone; local branches win over those of `origin`."""
     source = _source(repository)
     _make_repository(git_dir, source.objects)
     git = _SnapshotRepository(git_dir, repository.folder)
@@ -178,10 +166,7 @@ def mirror(repository: "Repository", facts: "Facts", default_branch: str, git_di
 
 
 def push_environment(git_dir: Path, authorization: str) -> dict[str, str]:
-    """Return the environment for `git push` to the cell.
-
-    It passes the credentials, which stay out of the command line, and disables proxies.
-    """
+    """Return the environment for `git push` to the cell; it keeps the credentials out of the command line."""
     settings = {
         "http.extraHeader": f"Authorization: {authorization}",
         "http.proxy": "",
@@ -203,16 +188,12 @@ def _ref_of(facts: "Facts") -> str:
 
 
 def _branches(facts: "Facts", sha: str) -> dict[str, str]:
-    """Return the branch of the snapshot with its commit, as a full ref name.
-
-    It is empty for a tag, except in a folder without commits, where the default branch is needed.
-    """
+    """Return the snapshot's branch as a full ref name; none for a tag, unless the folder has no commits."""
     branch = facts.default_branch if facts.is_tag else facts.ref
     return {} if facts.is_tag and facts.sha != NO_SHA else {f"refs/heads/{branch}": sha}
 
 
 def _message_and_author(facts: "Facts") -> tuple[str, dict[str, str]]:
-    """Return the message and the author of HEAD, which the snapshot's commit gets as well."""
     variables = facts.predefined
     name, _, email = variables.get("CI_COMMIT_AUTHOR", "").rpartition(" <")
     author = {"NAME": name.strip(), "EMAIL": email.rstrip(">"), "DATE": variables.get("CI_COMMIT_TIMESTAMP", "")}
@@ -220,7 +201,7 @@ def _message_and_author(facts: "Facts") -> tuple[str, dict[str, str]]:
 
 
 def _since(repository: "Repository", facts: "Facts") -> str | None:
-    """Return the commit that `rules:changes` compares with for this event; None if everything counts as changed."""
+    """Return the commit that `rules:changes` compares with; None if everything counts as changed."""
     if facts.source == "merge_request_event":
         return facts.predefined.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None
     before = facts.predefined.get("CI_COMMIT_BEFORE_SHA", NO_SHA)
@@ -235,10 +216,7 @@ def _base(repository: "Repository", name: str) -> str | None:
 
 
 def _full_name(repository: "Repository", name: str) -> str:
-    """Return the full ref name that the cell needs for a ref that a rule names.
-
-    A commit id gets a name below `COMPARED`.
-    """
+    """Return the full name for a ref that a rule names; a commit id gets a name below `COMPARED`."""
     if name.startswith(("refs/heads/", "refs/tags/")):
         return name
     is_branch = any(repository.resolve(place + name) for place in ("refs/remotes/origin/", "refs/heads/"))
@@ -280,10 +258,7 @@ def _source(repository: "Repository") -> _Source:
 
 
 def _make_repository(git_dir: Path, objects: Path | None) -> None:
-    """Create an empty bare repository; `objects` is a folder of git objects that it uses without a copy.
-
-    Writes the files itself, because `git init` would cost another process.
-    """
+    """Create a bare repository that uses `objects`. Writes the files itself: `git init` would cost another process."""
     (git_dir / "objects" / "info").mkdir(parents=True)
     (git_dir / "refs").mkdir()
     (git_dir / "HEAD").write_text("ref: refs/heads/none\n")
@@ -317,10 +292,7 @@ class _SnapshotRepository:
         return self.ask(*arguments).decode().strip()
 
     def tree_of(self, paths: Iterable[bytes], prefix: str = "", settings: tuple[str, ...] = ()) -> str:
-        """Update the index with the current state of these files, write it as a tree, and return the tree's id.
-
-        Deleted files are removed. `prefix`: write only this subfolder. `settings`: options of git.
-        """
+        """Update the index with these files and return the id of its tree. `prefix`: write only this subfolder."""
         names = b"".join(path + b"\0" for path in paths)
         self.ask(*settings, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=names)
         return self.answer("write-tree", *([f"--prefix={prefix}"] if prefix else ()))
@@ -346,10 +318,7 @@ class _SnapshotRepository:
         return self.tree_of([*changed, *(prefix + path for path in filtered)], source.prefix, source.settings)
 
     def make_orphan(self, commit: str, prefix: str, at: str) -> str:
-        """Create a commit without parents that has the files of another commit, and return its id.
-
-        `prefix`: take only this subfolder. `at`: the date of the new commit.
-        """
+        """Create a commit without parents with the files of another commit. `prefix`: take only this subfolder."""
         has_folder = not prefix or self.answer("ls-tree", "-d", commit, "--", prefix.rstrip("/"))
         tree = self.answer("rev-parse", f"{commit}:{prefix}") if has_folder else self.answer("mktree")
         return self.commit(tree, (), f"What {commit[:8]} had", {"DATE": at})
@@ -364,10 +333,7 @@ class _SnapshotRepository:
 
 
 def _filtered_files(repository: "Repository") -> list[bytes]:
-    """Return the files with a git filter, for example LFS.
-
-    The snapshot stores them unfiltered, so that jobs get the content and not a pointer.
-    """
+    """Return files with a git filter, such as LFS; they are stored unfiltered, so that jobs get no pointers."""
     try:
         attributes = (repository.folder / ".gitattributes").read_bytes()
     except OSError:

@@ -1,12 +1,7 @@
-"""Computes the facts that the rules of a pipeline are evaluated with, for a folder on this machine.
-
-Finds the ref, project, commit and event that the folder stands for, the predefined variables, and the files that a push
-would send: HEAD with all uncommitted changes and untracked files, without ignored ones. Used by `remuda pipeline` and
-`remuda run`.
-
-The folder may be a repository, a subfolder of one, or neither. Invariant: the folder is only read. Files are listed and
-hashed, and commits compared, only when a rule asks for it.
-"""
+"""Computes the facts that the rules of a pipeline are evaluated with, for a folder on this machine: ref, project,
+commit, event, predefined variables, and the files that a push would send (HEAD with all uncommitted changes and
+untracked files, without ignored ones). The folder may be a repository, a subfolder of one, or neither. Invariant: it is
+only read. Files are listed and hashed, and commits compared, only when a rule asks for it."""
 
 import hashlib
 import os
@@ -50,12 +45,9 @@ def facts_of(
     variables: Mapping[str, str] | None = None,
     raw: frozenset[str] = frozenset(),
 ) -> Facts:
-    """Return the facts of a pipeline for this folder in its current state.
-
-    `repository`: the folder's repository, if the caller has it already. `ref` and `tag` replace the branch and the tag
-    that are checked out; the files are always those of the folder. `raw`: names of variables without expansion. Raises
-    BadInputError if the event, ref or tag is invalid.
-    """
+    """Return the facts of a pipeline for this folder in its current state. `ref` and `tag` replace those that are
+    checked out; the files are always those of the folder. `raw`: names of variables without expansion. Raises
+    BadInputError if the event, ref or tag is invalid."""
     if event not in EVENTS:
         raise BadInputError(f"--event {event}: there is no such event; use one of: {', '.join(EVENTS)}")
     source, variables = EVENTS[event], variables or {}
@@ -153,7 +145,7 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def _blob_id(path: Path) -> str:
-    """Compute the git blob id of a file; `NO_SHA` if it cannot be read."""
+    """Return the git blob id; `NO_SHA` if the file cannot be read."""
     try:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -171,10 +163,8 @@ def _blob_id(path: Path) -> str:
 
 
 def _change_finder(repository: Repository | None, before: str | None) -> ChangedFiles:
-    """Return the function that `rules:changes` calls to get changed files. It caches the result for each ref.
-
-    `before`: the commit to compare with if the rule names no ref; None if everything counts as changed then.
-    """
+    """Return the function that gives `rules:changes` the changed files. `before`: the commit to compare with if the
+    rule names no ref; None if everything counts as changed then."""
 
     @cache
     def find_changes(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
@@ -200,10 +190,8 @@ def _change_finder(repository: Repository | None, before: str | None) -> Changed
 def _names(
     repository: Repository | None, event: str, ref: str | None, tag: str | None
 ) -> tuple[str | None, str | None]:
-    """Return the branch and the tag that the options name; None for one that they do not name.
-
-    For the event `tag` without a name, returns the newest tag of HEAD. Raises BadInputError for invalid combinations.
-    """
+    """Return branch and tag of the options; for the event `tag` without a name, the newest tag of HEAD. Raises
+    BadInputError for invalid combinations."""
     for option, name in (("--ref", ref), ("--tag", tag)):
         if name is not None and not is_ref_name(name):
             raise BadInputError(f"{option} {name}: is not a valid name of a branch or tag")
@@ -221,10 +209,7 @@ def _names(
 
 
 def _server_commit(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
-    """Return the commit of the branch on the server, by this clone's remote-tracking branch.
-
-    Returns None if that branch does not exist or there is nothing to push; then everything counts as changed.
-    """
+    """Return the branch's commit on the server, by its remote-tracking branch; None if there is nothing to push."""
     upstream = repository.resolve("@{upstream}") if branch == current else None
     commit = upstream or repository.resolve(f"refs/remotes/origin/{branch}")
     base = commit if commit == head else repository.merge_base(commit) if commit else None
@@ -234,9 +219,7 @@ def _server_commit(repository: Repository, branch: str, current: str, head: str 
 
 
 def _default_branch(repository: Repository | None) -> str:
-    """Return the default branch of `origin`; else an existing branch with a usual name; else the only branch; else
-    `main`.
-    """
+    """Return the default branch of `origin`; else one with a usual name; else the only branch; else `main`."""
     if repository is None:
         return DEFAULT_BRANCH
     origin = "refs/remotes/origin/"
