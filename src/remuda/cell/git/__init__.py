@@ -1,3 +1,1 @@
-"""Access to the git repositories of a cell: the interface (`port`) and its implementation, which runs the `git`
-program.
-"""
+"""Access to the git repositories of a cell: the interface (`port`) and its implementation by the `git` program."""

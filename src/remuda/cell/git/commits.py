@@ -1,9 +1,5 @@
 """Turns the file actions of GitLab's commits API into one commit, as an input stream for `git fast-import`.
 
-Checks which paths a commit may touch and whether each action is possible (a file to update must exist), and builds the
-bytes for git. Does no input or output itself: `remuda.cell.projects.projects` makes the commits,
-`remuda.cell.git.repositories` runs git.
-
 Invariant: no byte of a stream outside a counted `data` block comes from the user unquoted, so nobody can smuggle a
 command for fast-import into a path, a name or a message.
 """
@@ -41,16 +37,12 @@ class FileAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A file in the tree of a commit: its mode, and its blob or new content."""
-
     mode: str
     content: str | bytes
     """The name of an existing blob, or the bytes of a new one."""
 
 
 class NewCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit to be created on a branch: its parent, message, author and changed files."""
-
     branch: str
     parent: str | None
     message: str
@@ -62,10 +54,7 @@ class NewCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_branch_name(name: str) -> bool:
-    """True if git accepts `name` for a branch or tag, and it cannot be mistaken for a commit, a full ref or an option.
-
-    The hook in `push_hook` rejects pushes to all other names.
-    """
+    """True if git accepts `name` for a branch or tag and cannot mistake it for a commit, a full ref or an option."""
     if not name or len(name) > 255 or name[0] in "-./" or name[-1] in "./" or name in ("@", "HEAD"):
         return False
     if name.startswith("refs/") or any(
@@ -92,9 +81,7 @@ def check_path(path: str) -> str:
 
 
 def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> dict[str, Entry | None]:
-    """Apply the actions in order. Returns the new entry of each changed path, None if the path is removed. Raises
-    InvalidError if an action is impossible, such as the update of a missing file.
-    """
+    """Return the new entry of each changed path, None if removed. Raises InvalidError for an impossible action."""
     after = _Tree(tree)
     for action in actions:
         path = check_path(action.file_path)
@@ -120,9 +107,7 @@ def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> d
 
 
 def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Sequence[FileAction]) -> bool:
-    """True if applying the actions to the tree `before` gives exactly the tree `after`. Used to detect that a client
-    repeats a commit request that has already succeeded.
-    """
+    """True if the actions turn `before` into exactly `after`: a client repeats a commit request that has succeeded."""
     try:
         changes = apply_actions(before, actions)
     except InvalidError:
@@ -140,9 +125,7 @@ def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Se
 
 
 class _Tree:
-    """A tree to which file actions are applied; `changes` has the result. Counts the files below each folder, because a
-    file cannot be created at the path of a folder that is not empty.
-    """
+    """Counts the files below each folder, because no file can be created at the path of a folder that is not empty."""
 
     def __init__(self, tree: Mapping[str, Entry]) -> None:
         self._tree = tree
@@ -232,9 +215,7 @@ def _data(content: bytes) -> Iterator[bytes]:
 
 
 def _plain(text: str) -> str:
-    """Return a name or mail address without control characters, `<` and `>`, which would end a field of the commit's
-    header; "unknown" if nothing is left.
-    """
+    """Remove control characters, `<` and `>` from a name or mail address: they would end a field of the commit."""
     return re.sub(r"[\x00-\x1f\x7f<>]", "", text).strip() or "unknown"
 
 

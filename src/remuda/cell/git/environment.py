@@ -1,9 +1,7 @@
-"""The environment variables of every git process that a cell starts.
+"""The environment variables of every git process that a cell starts: of the cell's own environment, only PATH.
 
-git uses the cell's settings, never those of the machine or of a user, and never prompts. It ignores `refs/replace` and
-grafts: with them, whoever may push such a ref could change what a commit on a protected branch contains.
-
-Invariant: git gets only PATH from the cell's own environment.
+git ignores the settings of the machine and never prompts. It ignores `refs/replace` and grafts: with them, whoever may
+push such a ref could change what a commit on a protected branch contains.
 """
 
 import os
@@ -46,9 +44,7 @@ hint, whatever `advice.graftFileDeprecated` says, because it does not read that 
 
 
 def make_environment(root: Path, hooks: Path, push_limit_bytes: int) -> dict[str, str]:
-    """Return the environment variables for git processes. `root` is the folder of the repositories, `hooks` the folder
-    of the hooks, `push_limit_bytes` the largest push (0: unlimited).
-    """
+    """Return the variables for git. `root` is the folder of the repositories; `push_limit_bytes=0` is unlimited."""
     settings = [*_SETTINGS, ("core.hooksPath", str(hooks)), ("receive.maxInputSize", str(push_limit_bytes))]
     if not is_sync_enabled():
         settings.append(("core.fsync", "none"))

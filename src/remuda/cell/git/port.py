@@ -1,9 +1,7 @@
 """The interface to the git repositories of a cell, and the values that its methods take and return.
 
-The event loop uses `Repositories`, a thread that compiles a pipeline file uses `Reader`. `Pushes` is the durable record
-of pushes whose pipelines must be started. `remuda.cell.git.repositories`, `reader` and `push_files` implement them with
-the `git` program; `remuda.cell.service` puts them together. `repo` is always a folder name that the cell chose, never a
-user's text.
+The event loop uses `Repositories`, a thread that compiles a pipeline file uses `Reader`. `repo` is always a folder name
+that the cell chose, never a user's text.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -39,7 +37,7 @@ class GitError(CellError):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata of a commit: hash, parents, author, committer and message, without its files."""
+    """The metadata of a commit, without its files."""
 
     sha: str
     parents: tuple[str, ...]
@@ -67,8 +65,6 @@ class TreeEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """A tag of a commit, annotated or lightweight."""
-
     name: str
     target: str
     """The commit, or the tag's own object if it has a message."""
@@ -77,9 +73,7 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules by which the pre-receive hook accepts or rejects the refs of one push, in addition to its checks of
-    their names.
-    """
+    """The rules by which the pre-receive hook accepts or rejects the refs of one push."""
 
     user_id: int | None = None
     """The pusher, noted with the push; None: the project's creator."""
@@ -94,8 +88,6 @@ class PushRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of an HTTP request that `git http-backend` needs."""
-
     method: str
     service: str
     """info/refs, git-upload-pack or git-receive-pack."""
@@ -108,7 +100,7 @@ class GitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GitClient(msgspec.Struct, frozen=True, kw_only=True):
-    """The HTTP client of a git request: the request body that it sends, and functions that send the response to it."""
+    """The sender of a git request: the body that it sends, and functions that send the response to it."""
 
     body: AsyncIterator[bytes]
     start: Callable[[int, list[tuple[bytes, bytes]]], Awaitable[None]]
@@ -129,25 +121,19 @@ class PushNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_note(notes: Sequence[PushNote], ref: str, sha: str) -> PushNote | None:
-    """Return the note of the push that moved `ref` to the commit `sha`, or None."""
+    """Return the note of the push that moved `ref` to the commit `sha`."""
     return next((note for note in notes if note.refs.get(ref) == sha), None)
 
 
 class Reader(Protocol):
-    """Blocking reads of repositories for one compilation. For use by a single thread; caches commits and file lists
-    until it is closed.
-    """
+    """Blocking reads of repositories for one compilation, by one thread. Caches commits and file lists until closed."""
 
     def commit(self, repo: str, name: str | None) -> str | None:
-        """Return the hash of the commit that `name` means: a branch, a tag, a full ref or a commit hash; the default
-        branch if `name` is None. None if there is no such commit.
-        """
+        """Return the hash of the commit that a branch, tag, full ref or hash means; None means the default branch."""
         ...
 
     def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
-        """Return a file's content in the commit `sha`, or None if there is no such file. Raises TooLargeError if it is
-        larger than `limit_bytes`.
-        """
+        """Return a file's content in the commit `sha`. Raises TooLargeError if it is larger than `limit_bytes`."""
         ...
 
     def files(self, repo: str, sha: str) -> dict[str, str]:
@@ -155,9 +141,7 @@ class Reader(Protocol):
         ...
 
     def changed_files(self, repo: str, before: str, sha: str) -> frozenset[str] | None:
-        """Return the paths of the files that differ between the commits `before` and `sha`, or None if `before` does
-        not exist.
-        """
+        """Return the paths that differ between the two commits, or None if `before` does not exist."""
         ...
 
     def merge_base(self, repo: str, one: str, other: str) -> str | None: ...
@@ -180,27 +164,19 @@ class Refs(Protocol):
     """
 
     async def refs(self, repo: str) -> dict[str, str]:
-        """Return all branches, tags and merge request refs by full name, each with its commit's hash. A ref that points
-        to something else, such as a tag of a single file, is left out.
-        """
+        """Return all branches, tags and merge request refs with their commits' hashes; refs to other objects not."""
         ...
 
     async def resolve(self, repo: str, name: str) -> str | None:
-        """Return the hash of the commit that `name` means: a branch, a tag, or a full or abbreviated commit hash. None
-        if there is no such commit.
-        """
+        """Return the hash of the commit that a branch, a tag, or a full or abbreviated commit hash means."""
         ...
 
     async def commit_of(self, repo: str, ref: str) -> str | None:
-        """Return the hash of the commit that a full ref points to, directly or through an annotated tag. None if there
-        is none.
-        """
+        """Return the hash of the commit that a full ref points to, directly or through an annotated tag."""
         ...
 
     async def object_of(self, repo: str, ref: str) -> str | None:
-        """Return the hash of the object that a full ref points to, a commit or an annotated tag. None if the ref does
-        not exist.
-        """
+        """Return the hash of the object that a full ref points to: a commit or an annotated tag."""
         ...
 
     async def is_empty(self, repo: str) -> bool:
@@ -208,9 +184,7 @@ class Refs(Protocol):
         ...
 
     def head(self, repo: str) -> str | None:
-        """Return the name of the branch that HEAD names, which clients see as the default branch. None if HEAD cannot
-        be read.
-        """
+        """Return the branch that HEAD names, which clients see as the default branch; None if HEAD is unreadable."""
         ...
 
     async def put_head(self, repo: str, branch: str) -> None: ...
@@ -222,10 +196,8 @@ class Refs(Protocol):
     async def put_ref(self, repo: str, ref: str, sha: str) -> None: ...
 
     async def put_refs(self, repo: str, refs: Mapping[str, str], before: Mapping[str, str] = {}) -> None:
-        """Set all `refs` (full names with object hashes) in one transaction: either all of them or none. Raises
-        GitError if that fails.
-
-        `before` has the hashes that some of the refs must have before the change; if one differs, the call fails.
+        """Set all `refs` (full names with object hashes) in one transaction. Raises GitError if that fails, or if a ref
+        does not have the hash that `before` names for it.
         """
         ...
 
@@ -234,23 +206,19 @@ class Refs(Protocol):
         ...
 
     async def add_branch(self, repo: str, name: str, sha: str, *, before_move: Callable[[str], None]) -> None:
-        """Create a branch at the commit `sha`. `before_move` is called with the hash just before. Raises ConflictError
-        if the branch exists.
-        """
+        """Create a branch at the commit `sha`. Raises ConflictError if the branch exists."""
         ...
 
     async def add_tag(
         self, repo: str, name: str, sha: str, *, message: str, at: int, before_move: Callable[[str], None]
     ) -> None:
-        """Create a tag of the commit `sha`, annotated if there is a `message`; `at` is its time. `before_move` is
-        called with the hash of the commit or tag object just before. Raises ConflictError if the tag exists.
-        """
+        """Create a tag, annotated if there is a `message`; `at` is its time. Raises ConflictError if the tag exists."""
         ...
 
     async def remove_ref(self, repo: str, ref: str) -> None: ...
 
     async def tags(self, repo: str) -> list[Tag]:
-        """Return all tags that point to commits, ordered by name."""
+        """Return all tags of commits, ordered by name."""
         ...
 
 
@@ -260,41 +228,31 @@ class Contents(Protocol):
     async def commit(self, repo: str, sha: str) -> Commit | None: ...
 
     async def log(self, repo: str, sha: str, *, skip: int, count: int, path: str = "") -> Sequence[Commit]:
-        """Return up to `count` commits of the history of `sha`, newest first, after the first `skip`. With `path`, only
-        commits that changed this path.
-        """
+        """Return up to `count` commits, newest first, after the first `skip`; with `path`, those that changed it."""
         ...
 
     async def count(self, repo: str, sha: str, path: str = "") -> int:
-        """Return the number of commits in the history of `sha`, itself included. With `path`, only commits that changed
-        this path.
-        """
+        """Count the commits in the history of `sha`, itself included; with `path`, only those that changed it."""
         ...
 
     async def add_commit(
         self, repo: str, commit: NewCommit, *, before_move: Callable[[str], None] = lambda _: None
     ) -> str:
-        """Create a commit, set its branch to it, and return its hash. Raises ConflictError if the branch is not at the
-        expected parent any more.
-
-        `before_move` is called with the commit's hash just before the branch is set to it.
+        """Create a commit, set its branch to it, and return its hash; `before_move` gets the hash just before. Raises
+        ConflictError if the branch is not at the expected parent any more.
         """
         ...
 
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
-        """Return a file's content in the commit `sha`, or None if there is no such file. Raises TooLargeError if it is
-        larger than `limit_bytes`.
-        """
+        """Return a file's content in the commit `sha`. Raises TooLargeError if it is larger than `limit_bytes`."""
         ...
 
     async def file_size(self, repo: str, sha: str, path: str) -> int:
-        """Return a file's size in bytes in the commit `sha`. Raises GitError if there is no such file."""
+        """Return a file's size in bytes. Raises GitError if there is no such file."""
         ...
 
     async def tree(self, repo: str, sha: str) -> dict[str, Entry]:
-        """Return all files of a commit by path. Raises TooLargeError if git's list of them is longer than
-        `LIST_LIMIT_BYTES`.
-        """
+        """Return all files of a commit by path. Raises TooLargeError if their list exceeds `LIST_LIMIT_BYTES`."""
         ...
 
     async def list_entries(
@@ -307,10 +265,8 @@ class Contents(Protocol):
         is_folder: bool = True,
         limit_bytes: int = LIST_LIMIT_BYTES,
     ) -> list[TreeEntry]:
-        """List the folder `path` in the commit `sha`; with `is_deep` also its subfolders, recursively.
-
-        With `is_folder=False`, return the entry of `path` itself, for example to look up one file. Raises TooLargeError
-        if git's list is longer than `limit_bytes`.
+        """List the folder `path`; with `is_deep` also its subfolders, recursively; with `is_folder=False` the entry of
+        `path` itself. Raises TooLargeError if git's list is longer than `limit_bytes`.
         """
         ...
 
@@ -319,9 +275,7 @@ class Repositories(Refs, Contents, Protocol):
     """All git repositories of a cell: create, read, change and remove them, and serve git clients."""
 
     def prepare(self) -> None:
-        """Create the folder of the repositories and install the pre-receive hook. Raises CellError if git is not
-        installed.
-        """
+        """Create the repositories' folder and install the pre-receive hook. Raises CellError if there is no git."""
         ...
 
     async def create(self, repo: str, default_branch: str) -> None:
@@ -329,9 +283,7 @@ class Repositories(Refs, Contents, Protocol):
         ...
 
     def link(self, repo: str, path: str) -> None:
-        """Create a symbolic link named after the project's `path` to its repository, if the settings name a folder for
-        such links.
-        """
+        """Create a symbolic link named `path` to the repository, if the settings name a folder for such links."""
         ...
 
     async def remove(self, repo: str) -> None:
@@ -349,11 +301,11 @@ class Repositories(Refs, Contents, Protocol):
 
 
 class Pushes(Protocol):
-    """Durable records of pushes, shared by all processes of a cell, so that a push starts its pipelines even if the
-    process that received it dies.
+    """Durable records of pushes, shared by all processes of a cell: a push starts its pipelines even if its process
+    dies.
 
-    A push is open while a process serves it; an open push whose process died is abandoned. Notes say who pushed what
-    with which options. A note is written before the push moves any ref.
+    A push is open while a process serves it; an open push whose process died is abandoned. A note says who pushed what
+    with which options; it is written before the push moves any ref.
     """
 
     def begin(self, project_id: ProjectId) -> AbstractContextManager[Callable[[], None]]:
@@ -363,7 +315,7 @@ class Pushes(Protocol):
         ...
 
     def find_abandoned(self) -> dict[str, ProjectId]:
-        """Return the abandoned pushes (open, but their process died): record name and project id."""
+        """Return the abandoned pushes: record name and project id."""
         ...
 
     def forget(self, name: str) -> None:
@@ -371,15 +323,13 @@ class Pushes(Protocol):
         ...
 
     def add_note(self, repo: str, refs: Mapping[str, str], user_id: int) -> None:
-        """Write a note that the user sets `refs` to these commits. The pre-receive hook does this for pushes; call this
-        for changes made through the API.
-        """
+        """Note that the user sets `refs` through the API. For pushes the pre-receive hook writes the note."""
         ...
 
     def has_notes(self, repo: str) -> bool: ...
 
     def notes(self, repo: str) -> list[PushNote]:
-        """Return the notes of a repository's pushes, newest first."""
+        """Return the notes of a repository, newest first."""
         ...
 
     def remove_notes(self, repo: str, notes: Sequence[PushNote], refs: Mapping[str, str], now: float) -> None:
@@ -389,7 +339,5 @@ class Pushes(Protocol):
         ...
 
     def take_turn(self, repo: str) -> AbstractAsyncContextManager[None]:
-        """Lock the processing of a repository's pushes: only one process of the cell at a time can
-        be inside the block.
-        """
+        """Lock the processing of a repository's pushes: one process of the cell at a time is inside the block."""
         ...

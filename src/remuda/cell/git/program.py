@@ -1,7 +1,4 @@
-"""Runs the `git` program for the repositories below one folder: sets its environment, deadline and output limits, and
-turns failures into errors.
-
-The other modules of this package choose the commands and call it.
+"""Runs the `git` program for the repositories below one folder: sets its environment, deadline and output limits.
 
 Invariant: a git process, with its helpers, has ended when the call that started it returns.
 """
@@ -24,8 +21,6 @@ _DISK = ("No space left on device", "Out of diskspace", "Disk quota exceeded", "
 
 
 class GitProgram:
-    """Runs git commands on the repositories below `root`, with the given environment."""
-
     def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
         self.root = root
         self.environment = dict(environment)
@@ -34,18 +29,14 @@ class GitProgram:
         return self.root / repo
 
     async def run(self, *args: str, repo: str | None = None) -> bytes:
-        """Run git and return its output. Raises StoreError if git cannot start or the disk is full or read-only, else
-        GitError.
-        """
+        """Return git's output. Raises StoreError if git cannot start or the disk is full or read-only; GitError."""
         code, out, err = await self.call(*args, repo=repo)
         if code != 0:
             raise self.failure(args[0], err)
         return out
 
     async def call(self, *args: str, repo: str | None = None, stdin: Iterable[bytes] = ()) -> tuple[int, bytes, bytes]:
-        """Run git with `stdin` as its input. Returns exit code, stdout and stderr. Raises GitError
-        after the deadline.
-        """
+        """Return exit code, stdout and stderr. Raises GitError after the deadline."""
         process = await self.start(*args, repo=repo, with_input=bool(stdin))
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
@@ -57,9 +48,7 @@ class GitProgram:
             await end_git(process)
 
     async def read(self, *args: str, repo: str, what: str, limit_bytes: int) -> tuple[int, bytes]:
-        """Run git. Returns exit code and stdout. Raises TooLargeError if stdout exceeds `limit_bytes`; `what` names the
-        thing that is read in the message.
-        """
+        """Return exit code and stdout. Raises TooLargeError, which names `what`, if stdout exceeds `limit_bytes`."""
         process = await self.start(*args, repo=repo)
         assert process.stdout is not None
         content = bytearray()
@@ -78,8 +67,7 @@ class GitProgram:
     async def start(
         self, *args: str, repo: str | None = None, with_input: bool = False, environment: Mapping[str, str] = {}
     ) -> asyncio.subprocess.Process:
-        """Start git and return the process, which the caller must end. Raises StoreError if the process cannot be
-        started.
+        """Start git; the caller must end the process. Raises StoreError if it cannot be started.
 
         With `repo=None` git runs in the folder of the repositories, never in the working directory of the cell: that
         may be somebody else's git repository.
@@ -101,15 +89,13 @@ class GitProgram:
             raise StoreError(f"cannot start git: {error}") from error
 
     def failure(self, command: str, err: bytes) -> CellError:
-        """Return the error for a failed git command, with git's message: StoreError for a full or read-only disk, else
-        GitError.
-        """
+        """Make the error from git's stderr: StoreError for a full or read-only disk, else GitError."""
         text = self.hide_root(err.decode(errors="replace")).strip()[-500:] or "no message"
         kind = StoreError if any(cause in text for cause in _DISK) else GitError
         return kind(f"git {command}: {text}")
 
     def hide_root(self, text: str) -> str:
-        """Return git's message without the path of the repositories' folder, because users may see it."""
+        """Remove the path of the repositories' folder from git's message, because users may see it."""
         return text.replace(f"{self.root}/", "")
 
 
@@ -118,16 +104,13 @@ def late(command: str) -> GitError:
 
 
 async def end_git(process: asyncio.subprocess.Process) -> None:
-    """Kill a git process unless it has ended, and close its pipes; unread output is dropped."""
     if process.returncode is None:
         kill_git(process)
     await reap(process)
 
 
 async def stop_git(process: asyncio.subprocess.Process) -> None:
-    """Close the input of a git process, give it a few seconds to exit, then kill it. A git that is killed at once
-    leaves its temporary files behind.
-    """
+    """Close git's input, wait a few seconds, then kill it: a git killed at once leaves its temporary files behind."""
     if process.returncode is None and process.stdin is not None:
         process.stdin.close()
         with contextlib.suppress(TimeoutError):

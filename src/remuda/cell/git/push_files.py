@@ -1,16 +1,11 @@
 """Stores the records of pushes as files: the implementation of `remuda.cell.git.port.Pushes`.
 
-A process that serves a push holds a lock on a file `pushes/PROJECT-RANDOM`, in a folder that all processes of the cell
-share. The kernel drops the lock when the process dies, so a file that nobody locks is an abandoned push.
-
-git gives the options of a push to its pre-receive hook only. The hook (`push_hook`) writes a note with the options and
-the refs of the push into the repository before any ref moves. For commits and tags that people make through the API,
-the cell writes such a note itself. The cell reads the notes when it starts the pipelines of moved refs, perhaps after a
-restart or in another process.
+A process that serves a push holds a lock on a file `pushes/PROJECT-RANDOM`. The kernel drops the lock when the process
+dies, so a file that nobody locks is an abandoned push. git gives the options of a push to its pre-receive hook only, so
+the hook (`push_hook`) writes the push's note; for changes through the API the cell does.
 
 Invariants: the file of an open push exists before any ref moves, and is removed only when the push's pipelines were
-started. A note is written atomically. No text of a client becomes part of a path or of a command: when the hook runs,
-git has not even checked the names of the refs.
+started. A note is written atomically. No text of a client becomes part of a path or of a command.
 """
 
 import secrets
@@ -30,8 +25,6 @@ DELETED = "0" * 40
 
 
 class PushFiles:
-    """Records and notes of the pushes to the repositories below one folder, as files."""
-
     def __init__(self, root: Path) -> None:
         self._root = root
         self._open = root / "pushes"

@@ -1,10 +1,9 @@
-"""The pre-receive hook of all repositories: a shell script that rejects pushes that are not allowed, and writes a note
-with the options of accepted ones.
+"""The pre-receive hook of all repositories: rejects pushes that are not allowed, and notes the options of accepted
+ones.
 
 People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
 what objects contain) or to the cell. The hook rejects a name that can be mistaken for something else (a commit, an
-option, `HEAD`, a full ref), and a tag with the name of the protected branch. Existing refs may be deleted whatever
-their names. `PushRules` says which refs the user may not push; `remuda.cell.http.git.smart_http` makes the rules.
+option, `HEAD`, a full ref), and a tag with the name of the protected branch. Any existing ref may be deleted.
 
 Invariants: a rejected push leaves no note; every line of a note that comes from a push option starts with `option `.
 When the hook runs, git has not checked the names of the refs; a name with a line feed is read as two names, and both

@@ -1,9 +1,7 @@
-"""Reads repositories with blocking calls, for a thread that compiles a pipeline file: the implementation of
-`remuda.cell.git.port.Reader`.
+"""Reads repositories with blocking calls, for a thread that compiles a pipeline file: implements `port.Reader`.
 
-A pipeline file that includes a hundred others must not start a hundred processes, so each repository has one `git
-cat-file --batch` process for as long as the reader is open. Code on the event loop uses `remuda.cell.git.repositories`
-instead.
+Each repository has one `git cat-file --batch` process while the reader is open: a pipeline file that includes a hundred
+others must not start a hundred processes.
 
 Invariants: one thread uses a `GitReader`, and when it is closed no process is left. A name from a user is checked
 before git gets it; a path with a line break, which git would read as a second request, is refused. A few objects can
@@ -30,10 +28,6 @@ _STDERR_LIMIT_BYTES = 4096
 
 
 class GitReader:
-    """Reads repositories for one compilation, with one long-running git process per repository. Closing it ends these
-    processes.
-    """
-
     def __init__(self, git: GitProgram) -> None:
         self._program = git
         self._batches: dict[str, _Batch] = {}
@@ -57,9 +51,7 @@ class GitReader:
         return self._commits[key]
 
     def _peel(self, repo: str, name: str) -> str | None:
-        """Return the hash of the commit that an object name or ref points to, directly or through annotated tags; None
-        if there is none.
-        """
+        """Return the hash of the commit that a name points to, directly or through annotated tags."""
         commit = self._batch(repo).ask(f"{name}^{{commit}}", limit_bytes=_HEAD_LIMIT_BYTES)
         return commit[0] if commit else None
 
@@ -129,9 +121,7 @@ class GitReader:
 
 
 class _Batch:
-    """A `git cat-file --batch` process, which returns objects of one repository. It starts at the first request, and
-    again after a failure.
-    """
+    """A `git cat-file --batch` process for one repository; starts at the first request, and again after a failure."""
 
     def __init__(self, git: GitProgram, repo: str) -> None:
         self._git = git
@@ -140,9 +130,7 @@ class _Batch:
         self._watchdog: threading.Timer | None = None
 
     def ask(self, name: str, *, limit_bytes: int) -> tuple[str, str, bytes] | None:
-        """Return an object's hash, type and content, or None if it does not exist. Raises TooLargeError if it is larger
-        than `limit_bytes`, GitError if the process fails.
-        """
+        """Return an object's hash, type and content. Raises TooLargeError above `limit_bytes`; GitError."""
         try:
             question = os.fsencode(name) + b"\n"
         except UnicodeEncodeError:
@@ -173,7 +161,6 @@ class _Batch:
         return parts[0], parts[1], content[:-1]
 
     def end(self) -> None:
-        """Kill the git process, if it runs, and close its pipes."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         if self._process is not None:
@@ -208,9 +195,7 @@ def _start(git: GitProgram, repo: str, *arguments: str, stdin: int = subprocess.
 
 
 def _start_watchdog(process: subprocess.Popen[bytes]) -> threading.Timer:
-    """Start a timer that kills the process after `DEADLINE_SECONDS`. The caller cancels it when the
-    process has ended.
-    """
+    """Start a timer that kills the process after `DEADLINE_SECONDS`, unless the caller cancels it."""
     watchdog = threading.Timer(DEADLINE_SECONDS, process.kill)
     watchdog.daemon = True
     watchdog.start()
@@ -218,8 +203,7 @@ def _start_watchdog(process: subprocess.Popen[bytes]) -> threading.Timer:
 
 
 def _candidates(name: str | None) -> list[str]:
-    """Return the object names that `name` may mean, in the order to try: full commit hash, branch, tag, abbreviated
-    hash. `remuda.cell.projects.refs` uses the same order.
+    """Return what `name` may mean, in the order to try: full commit hash, branch, tag, abbreviated hash.
 
     In includes GitLab prefers a tag to a branch. Anybody who may push could then create a tag with the name of a
     protected branch, and so decide what others include from it.

@@ -1,5 +1,4 @@
-"""Creates, reads and changes the bare repositories of a cell with the `git` program: the implementation of
-`remuda.cell.git.port.Repositories`.
+"""Creates, reads and changes bare repositories with the `git` program: implements `remuda.cell.git.port.Repositories`.
 
 Invariant: every name that a user gave is checked, or stands behind `--end-of-options`.
 """
@@ -34,8 +33,6 @@ _NAME_CONFLICT = re.compile(rb"cannot (?:create|process) 'refs/(heads|tags)/([^'
 
 
 class GitRepos:
-    """The bare git repositories below one folder; see `remuda.cell.git.port.Repositories`."""
-
     def __init__(
         self,
         root: Path,
@@ -71,9 +68,7 @@ class GitRepos:
             await self._git.run("init", "--quiet", "--bare", "--template=", f"--initial-branch={default_branch}", where)
 
     def _lay_out(self, repo: str, default_branch: str) -> None:
-        """Create the files of an empty bare repository that borrows objects from other folders (git alternates). Writes
-        them directly, which is faster than `git init`.
-        """
+        """Write the files of an empty bare repository directly, which is faster than `git init`."""
         for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
             (self._git.path(repo) / name).mkdir(parents=True, exist_ok=True)
         alternates = b"".join(os.fsencode(folder.absolute()) + b"\n" for folder in self._borrowed)
@@ -311,9 +306,7 @@ class GitRepos:
         return await serve(self._git, repo, request, client)
 
     def _ref_failure(self, err: bytes) -> CellError:
-        """Return the error for a ref that cannot be created: InvalidError with GitLab's message if its name conflicts
-        with another ref (`a` and `a/b`), else the error for git's message.
-        """
+        """Return InvalidError with GitLab's message if the ref's name conflicts with another (`a` and `a/b`)."""
         if (conflict := _NAME_CONFLICT.search(err)) is None:
             return self._git.failure("update-ref", err)
         what, name = "tag" if conflict[1] == b"tags" else "branch", conflict[2].decode(errors="replace")
@@ -323,7 +316,6 @@ class GitRepos:
 
 
 def _only(path: str) -> list[str]:
-    """Return the git arguments that limit a command to one path; none if `path` is empty."""
     return [f":(top,literal){path}"] if path else []
 
 

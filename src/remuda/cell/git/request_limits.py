@@ -1,8 +1,7 @@
 """Limits the parts of a fetch or push request that git holds in memory: the lists of refs, commits and options.
 
-git writes the pack of a push to the disk and limits its size itself (`receive.maxInputSize`). It also limits the list
-of a fetch (`http.maxRequestBuffer`), but not after decompression, so request bodies are decompressed here. Used by
-`remuda.cell.git.smart_http`.
+git limits the pack of a push itself (`receive.maxInputSize`), also the list of a fetch (`http.maxRequestBuffer`), but
+not after decompression, so request bodies are decompressed here.
 """
 
 import zlib
@@ -15,9 +14,7 @@ _HEAD_BYTES = 4
 
 
 async def unpack(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Decompress a gzip'd request body piece by piece. If the data is damaged, the iterator ends there without an
-    error.
-    """
+    """Decompress a gzip'd request body piece by piece. Damaged data ends the iterator without an error."""
     inflater = zlib.decompressobj(wbits=31)
     async for packed in pieces:
         rest, piece = packed, bytes(_PIECE_BYTES)
@@ -34,8 +31,7 @@ async def unpack(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def limit_lists(pieces: AsyncIterator[bytes], limit_bytes: int = LISTS_LIMIT_BYTES) -> AsyncIterator[bytes]:
-    """Pass on the body of a push, but end it early if the lists of refs and options before the pack exceed the limit;
-    git then rejects the incomplete push.
+    """Pass on the body of a push, but end it early if the lists before the pack exceed the limit: git then rejects it.
 
     The lists consist of packets: four hexadecimal digits with the packet's length, these digits included, then its
     bytes.

@@ -1,7 +1,5 @@
 """Serves git's smart HTTP protocol: passes one request to `git http-backend` and streams its answer back.
 
-Called through `GitRepos.serve`, after `remuda.cell.http.git.smart_http` has checked who may fetch or push.
-
 Invariant: the program has ended when `serve` returns, so after a push no ref moves any more.
 """
 
@@ -74,9 +72,7 @@ async def serve(git: GitProgram, repo: str, request: GitRequest, client: GitClie
 
 
 async def _feed(process: asyncio.subprocess.Process, client: GitClient, plain: AsyncIterator[bytes]) -> None:
-    """Write the decompressed body to git, then read the rest of the request if git stops early. Kills git when the
-    client disconnects.
-    """
+    """Write the decompressed body to git, then drain the request; kill git if the client disconnects."""
     assert process.stdin is not None
     with suppress(BrokenPipeError, ConnectionResetError):
         async for piece in plain:

@@ -1,3 +1,1 @@
-"""Creates pipelines (on push, API request, schedule or trigger), compiles their files, and reads their results
-(coverage, test reports, releases).
-"""
+"""Creates pipelines (by push, API request, schedule, trigger), and reads their results (coverage, tests, releases)."""

@@ -1,8 +1,6 @@
-"""Compiles the pipeline file of one request: reads the file, collects the facts that its rules need from the
-repository, and runs the compiler.
+"""Compiles the pipeline file of one request: reads it, collects the facts that its rules need, runs the compiler.
 
-Finds the source and target of a merge request, and the commit against which `rules:changes` compares. Everything here
-blocks, so `remuda.cell.pipelines.creation`, the only caller, runs it in a thread.
+Everything here blocks, so `remuda.cell.pipelines.creation` runs it in a thread.
 
 Invariant: rules are evaluated with the same variables that jobs get later.
 """
@@ -38,7 +36,7 @@ _MAX_OPEN = 4
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The data from the store and the commit that the compilation of one request needs."""
+    """The data from the store and the commit that one compilation needs."""
 
     variables: tuple[ProjectVariable, ...]
     of_commit: Mapping[str, str]
@@ -57,8 +55,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
 def compile_request(
     request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside
 ) -> tuple[Pipeline, Compiled] | None:
-    """Compile the pipeline file of a request. Returns the pipeline as it would be stored, and the compiled file; None
-    if the commit has no such file.
+    """Return the pipeline as it would be stored, and the compiled file; None if the commit has no such file.
 
     Raises PipelineError with the mistakes in the file; InvalidError if the file cannot be read, or does not have the
     jobs or stages that the request selects.
@@ -85,9 +82,7 @@ def compile_request(
 
 
 def lint_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside) -> Linted | None:
-    """Compile the pipeline file of a request without creating a pipeline. Returns None if the commit has no such file.
-    Raises InvalidError if it cannot be read.
-    """
+    """Compile without creating a pipeline. Returns None if there is no file, raises InvalidError if unreadable."""
     text = _text(request, reader)
     if text is None:
         return None
@@ -170,9 +165,7 @@ def _facts(request: PipelineRequest, facts: RequestFacts, pipeline: Pipeline, re
 
 
 def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
-    """Return the commit with which `rules:changes` compares, or None if every file counts as changed, as in GitLab for
-    a new branch or a tag.
-    """
+    """Return the commit with which `rules:changes` compares; None: all files count as changed (new branch or tag)."""
     if request.changes_since is not None:
         return request.changes_since
     if pipeline.merge_request_iid is not None:

@@ -1,9 +1,7 @@
 """A pool of threads that compile pipeline files, because a large file takes seconds and the event loop must not wait.
 
-Only a few threads run at the same time: they share Python's interpreter lock, so more are not faster, and delay the
+Only a few threads compute at the same time: they share Python's interpreter lock, so more are not faster, and delay the
 event loop. While a thread waits for the event loop (for the store or a web server), another one may run.
-`remuda.cell.pipelines.creation` has one pool for pipelines and one for lint calls, so that lint calls cannot delay
-pipelines.
 """
 
 import asyncio
@@ -22,18 +20,14 @@ _T = TypeVar("_T")
 
 
 class Compilers:
-    """A thread pool in which at most `at_once` threads compute at the same time; threads that wait for the event loop
-    do not count.
-    """
+    """A thread pool: at most `at_once` threads compute; those that wait for the event loop do not count."""
 
     def __init__(self, at_once: int, *, name: str) -> None:
         self._threads = ThreadPoolExecutor(MAX_OPEN, thread_name_prefix=name)
         self._turns = threading.Semaphore(at_once)
 
     async def run(self, work: Callable[[Ask], _T]) -> _T:
-        """Call `work` in a thread and return its result. Its argument is a function that runs a coroutine on the event
-        loop, waits for it and returns its result.
-        """
+        """Call `work` in a thread. Its argument runs a coroutine on the event loop and waits for its result."""
         loop = asyncio.get_running_loop()
 
         def ask(question: Coroutine[Any, Any, Any]) -> Any:

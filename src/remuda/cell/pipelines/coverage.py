@@ -1,9 +1,8 @@
 """Reads the test coverage of a job from its log.
 
 As in GitLab, the last line that matches the job's `coverage` expression counts. In that line the last match is taken,
-of the match the last group (or all of it), and of that the first number. Colours and runners' time stamps are removed
-from lines. Only the end of a log is searched, with a limited number of steps; if that fails the job has no coverage.
-The HTTP endpoints call it when a job has ended, and again when a runner reports the end twice.
+of the match the last group (or all of it), and of that the first number. Only the end of a log is searched, with a
+limited number of steps; if that fails the job has no coverage.
 """
 
 import asyncio
@@ -34,9 +33,7 @@ _log = logger("cell")
 
 
 async def measure_coverage(store: Store, traces: Traces, job: Job, spec: JobSpec | None = None) -> Job:
-    """Read the coverage from the log of a finished job and store it. Returns the changed job, or the job unchanged if
-    there is no coverage or it cannot be read. `spec` is the job's spec, if the caller has it already.
-    """
+    """Store the coverage found in the log of a finished job. Returns the job, unchanged if no coverage can be read."""
     if job.state not in FINAL or job.coverage is not None or job.started_at is None or job.ends_alone:
         return job
     try:
@@ -64,9 +61,7 @@ async def _tail(traces: Traces, job: Job) -> bytes:
 
 
 def coverage_in(log: bytes, expression: str) -> float | None:
-    """Return the coverage that `expression` (`/.../`) finds in a log, or None. Raises PatternError if the expression is
-    invalid, TooCostlyError if it takes too many steps.
-    """
+    """Find the coverage in a log. Raises PatternError if `expression` (`/.../`) is invalid, TooCostlyError."""
     literal = split_literal(expression)
     if literal is None:
         return None
@@ -89,9 +84,7 @@ def coverage_in(log: bytes, expression: str) -> float | None:
 
 
 def lines_of(log: str) -> Sequence[str]:
-    """Split a log into the lines that the job wrote, without the runner's time stamps and colour codes. Parts of a line
-    that the runner split are joined.
-    """
+    """Split a log into the lines that the job wrote, without the runner's time stamps, colour codes and line splits."""
     lines: list[str] = []
     for line in log.split("\n"):
         stamp = _STAMP.match(line)

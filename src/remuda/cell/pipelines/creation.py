@@ -1,9 +1,5 @@
 """Creates pipelines: turns a request into a stored pipeline whose first jobs wait for runners.
 
-`compilation` compiles the file in a thread, `remuda.cell.core.pipelines.creation` decides what is stored, and
-`remuda.cell.core.pipelines.redundant` which older pipelines a new one replaces. The HTTP endpoints, the schedules and
-the trigger jobs call `start`; `remuda.cell.projects.projects` calls `push`.
-
 Invariant: a pipeline is stored in one transaction, after its file was compiled. A request of a trigger job that is
 repeated because its answer was lost gets the pipeline of the first one.
 """
@@ -66,25 +62,19 @@ class Starter(Protocol):
     """The interface for creating pipelines; implemented by `Pipelines`."""
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """Create and store a pipeline. Raises InvalidError if the file is missing or invalid, or if the rules leave no
-        jobs.
-
-        If a trigger job (`upstream`) has already started its pipeline, that pipeline is returned.
+        """Create and store a pipeline. Raises InvalidError if the file is missing or invalid, or the rules leave no
+        jobs. If a trigger job (`upstream`) has already started its pipeline, that pipeline is returned.
         """
         ...
 
 
 class _NewPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled pipeline and its jobs before they are stored."""
-
     pipeline: Pipeline
     compiled: Compiled
     jobs: tuple[NewJob, ...]
 
 
 class Pipelines:
-    """Creates the pipelines of one cell, and lints pipeline files."""
-
     def __init__(
         self, *, store: Store, repos: Repositories, changes: JobChanges, clock: Clock, settings: CellSettings
     ) -> None:
@@ -99,10 +89,10 @@ class Pipelines:
         self._lints = Compilers(LINTS, name="lint")
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """Create and store a pipeline. Raises MistakesError with all mistakes of the file; InvalidError if the user may
-        not start it, the file is missing, or the rules leave no jobs.
+        """Create and store a pipeline, or return the one that the trigger job `upstream` has already started.
 
-        If a trigger job (`upstream`) has already started its pipeline, that pipeline is returned.
+        Raises MistakesError with all mistakes of the file; InvalidError if the user may not start it, the file is
+        missing, or the rules leave no jobs.
         """
         if request.upstream is not None:
             started = await self._store.pipelines.find_downstream(request.upstream.job.id)
@@ -118,8 +108,7 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def _check_starter(self, request: PipelineRequest) -> None:
-        """Raise InvalidError if the user may not start the pipeline. Developers may start pipelines; on protected refs
-        only maintainers may.
+        """Raise InvalidError unless the user is a developer, or for a protected ref a maintainer.
 
         A child pipeline is not checked again, because its parent was. A request whose source is `parent_pipeline` but
         which no trigger job made is checked.
@@ -134,8 +123,8 @@ class Pipelines:
             raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
 
     async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
-        """Create the pipeline of a push. If the file has mistakes, the pipeline is stored as failed. Returns None if
-        there is no file, or if the rules leave no pipeline.
+        """Create the pipeline of a push: failed if the file has mistakes; None without a file or if the rules leave
+        none.
 
         The user's rights, checked before the push, are checked again, because a push can take long: meanwhile its
         branch may have become protected, or the user may have left the project.
@@ -170,8 +159,7 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def lint(self, request: PipelineRequest) -> Linted:
-        """Compile the pipeline file as `start` does, without creating a pipeline. Raises InvalidError if there is no
-        file.
+        """Compile as `start` does, without creating a pipeline. Raises InvalidError if there is no file.
 
         The result shows values of variables, so protected variables are left out for users below the maintainer level.
         """
@@ -185,9 +173,7 @@ class Pipelines:
         return linted
 
     async def _compile(self, request: PipelineRequest) -> _NewPipeline | None:
-        """Compile the pipeline file in a thread. Returns None if there is no file. Raises MistakesError or InvalidError
-        if it cannot be compiled.
-        """
+        """Return None if there is no file. Raises MistakesError or InvalidError if it cannot be compiled."""
         facts = await self._gather_facts(request)
 
         def work(*arguments: Any) -> _NewPipeline | None:
@@ -236,7 +222,7 @@ class Pipelines:
         )
 
     async def _ancestors(self, pipeline: Pipeline) -> list[Pipeline]:
-        """Return the parent of a child pipeline, its parent, and so on; empty for other pipelines."""
+        """Return the parent of a child pipeline, its parent, and so on."""
         ancestors: list[Pipeline] = []
         while pipeline.is_child and pipeline.upstream_pipeline_id is not None and len(ancestors) < 10:
             parent = await self._store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
@@ -298,9 +284,7 @@ class Pipelines:
         return family.pipeline
 
     async def _cancel_redundant(self, newest: Pipeline) -> None:
-        """Cancel the older pipelines of the same ref that the new one replaces (`workflow:auto_cancel`). A failure is
-        only logged, and the older pipelines continue.
-        """
+        """Cancel the older pipelines that the new one replaces (`workflow:auto_cancel`). A failure is only logged."""
         try:
             for old in await self._store.pipelines.list_open_pipelines(newest.project_id, newest.ref):
                 if redundant.is_replaced(old, newest):
@@ -315,11 +299,9 @@ class Pipelines:
             )
 
     async def keep_commit(self, project: Project, pipeline: Pipeline) -> None:
-        """Create the ref `refs/pipelines/<id>` for the pipeline's commit, so that runners can fetch the commit even if
-        its branch is deleted or force-pushed.
-
-        Also called before a runner gets a job, in case the process that stored the pipeline died before it created the
-        ref.
+        """Create `refs/pipelines/<id>`, so that runners can fetch the commit even if its branch is deleted or
+        force-pushed. Also called before a runner gets a job, in case the process that stored the pipeline died before
+        it created the ref.
         """
         if pipeline.id in self._kept:
             return
@@ -340,9 +322,7 @@ class Pipelines:
 
 
 def _skip_message(compiled: Compiled) -> str:
-    """Return the message that says why no pipeline was created: GitLab's sentence, which clients know, followed by the
-    reason.
-    """
+    """Say why no pipeline was created: GitLab's sentence, which clients know, followed by the reason."""
     if compiled.left_out:
         words = "Pipeline will not run for the selected trigger. The rules configuration prevented any jobs from being "
         return f"{words}added to the pipeline: {compiled.skipped}."

@@ -1,9 +1,7 @@
-"""Provides what a pipeline file can refer to while it is compiled: included files, components, the list of files of the
-commit, and the list of changed files.
+"""Provides what a pipeline file can refer to: included files, components, the lists of all and of changed files.
 
 Files come from projects of this cell through `remuda.cell.git.port.Reader`, and from other machines through
-`remuda.cell.pipelines.remote_files`. Also finds the commit that a component's version means, and compares commits for
-`rules:changes`. `remuda.cell.pipelines.compilation` uses it in the thread of one compilation.
+`remuda.cell.pipelines.remote_files`.
 """
 
 import re
@@ -30,7 +28,7 @@ LATEST = "~latest"
 
 
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
-    """Functions and settings of the cell that a compilation thread uses: find another project, fetch a web address."""
+    """What a compilation thread uses of the cell: settings, functions that find projects and fetch addresses."""
 
     find_project: Callable[[str], Project | None]
     fetch: Callable[[str], bytes | SourceProblem]
@@ -41,9 +39,7 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CellSources(Sources):
-    """Loads the files that the pipeline file of one commit includes, from its repository, other
-    projects and the web.
-    """
+    """Loads the files that the pipeline file of one commit includes: of its repository, other projects, the web."""
 
     def __init__(self, reader: Reader, repo: str, sha: str, outside: Outside) -> None:
         self._reader = reader
@@ -120,9 +116,7 @@ class CellSources(Sources):
         return self._projects[path]
 
     def _commit(self, project: str, ref: str | None) -> tuple[str, str] | SourceProblem:
-        """Return the repository and the commit hash of a ref of another project; of its default branch if `ref` is
-        None. A SourceProblem says why there is none.
-        """
+        """Return the repository and commit hash of a ref of another project; None means its default branch."""
         row = self._find(project)
         if row is None:
             return _no_project(project)
@@ -152,7 +146,7 @@ class CellSources(Sources):
 
 
 class TreeFiles(Mapping[str, str]):
-    """A mapping of a commit's file paths to blob hashes. git lists the files only when a rule first needs them."""
+    """A commit's file paths and blob hashes. git lists the files only when a rule first needs them."""
 
     def __init__(self, reader: Reader, repo: str, sha: str) -> None:
         self._files = cache(lambda: reader.files(repo, sha))
@@ -168,7 +162,7 @@ class TreeFiles(Mapping[str, str]):
 
 
 def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> ChangedFiles:
-    """Return a function that lists the changed files for `rules:changes`, and caches the results.
+    """Return a caching function that lists the changed files for `rules:changes`.
 
     Called with a ref (`compare_to`), it lists the files that changed since the merge base with that ref. Called with
     None, it lists the files that changed since the commit `before`, or returns None if that is unknown.
@@ -192,9 +186,7 @@ def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> Ch
 
 
 def highest_version(tags: Sequence[str], part: str) -> str | None:
-    """Return the tag with the highest full version (1.2.3) that begins with `part` (`1.2`, or empty for any); None if
-    there is none.
-    """
+    """Return the tag with the highest full version (1.2.3) that begins with `part` (`1.2`, or empty for any)."""
     prefix = [int(number) for number in part.split(".")] if part else []
     versions = {}
     for tag in tags:

@@ -1,9 +1,4 @@
-"""Compiles a pipeline file without creating a pipeline, and returns its mistakes or its jobs, its included files and
-the merged text.
-
-Reads files only through `sources`. `remuda.cell.pipelines.compilation` calls it, `remuda.cell.http.gitlab.lint` shows
-the result.
-"""
+"""Compiles a pipeline file without creating a pipeline: its mistakes, or its jobs, included files and merged text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,7 +30,7 @@ class Included(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Linted(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a lint call: the compiled file and its merged text, or its mistakes; and the included files."""
+    """The compiled file and its merged text, or its mistakes; and the included files."""
 
     compiled: Pipeline | None = None
     mistakes: tuple[Mistake, ...] = ()
@@ -55,7 +50,7 @@ def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mappin
 
 
 class _RecordingSources(Sources):
-    """Loads included files from other `Sources`, and records in `included` which files were found."""
+    """Loads files from other `Sources`, and records in `included` which files were found."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

@@ -1,9 +1,7 @@
-"""Creates releases: a tag of a project with a name and a description, created by users or by a job with the keyword
-`release`.
+"""Creates releases: a tag with a name and a description, created by users or by a job with the keyword `release`.
 
-A missing tag is created. For a job with `release` GitLab runs a tool inside the job; a cell creates the release itself
-when the runner reports the job's success, with the job's variables. If that fails, the job fails. The HTTP endpoints
-call `create` and `create_for_job`.
+For a job with `release` GitLab runs a tool inside the job; a cell creates the release itself when the runner reports
+the job's success. If that fails, the job fails.
 
 Invariant: a job creates its release once, however often its success is reported.
 """
@@ -46,8 +44,6 @@ _ADDRESS = re.compile(r"(https?|ftp)://\S+", re.IGNORECASE)
 
 
 class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of a release that is to be created."""
-
     tag: str
     name: str = ""
     description: str = ""
@@ -63,9 +59,7 @@ class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_time(text: str) -> float:
-    """Parse an ISO 8601 time to seconds since the epoch; UTC if the text names no zone. Raises InvalidError for other
-    texts.
-    """
+    """Parse an ISO 8601 time to seconds since the epoch; UTC if it names no zone. Raises InvalidError."""
     try:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
@@ -74,8 +68,6 @@ def parse_time(text: str) -> float:
 
 
 class Releases:
-    """Finds and creates the releases of one cell's projects."""
-
     def __init__(self, *, store: Store, blobs: Blobs, projects: Projects, clock: Clock, public_url: str) -> None:
         self._store = store
         self._blobs = blobs
@@ -147,8 +139,7 @@ class Releases:
     # a job's own release
 
     async def create_for_job(self, job: Job, spec: JobSpec | None) -> str | None:
-        """Create the release of a job that has succeeded, if its spec has one. Returns None, or the reason why the
-        release could not be created.
+        """Create the release of a job that has succeeded. Returns the reason if the release could not be created.
 
         Raises StoreError if the store is unavailable; the runner then reports the success again.
         """
@@ -180,9 +171,7 @@ class Releases:
         return replace(context, inherited=dependencies.variables), dependencies
 
     async def _refuse_endless(self, context: JobContext, tag: str) -> None:
-        """Raise InvalidError if the pipeline runs for a tag that another job's release created, and this job would
-        create a further tag: that would start pipelines in an endless loop.
-        """
+        """Raise InvalidError if a pipeline for the tag of a job's release would create a further tag: endless."""
         if not context.pipeline.tag or tag == context.pipeline.ref:
             return
         cause = await self.find(context.project, context.pipeline.ref)
@@ -193,8 +182,8 @@ class Releases:
             )
 
     async def _text(self, context: JobContext, dependencies: Dependencies, description: str) -> str:
-        """Return the text of the release's description. If `description` is the path of a file, return its content:
-        from the job's own artifacts, from those of jobs it depends on, or from the repository.
+        """Return the description, or the content of the file that it names: from the job's own artifacts, from those of
+        jobs it depends on, or from the repository.
         """
         path = description.strip().removeprefix("./")
         if not path or len(path) > _MAX_FILE_NAME or "\n" in path or path.startswith("/"):
@@ -215,18 +204,14 @@ class Releases:
 
 
 def _check_own(existing: Release, new: NewRelease) -> Release:
-    """Return the existing release if the job that creates `new` has created it earlier. Raises
-    ConflictError otherwise.
-    """
+    """Return the existing release if the same job has created it. Raises ConflictError otherwise."""
     if new.job_id is None or existing.job_id != new.job_id:
         raise ConflictError(f"Release already exists: {existing.tag}")
     return existing
 
 
 def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
-    """Return the release that a job's `release` keyword describes, with variables expanded. Raises InvalidError if the
-    tag name is empty or a time is invalid.
-    """
+    """Expand the variables of a `release` keyword. Raises InvalidError if the tag is empty or a time is invalid."""
     expand = expansion([*cell_variables(context), *user_variables(context)]).expand
     texts = {key: expand(value) for key, value in keyword.items() if isinstance(value, str)}
     links = keyword.get("assets", {}).get("links", ())
@@ -247,9 +232,7 @@ def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
 
 
 def check_links(links: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
-    """Return copies of the release's asset links. Raises InvalidError if they break GitLab's rules: a name and address
-    each, no duplicates, a known type.
-    """
+    """Copy the asset links. Raises InvalidError for duplicates, or without a name, an address or a known type."""
     for link in links:
         if not link.get("name") or not _ADDRESS.fullmatch(link.get("url", "")):
             raise InvalidError("assets: a link has a name and an address that begins with http://, https:// or ftp://")

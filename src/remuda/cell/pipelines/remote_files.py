@@ -1,10 +1,8 @@
 """Fetches files from web addresses for `include:remote`, with limits for time, size and redirects.
 
-The operator's allow list has address prefixes, which `remuda.pipeline.include.allowed_addresses` compares. An address
-is parsed once, so that the address that is checked is the one that is fetched. Called by
-`remuda.cell.pipelines.creation` for `included_files`.
+An address is parsed once, so that the address that is checked is the one that is fetched.
 
-Invariant: only addresses on the list are fetched, redirects included.
+Invariant: only addresses that start with a prefix on the operator's allow list are fetched, redirects included.
 """
 
 import asyncio
@@ -30,9 +28,7 @@ _UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 def parse_address(text: str) -> "URL | None":
-    """Parse an http or https address. Returns None if it is invalid, or contains credentials, spaces or control
-    characters.
-    """
+    """Parse an http(s) address; None if it is invalid or has credentials, spaces or control characters."""
     # Imported here, as the rest of the HTTP library: few cells ever fetch anything.
     from yarl import URL
 
@@ -49,17 +45,13 @@ def parse_address(text: str) -> "URL | None":
 
 
 class RemoteFiles:
-    """Fetches files from web addresses that the allow list covers."""
-
     def __init__(self, allowed: Sequence[str], *, limit_bytes: int) -> None:
         self._allowed = [prefix for each in allowed if (prefix := read_prefix(each))]
         self._limit_bytes = limit_bytes
         self._silent_until: dict[URL, float] = {}
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
-        """Return the content at the web address `text`, or a SourceProblem that says why it cannot be fetched. An
-        address that timed out is not tried again for a while.
-        """
+        """Return the content at an address, or why it cannot be fetched. One that timed out is left for a while."""
         import aiohttp
 
         url = parse_address(text)

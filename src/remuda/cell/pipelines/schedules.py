@@ -1,8 +1,5 @@
 """Starts the pipelines of schedules that are due, each once.
 
-`remuda.cell.core.pipelines.schedules` computes when a schedule is due next. `remuda.cell.service` runs `watch`; the
-HTTP endpoints call `look_again` when schedules changed, and `run` when a user starts a schedule by hand.
-
 Invariant: a pipeline is stored in the same transaction as its schedule's next due time, so a crash neither loses a due
 run nor starts it twice. If several runs were missed while the cell did not run, one run replaces them.
 """
@@ -31,8 +28,6 @@ _log = logger("cell")
 
 
 class Schedules:
-    """Starts the pipelines of one cell's pipeline schedules."""
-
     def __init__(self, *, store: Store, repos: Commits, starter: Starter, clock: Clock) -> None:
         self._store = store
         self._repos = repos
@@ -74,8 +69,8 @@ class Schedules:
         return LOOK_SECONDS if first is None else max(first - self._clock.wall(), 0.0)
 
     async def _start_all(self, due: Sequence[Schedule], now: float, stop: asyncio.Event) -> None:
-        """Start the pipelines of the schedules concurrently, so that a slow one does not delay the others. Raises
-        StoreError if the store became unavailable; the remaining schedules then stay due.
+        """Start the pipelines concurrently, so that a slow one does not delay the others. Raises StoreError if the
+        store became unavailable; the remaining schedules then stay due.
         """
         turns, failures = asyncio.Semaphore(AT_ONCE), list[StoreError]()
 
@@ -124,11 +119,11 @@ class Schedules:
         )
 
     async def run(self, schedule: Schedule, *, due_at: float | None = None) -> Pipeline:
-        """Start the schedule's pipeline, and store `schedule` in the same transaction. Raises InvalidError if the
-        pipeline cannot be created.
+        """Start the schedule's pipeline, and store `schedule` in the same transaction; `due_at=None` if a user starts
+        it.
 
-        `due_at` is the due time of this run; None if a user starts it. Raises ConflictError if another process has
-        already run the schedule for that time.
+        Raises InvalidError if the pipeline cannot be created, ConflictError if another process has already run the
+        schedule for `due_at`.
         """
         project = await self._store.projects.load_project(schedule.project_id)
         if project is None:

@@ -1,9 +1,8 @@
 """Combines the JUnit reports of a pipeline's jobs into its test report.
 
 As in GitLab, the newest attempt of each job counts; each job is a suite, and the parts of a parallel job are one suite;
-a report that cannot be read is an error of its suite only. Reports are read piece by piece in the cell's parser
-threads; of a very large one not all cases are listed, but all are counted. `remuda.cell.http.gitlab.test_reports` calls
-it and caches the answers.
+a report that cannot be read is an error of its suite only. Of a very large report not all cases are listed, but all are
+counted.
 """
 
 import re
@@ -54,17 +53,13 @@ class Suite(msgspec.Struct):
 
 
 class _Room(msgspec.Struct):
-    """The remaining allowance of a test report: how many test cases, and how many bytes of text,
-    may still be listed.
-    """
+    """How many test cases, and how many bytes of text, a test report may still list."""
 
     cases: int = LISTED_CASES
     bytes: int = LISTED_BYTES
 
     def cut(self, case: TestCase) -> TestCase | None:
-        """Take a test case out of the allowance. Returns the case, without its output if only that is too large, or
-        None if the case itself does not fit.
-        """
+        """Return the case, without its output if only that exceeds the room left; None if the case does not fit."""
         self.cases -= 1
         self.bytes -= sum(_width(text) for text in (case.name, case.classname, case.file or ""))
         if self.cases < 0 or self.bytes < 0:
@@ -77,9 +72,7 @@ class _Room(msgspec.Struct):
 
 
 def _width(text: str) -> int:
-    """Estimate the memory of a text in bytes: Python stores all characters of a non-ASCII text with up to four bytes
-    each.
-    """
+    """Estimate the memory of a text in bytes: of a non-ASCII text, Python stores each character with up to four."""
     return len(text) if text.isascii() else 4 * len(text)
 
 
@@ -103,9 +96,8 @@ async def read_suites(
     total_bytes: int,
     with_cases: bool,
 ) -> list[Suite]:
-    """Read the reports of a pipeline. Returns its suites in the order of the jobs. Stops after `total_bytes` of
-    reports; `with_cases`: list the test cases, not only their number. The caller must have reserved `COST_BYTES` of
-    memory.
+    """Read up to `total_bytes` of reports; `with_cases` lists the test cases, not only their number. Returns the suites
+    in the order of the jobs. The caller must have reserved `COST_BYTES` of memory.
     """
     suites: dict[str, Suite] = {}
     room = _Room() if with_cases else None
@@ -124,9 +116,7 @@ async def read_suites(
 async def _read(
     blobs: Blobs, parsers: Parsers, report: Artifact, suite: Suite, room: _Room | None, limits: JunitLimits
 ) -> int:
-    """Read one report and add its test cases to the suite. Returns its decompressed size in bytes. `room` limits the
-    listed cases; None lists none.
-    """
+    """Add the test cases of one report to the suite; `room=None` lists none. Returns its decompressed size in bytes."""
 
     def take(case: TestCase) -> None:
         suite.count(case)

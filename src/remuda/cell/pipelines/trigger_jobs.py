@@ -1,11 +1,8 @@
-"""Runs trigger jobs: each starts a downstream pipeline, which is a child pipeline or one of another project, and takes
-over its status.
+"""Runs trigger jobs: each starts a downstream pipeline (a child, or one of another project) and takes over its status.
 
 Dispatch puts a trigger job into the queue whenever the job or its downstream pipeline changes, and each periodic sweep
-adds those that are unfinished. `advance` then does the next step of a job: `remuda.cell.core.pipelines.downstream` says
-what to start, `trigger_jobs` there which state the job gets. A step that was interrupted is repeated: a trigger job is
-stored as running before its pipeline is stored, and no two pipelines are stored for one trigger job.
-`remuda.cell.service` runs `watch`.
+adds those that are unfinished. A step that was interrupted is repeated: a trigger job is stored as running before its
+pipeline is stored, and no two pipelines are stored for one trigger job.
 """
 
 import asyncio
@@ -46,9 +43,7 @@ _log = logger("cell")
 
 
 class _RefusedError(Exception):
-    """The downstream pipeline cannot be started, and trying again does not help. `reason` is the failure reason of the
-    trigger job.
-    """
+    """The downstream pipeline can never be started; `reason` is the failure reason of the trigger job."""
 
     def __init__(self, reason: FailureReason, message: str) -> None:
         super().__init__(message)
@@ -56,8 +51,6 @@ class _RefusedError(Exception):
 
 
 class TriggerJobs:
-    """Starts the downstream pipelines of one cell's trigger jobs and keeps the jobs' status up to date."""
-
     def __init__(
         self,
         *,
@@ -102,9 +95,7 @@ class TriggerJobs:
                 self._queue.finish(job_id)
 
     async def advance(self, job_id: JobId) -> None:
-        """Do the next step of a trigger job: start its downstream pipeline, cancel it, or take over its status. Can be
-        repeated at any time.
-        """
+        """Do the next step: start the downstream pipeline, cancel it, or take over its status. May be repeated."""
         job, spec = await self._store.jobs.load_job(job_id), await self._store.jobs.load_spec(job_id)
         if job is None or spec is None or spec.trigger is None:
             return
@@ -127,9 +118,7 @@ class TriggerJobs:
         return await self._store.jobs.load_job(job.id) or job
 
     async def _start(self, job: Job, trigger: Trigger) -> Pipeline | None:
-        """Start the downstream pipeline and return it. If that is impossible, mark the trigger job as failed and return
-        None.
-        """
+        """Start the downstream pipeline; if that is impossible, mark the trigger job as failed and return None."""
         try:
             request = await self._request(job, trigger)
             started = await self._starter.start(request)
@@ -206,9 +195,7 @@ class TriggerJobs:
         return downstream.for_project(asker, project, *ref)
 
     async def _texts(self, family: Family, files: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Return the contents of the `include` entries that are artifacts of jobs of the pipeline, by path. Raises
-        InvalidError if one is missing.
-        """
+        """Return the `include` entries that are artifacts of jobs, by path. Raises InvalidError if one is missing."""
         return {
             file["artifact"]: await self._text(family, file["artifact"], file["job"])
             for file in files

@@ -1,8 +1,7 @@
 """The queue of trigger jobs to process: it holds each job at most once, and gives a job to one worker at a time.
 
-Dispatch puts trigger jobs in, the workers of `remuda.cell.pipelines.trigger_jobs` take them out. A job that is put in
-while a worker processes it is given out again afterwards, so that no change is lost. A module of its own because
-dispatch must not import the workers.
+A job that is put in while a worker processes it is given out again afterwards, so that no change is lost. A module of
+its own because dispatch must not import the workers.
 """
 
 import asyncio
@@ -26,9 +25,7 @@ class TriggerQueue:
         self._changed.set()
 
     async def take(self) -> JobId:
-        """Wait until a job is in the queue, and remove and return the one that waits longest. The caller must call
-        `finish` when it has processed the job.
-        """
+        """Wait for a job, and remove and return the one that waits longest; call `finish` when it is processed."""
         while (job_id := next((each for each in self._waiting if each not in self._in_hand), None)) is None:
             self._changed.clear()
             await self._changed.wait()
