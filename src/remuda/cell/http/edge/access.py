@@ -1,8 +1,6 @@
 """Who may call an endpoint. Every endpoint declares it in its table entry; `admission` enforces it before the handler.
-
 Pure. A caller is a person (with a personal token), a runner, a job, or nobody. For a person the declaration names what
-the path is about (a project, a group, a job, a pipeline, a runner) and the level that the person needs there.
-"""
+the path is about (a project, a group, a job, a pipeline, a runner) and the level that the person needs there."""
 
 from enum import Enum
 
@@ -74,10 +72,8 @@ MANAGES_RUNNER = Access(Kind.RUNNER_NUMBER, Level.MAINTAINER, frozenset({"manage
 
 
 def in_project(level: Level, *, or_job: str = "") -> Access:
-    """Admit a person with at least this level in the project `{id}`.
-
-    `or_job`: also admit a job of that project whose job token has this scope.
-    """
+    """Admit a person with at least this level in the project `{id}`. `or_job`: also admit a job of that project whose
+    job token has this scope."""
     return Access(Kind.PROJECT, level, or_job=or_job)
 
 
@@ -87,10 +83,8 @@ def in_group(level: Level | int) -> Access:
 
 
 def of_job(level: Level, *, or_job: str = "") -> Access:
-    """Admit a person with at least this level in the project of the job `{job_id}`.
-
-    `or_job`: also admit jobs whose job token has this scope; the handler checks which job calls.
-    """
+    """Admit a person with at least this level in the project of the job `{job_id}`. `or_job`: also admit jobs whose job
+    token has this scope; the handler checks which job calls."""
     return Access(Kind.JOB_NUMBER, level, or_job=or_job)
 
 

@@ -1,9 +1,7 @@
 """Checks, before the handler runs, that the caller may make the call; the handler gets the person with `caller_of`.
 
-The order of the checks: who calls (401), does the token have a scope for such a call (403 with the missing scope), may
-the person know of the thing (404), is the level high enough (403). Each endpoint declares its needs in `access`; what a
-level allows is in `remuda.cell.core.access.rights`.
-
+The order of the checks: who calls (401), has the token a scope for it (403), may the person know of the thing (404), is
+their level high enough (403). `access` declares what an endpoint needs; `core.access.rights` says what a level allows.
 Invariant: for a thing that a person may not know of, every answer is the same as if it did not exist.
 """
 
@@ -61,7 +59,6 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def caller_of(request: Request) -> Caller:
-    """The person who makes this request, as `admit` has identified them."""
     caller: Caller = request.state.caller
     return caller
 
@@ -109,10 +106,7 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
 
 
 async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
-    """True if the request has a job token. Raises an error if the token is not valid or the project is not the job's.
-
-    For `Kind.JOB_NUMBER` the token is not checked here but by the handler.
-    """
+    """True if the request has a job token. Raises if it is not valid in this project; handlers check JOB_NUMBER."""
     token = request.headers.get("job-token") or request.query_params.get("job_token")
     if access.kind is Kind.JOB_NUMBER:
         return bool(auth.job_token_in(request))
@@ -126,11 +120,7 @@ async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
 
 
 async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -> int | None:
-    """The caller's access level for the project, group or runner that the path names.
-
-    None if the endpoint is for administrators and the caller is none. Raises ApiError 404 if the caller may not
-    know of it.
-    """
+    """The caller's level for what the path names (404 if hidden); None if it takes an administrator."""
     match access.kind:
         case Kind.ADMINISTRATOR:
             return rights.ADMINISTRATOR if caller.user.is_admin else None
@@ -154,21 +144,15 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
 
 
 def require_visible(level: int | None, what: str) -> int:
-    """Return the level unchanged. Raises ApiError 404 if it is None: the person may not know that the thing exists.
-
-    `what` names the kind of thing in the message, such as "Project".
-    """
+    """Return the level unchanged. Raises ApiError 404 about `what`, such as "Project", if it is None."""
     if level is None:
         raise not_found(what)
     return level
 
 
 async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
-    """The caller's level for a runner: 0 to see it, at least Level.MAINTAINER to manage it. 404 if they may do neither.
-
-    An instance runner is visible to everybody of its organization and managed by administrators. A group runner is
-    managed by the group's owners, a project runner by the maintainers of any of its projects.
-    """
+    """The caller's level for a runner: 0 to see it (an instance runner: everybody of its organization), MAINTAINER or
+    more to manage it (administrators, owners of its group, maintainers of one of its projects); 404 if neither."""
     if caller.user.is_admin:
         return rights.ADMINISTRATOR
     if runner.organization_id != caller.user.organization_id:
@@ -188,11 +172,8 @@ async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
 
 
 async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collection[str]) -> None:
-    """Raise ApiError 403 if the caller may not push to one of the refs.
-
-    Only maintainers may push to the protected branch, and push the first branch of a project: that one, whatever
-    its name, becomes the default branch, which is protected.
-    """
+    """Raise ApiError 403 if the caller may not push to one of the refs. The first branch of a project needs a
+    maintainer too, whatever its name, because it becomes the default branch, which is protected."""
     branches = [ref for ref in refs if ref.startswith("refs/heads/")]
     if not branches or (caller.level_in(project) or 0) >= Level.MAINTAINER:
         return
@@ -210,10 +191,8 @@ async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str
 
 
 def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> None:
-    """Raise ApiError 403 if the job or pipeline was created for a protected ref and the caller is not a maintainer.
-
-    It does not matter whether the ref is still protected: a retry gets the protected variables in any case.
-    """
+    """Raise ApiError 403 if the job or pipeline was created for a protected ref and the caller is not a maintainer. It
+    counts even if the ref is not protected any more, because a retry gets the protected variables in any case."""
     if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
         raise _is_protected(what.ref)
 
@@ -223,10 +202,7 @@ def _is_protected(ref: str) -> ApiError:
 
 
 def check_level(level: int | None, least: int, what: str) -> None:
-    """Raise ApiError 404 if the level is None (the person may not know of the thing), 403 if it is below `least`.
-
-    `what` names the kind of thing in the message, such as "Project".
-    """
+    """Raise ApiError 404 if the level is None (the thing is hidden), 403 if below `least`. `what`: "Project", say."""
     if require_visible(level, what) < least:
         raise forbidden()
 

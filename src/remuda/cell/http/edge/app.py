@@ -1,11 +1,8 @@
 """The cell's ASGI application: finds the code that answers a request, and adds what all answers have in common.
 
 The calls that runners make for every job, and git, are dispatched here as plain ASGI, which saves 12 % of the processor
-time of a job's calls (`_serve`); all others go through Starlette's router. Every answer has an X-Request-Id. An
-unexpected error becomes a 500 without details and a log entry with the traceback. The tables of endpoints are in the
-modules that have the handlers.
-
-Paths are matched as they were sent, before percent-decoding, so `acme%2Fshop` in `/projects/acme%2Fshop` is one part.
+time of a job's calls (`_serve`); all others go through Starlette's router. Paths are matched as they were sent, before
+percent-decoding, so `acme%2Fshop` in `/projects/acme%2Fshop` is one part.
 """
 
 import re
@@ -161,7 +158,6 @@ DIRECT: tuple[Endpoint, ...] = (
 
 @cache
 def api_document() -> bytes:
-    """The OpenAPI document of all endpoints, as JSON."""
     return msgspec.json.encode(document((*ENDPOINTS, *DIRECT)))
 
 
@@ -174,8 +170,6 @@ _log = logger("cell")
 
 
 class CellApp:
-    """The ASGI application of one cell."""
-
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._name = secrets.token_hex(12)
@@ -210,12 +204,8 @@ class CellApp:
             self._record(scope["method"], exchange, began)
 
     def append_trace_now(self, cycle: RequestResponseCycle) -> bool:
-        """Append to a trace without starting a task for the request, if token, job and manager are cached.
-
-        Returns False if it has not answered the request. The ordinary handler then answers; if the bytes were
-        already appended, it finds them equal and accepts them. This is the fast lane for the most frequent call
-        (`connections.FastAnswer`).
-        """
+        """Append to a trace without a task, if token, job and manager are cached: a fast lane for the most frequent
+        call. If it returns False, the ordinary handler must answer; bytes already appended are equal and accepted."""
         scope: Any = cycle.scope
         send: Any = cycle.send
         match = trace.PATH.fullmatch(scope["raw_path"].decode("ascii"))
@@ -315,14 +305,10 @@ class _Exchange:
         self.headers = [(b"x-request-id", request_id.encode()), header]
 
     def add(self, headers: Mapping[str, str]) -> None:
-        """Add headers to the answer."""
         self.headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
     def send_whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Send a complete answer in one step.
-
-        Returns False, with nothing sent, if the connection does not allow that.
-        """
+        """Send a complete answer in one step; False, with nothing sent, if the connection does not allow that."""
         is_sent = send_whole(self._send, status, (*headers, *self.headers), body)
         self.status = status if is_sent else self.status
         return is_sent

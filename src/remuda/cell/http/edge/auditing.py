@@ -1,11 +1,9 @@
-"""Writes the audit log: says which calls are recorded, and which of their data.
+"""Writes the audit log: the table `ACTIONS` says which calls are recorded.
 
-`ACTIONS` is the table. An action is in the log before its caller gets the answer; if it cannot be written, the caller
-gets 503 and must repeat the call, although the action may have been done. A refused attempt at an action, or at any
-call for administrators, is recorded too, but only a few a minute for each address, so that nobody can fill the log.
-
-Invariant: of a request only names of fields are recorded, of a response only the fields in `_ANSWER_FIELDS`. Values of
-variables, tokens and policies are not among them.
+An action is in the log before its caller gets the answer; if it cannot be written, the caller gets 503 and must repeat
+the call, although the action may have been done. Refused attempts are recorded too, but only a few a minute for each
+address, so that nobody can fill the log. Invariant: of a request only names of fields are recorded, of a response only
+the fields in `_ANSWER_FIELDS`, so no values of variables, tokens or policies.
 """
 
 from collections.abc import Mapping
@@ -134,22 +132,16 @@ def add_audit_details(request: Request, **details: Detail) -> None:
 
 
 class Auditor:
-    """Runs the handlers of audited endpoints, and writes their calls to the audit log."""
-
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._denials = Buckets(_DENIALS, most=10_000)
         self._all_denials = Buckets(_ALL_DENIALS)
 
     def is_recorded(self, endpoint: Endpoint) -> bool:
-        """True if calls of the endpoint, done or refused, are written to the audit log."""
         return (endpoint.method, endpoint.path) in ACTIONS or endpoint.access.kind is Kind.ADMINISTRATOR
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
-        """Run the handler, write the call to the audit log, and return the handler's response.
-
-        Refused calls are written, too.
-        """
+        """Run the handler, and write the call to the audit log, also if it is refused."""
         body = _BodyRecorder(request)
         request = Request(request.scope, body.receive)
         try:
@@ -169,10 +161,7 @@ class Auditor:
         return answer
 
     async def _subject(self, endpoint: Endpoint, request: Request) -> tuple[int, str]:
-        """Id and path of the project, group, runner or user that a call is about; 0 and empty for other calls.
-
-        Read before the handler runs, because that may remove it.
-        """
+        """Id and path of what a call is about (0 and empty if nothing). Call it first: the handler may remove it."""
         if endpoint.path.startswith(_P):
             project = await project_in_path(self._edge, request)
             return project.id, project.path
@@ -207,10 +196,7 @@ class Auditor:
         )
 
     async def _deny(self, endpoint: Endpoint, request: Request, status: int) -> None:
-        """Write a refused call to the audit log, unless there were too many from this address or in all.
-
-        A failure is logged and not raised, so that the caller gets the refusal in any case.
-        """
+        """Write a refused call to the audit log, a few per address. Errors are logged: the caller gets the refusal."""
         now = self._edge.clock.monotonic()
         address = request.client.host if request.client else ""
         for buckets, key in ((self._denials, address), (self._all_denials, "")):

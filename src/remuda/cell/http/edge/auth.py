@@ -1,9 +1,8 @@
 """Authentication: finds the user, runner or job of the token in a request.
 
 For runners the token in the body counts; for jobs a parameter wins over the header. Tokens are compared as SHA-256
-hashes, so neither the store nor the time of an answer tells anything about a near miss.
-
-Invariant: a wrong token changes nothing. A store that does not answer is not a wrong token: StoreError goes through.
+hashes, so the time of an answer tells nothing about a near miss. A store that does not answer is not a wrong token:
+StoreError goes through.
 """
 
 import base64
@@ -57,9 +56,7 @@ async def user_of(edge: Edge, token: str | None) -> UserToken:
 
 async def runner_of(edge: Edge, token: str) -> Runner:
     """The runner with this token. Raises ApiError: 400 for an empty token, 403 for an unknown or expired one.
-
-    If the store does not answer, StoreError is raised instead, because 403 makes a runner stop asking for jobs.
-    """
+    StoreError is never turned into 403, because that makes a runner stop asking for jobs."""
     if not token:
         raise bad_parameter("token is missing")
     runner = await edge.store.runners.find_runner(token_hash(token)) if len(token) <= _MAX_TOKEN else None
@@ -75,10 +72,8 @@ def job_token_in(request: Request) -> str:
 
 
 async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: str = "job") -> Job:
-    """The job with this token. Answers 403 if the token is not valid, lacks the scope, or is not of the job `job_id`.
-
-    The call counts as a sign of life of the job.
-    """
+    """The job with this token; 403 if it is invalid, lacks the scope or is not of `job_id`. A sign of life of the
+    job."""
     if not token or len(token) > _MAX_TOKEN:
         raise forbidden()
     calls = edge.dispatch.runner_calls

@@ -1,17 +1,12 @@
 """HTTP connections: a bounded number, time limits for slow clients, and fast ways to send an answer.
 
-A cell has at most as many connections as half of its file descriptors; the other half is for the files and programs
-that requests need. If there is one too many, the one that has been silent longest while the cell waits for its client
-is closed. A complete request, such as a held poll, is never cut. Limits for the head of a request and for reading an
-answer are here, those for a body in `bodies`. uvicorn creates one `Connection` for each that it accepts; everything
-else about HTTP is uvicorn's.
+A cell has at most as many connections as half of its file descriptors; the other half is for files and programs. If
+there is one too many, the one that has been silent longest while the cell waits for its client is closed; a complete
+request, such as a held poll, is never cut. So clients that send nothing cannot keep out those that do.
 
-There are four fast lanes. Of the processor time of a trace append (24 rounds, SQLite, two shared cores) `JoinedWrites`
-saves 15 %, `send_whole` 6 %, and `FastAnswer` 13 % over eight connections, 21 % over one. One idle timer a connection,
-instead of uvicorn's one for each answer, saves 3 %; together with `bodies.decode_fast` and the prepared headers of
-`errors.JsonBytes` it saves 10 % of all calls of a job (12 rounds, quartiles 10 % to 18 %).
-
-Invariant: clients that send nothing cannot keep out those that do.
+Of the processor time of a trace append (24 rounds, SQLite, two shared cores) these save: `JoinedWrites` 15 %,
+`send_whole` 6 %, `FastAnswer` 13 % over eight connections, 21 % over one. One idle timer a connection, instead of
+uvicorn's one for each answer, saves 3 %; with `bodies.decode_fast` and `errors.JsonBytes` 10 % of all calls of a job.
 """
 
 import asyncio
@@ -50,8 +45,6 @@ FastAnswer = Callable[[RequestResponseCycle], bool]
 
 
 class Connections(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and state that all connections of a server share."""
-
     most: int
     head_seconds: float = HEAD_SECONDS
     reader_seconds: float = READER_SECONDS
@@ -62,10 +55,7 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def backlog(self) -> int:
-        """The backlog of the listening socket.
-
-        asyncio accepts up to this many connections before it serves the first of them.
-        """
+        """Backlog of the listening socket: asyncio accepts up to this many connections before it serves the first."""
         return max(min(BACKLOG, self.most // 8), 1)
 
 
@@ -79,10 +69,8 @@ class _TooLongError(ValueError):
 
 
 class JoinedWrites:
-    """A transport that joins all small writes of one iteration of the event loop into one.
-
-    uvicorn writes head and body of an answer separately, and each write is a system call and a packet.
-    """
+    """A transport that joins all small writes of one iteration of the event loop into one: uvicorn writes head and body
+    of an answer separately, and each write is a system call and a packet."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -112,11 +100,8 @@ class JoinedWrites:
 
 
 def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-    """Write a complete answer in one step instead of uvicorn's two messages.
-
-    Returns False, with nothing written, if this connection or answer needs uvicorn's ordinary way. `headers` must
-    have a Content-Length.
-    """
+    """Write a complete answer in one step instead of uvicorn's two messages; `headers` must have a Content-Length.
+    Returns False, with nothing written, if this connection or answer needs uvicorn's ordinary way."""
     cycle = getattr(send, "__self__", None)
     if not isinstance(cycle, RequestResponseCycle) or cycle.scope["method"] == "HEAD" or cycle.flow.write_paused:
         return False
@@ -141,10 +126,7 @@ def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], 
 
 
 class Connection(HttpToolsProtocol):
-    """One HTTP connection, with time limits for its client.
-
-    `shared` is the same object for all connections of a server.
-    """
+    """One HTTP connection, with time limits for its client. All connections of a server have the same `shared`."""
 
     def __init__(self, *args: Any, shared: Connections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -193,11 +175,7 @@ class Connection(HttpToolsProtocol):
         self._reader_timer = self.loop.call_later(seconds, self._check_reader, unsent, checks)
 
     def _check_reader(self, unsent: int, checks: int) -> None:
-        """Abort the connection if the client reads too slowly; otherwise start the timer of the next check.
-
-        `unsent` is the number of bytes in the send buffer at the first check, `checks` the number of checks
-        that are left.
-        """
+        """Abort the connection if the client reads too slowly. `unsent`: bytes left at the first of `checks` checks."""
         self._reader_timer = None
         read = unsent - self.transport.get_write_buffer_size()
         if read >= self._shared.reader_seconds * SLOWEST_BYTES_PER_SECOND:
@@ -305,10 +283,7 @@ class Connection(HttpToolsProtocol):
             self._idle_timer = self.loop.call_later(remaining, self._close_if_idle)
 
     def _sort_in(self) -> None:
-        """Update this connection's place in `waiting`, from which the first one is closed if there are too many.
-
-        It moves to the end, or is removed while its client waits for an answer.
-        """
+        """Move to the end of `waiting`, whose first is closed if there are too many; leave it during an answer."""
         self._shared.waiting.pop(self, None)
         if not self._is_answering() and self in self.connections:
             self._shared.waiting[self] = None

@@ -1,7 +1,5 @@
 """What every handler gets (`Edge`), how an endpoint is declared (`Endpoint`), and the base of JSON responses (`Shape`).
-
-`remuda.cell.service` creates the one `Edge` of a cell; `remuda.cell.http.edge.app` passes it to each handler.
-"""
+`remuda.cell.service` creates the one `Edge` of a cell."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
@@ -58,10 +56,8 @@ class Shape(msgspec.Struct, kw_only=True):
 
     @classmethod
     def of(cls, value: object, /, **fields: Any) -> Self:
-        """Create a response from `fields`; the other required ones are copied from attributes of `value`.
-
-        Fields with a default are not copied, so that a response contains nothing by mistake.
-        """
+        """Create a response from `fields`; other required ones are copied from `value`. Fields with a default are not
+        copied, so that a response contains nothing by mistake."""
         copied = {name: getattr(value, name) for name in _required_fields(cls) if name not in fields}
         return cls(**copied, **fields)
 
@@ -75,12 +71,7 @@ Handler = Callable[[Edge, Request], Awaitable[Response]]
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """One HTTP endpoint: method, path, handler and who may call it.
-
-    `admission` checks the caller before the handler runs.
-
-    The fields after `access` describe parameters and responses for the OpenAPI document.
-    """
+    """One HTTP endpoint. The fields after `access` describe parameters and responses for the OpenAPI document."""
 
     method: str
     path: str

@@ -1,7 +1,5 @@
-"""Error responses: status, body in GitLab's form, headers. `refusal` maps the cell's errors to them.
-
-An error that `refusal` does not know is a bug: the caller gets 500 without details, and the log has the traceback.
-"""
+"""Error responses in GitLab's form. `refusal` maps the cell's errors to them; an error that it does not know is a bug:
+the caller gets 500 without details, and the log has the traceback."""
 
 import errno
 from collections.abc import Iterator, Mapping
@@ -41,10 +39,8 @@ class ApiError(Exception):
 
 
 class JsonBytes(Response):
-    """Encoded JSON, which is sent in one step where the connection can (`connections.send_whole`).
-
-    Sets its headers without Starlette's `init_headers`, because every call of a runner creates one.
-    """
+    """Encoded JSON, sent in one step where the connection can (`connections.send_whole`). Sets its headers without
+    Starlette's `init_headers`, because every call of a runner creates one."""
 
     def __init__(self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self.body = body
@@ -63,7 +59,6 @@ class JsonBytes(Response):
 
 
 def json_answer(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A value as a JSON response."""
     return JsonBytes(msgspec.json.encode(value), status, headers)
 
 
@@ -100,10 +95,7 @@ def bad_field(field: str, reason: str) -> ApiError:
 
 @contextmanager
 def refused_field(field: str, *, taken: str = "") -> Iterator[None]:
-    """Turn an InvalidError or a ConflictError of the `with` block into an ApiError 400 about this field.
-
-    `taken` replaces the message of a ConflictError.
-    """
+    """Turn an InvalidError or ConflictError of the `with` block into ApiError 400. `taken`: text for a conflict."""
     try:
         yield
     except InvalidError as error:
@@ -117,10 +109,7 @@ def too_large(reason: str) -> ApiError:
 
 
 def too_slow(reason: str) -> ApiError:
-    """Error 408 for a request that arrives too slowly.
-
-    Closes the connection, because the rest of the request is not read.
-    """
+    """Error 408, which closes the connection, because the rest of the request is not read."""
     return ApiError(408, {"message": f"408 Request Timeout - {reason}"}, Connection="close")
 
 

@@ -1,8 +1,7 @@
 """Requests and responses with large content: a whole file of a repository, a commit with its files.
 
-From `LARGE_BYTES` on they reserve a share of the memory that the cell's parsers have. A request waits on disk until it
-is complete and its share is free; a response is read from disk. So a slow client holds no memory, and clients that all
-ask for large content at once wait for each other.
+From `LARGE_BYTES` on they reserve a share of the memory of the cell's parsers. A request waits on disk until it is
+complete and its share is free; a response is read from disk. So a slow client holds no memory.
 """
 
 import asyncio
@@ -30,10 +29,7 @@ _COPIES = 6
 
 @contextlib.asynccontextmanager
 async def large_parameters(edge: Edge, request: Request, kind: type[T], *, limit_bytes: int) -> AsyncIterator[T]:
-    """Read the parameters of a request, like `bodies.parameters`.
-
-    Memory for large ones is reserved inside the `async with`.
-    """
+    """Like `bodies.parameters`, but memory for large ones is reserved inside the `async with`."""
     content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
     with tempfile.SpooledTemporaryFile(max_size=LARGE_BYTES, dir=str(edge.settings.data)) as spool:
         size = 0
@@ -69,10 +65,7 @@ async def large_content(
     measure: Callable[[], Awaitable[int]] | None = None,
 ) -> AsyncIterator[T]:
     """Load content with `read`, which gets the most bytes it may return and raises TooLargeError if there are more.
-
-    Content above LARGE_BYTES is read again, up to `limit_bytes`, with memory reserved inside the `async with`: as
-    much as `measure` returns, or without it the whole limit.
-    """
+    Above LARGE_BYTES it is read again, with memory (what `measure` returns, or the limit) reserved in the block."""
     try:
         content = await read(min(LARGE_BYTES, limit_bytes))
     except TooLargeError:

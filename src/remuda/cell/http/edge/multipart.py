@@ -1,8 +1,6 @@
-"""Multipart bodies: one uploaded file as a stream, or the fields of a form.
+"""Multipart bodies: the part named `file` as a stream, or the fields of a form; other parts are ignored.
 
-The part named `file` is the file; other parts, and files in a form, are ignored. The parser is python-multipart's; this
-turns its callbacks into an iterator, so that the bytes go to the blob store as they arrive.
-
+python-multipart's callbacks are turned into an iterator, so that the bytes go to the blob store as they arrive.
 Invariant: the iterator ends normally only after the last boundary; a truncated body raises.
 """
 
@@ -20,8 +18,6 @@ OVERHEAD_BYTES = 1024 * 1024
 
 
 class FilePart:
-    """Extracts the uploaded file from the multipart body of one request."""
-
     def __init__(self, content_type: str, *, limit_bytes: int) -> None:
         kind, options = parse_options_header(content_type)
         boundary = options.get(b"boundary", b"")
@@ -51,10 +47,7 @@ class FilePart:
             raise bad_request(f"the multipart body cannot be read: {error}") from None
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the bytes of the file as the body arrives.
-
-        Raises TooLargeError if the body is longer than the limit.
-        """
+        """Yield the bytes of the file as they arrive. Raises TooLargeError if the body is longer than the limit."""
         size = 0
         async for piece in body:
             size += len(piece)

@@ -1,8 +1,5 @@
-"""The OpenAPI 3.1 document of a cell, generated from what the endpoints declare.
-
-Error responses follow from a declaration: who may call, whether there is a body, whether the path names something.
-`app` passes in the endpoints and serves the document; `remuda cell openapi` prints it. Pure.
-"""
+"""The OpenAPI 3.1 document of a cell, generated from what the endpoints declare; `remuda cell openapi` prints it. Error
+responses follow from who may call, whether there is a body, and whether the path names something."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +52,6 @@ class Refusal(TypedDict, total=False):
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI document of these endpoints, as JSON values."""
     types = [kind for endpoint in endpoints for kind in _types(endpoint)]
     of_types, components = msgspec.json.schema_components([Refusal, *types], schema_hook=_any, ref_template=_REFS)
     for shape in _all_shapes(Shape):
@@ -92,10 +88,8 @@ def _all_shapes(shape: type[Shape]) -> Iterable[type[Shape]]:
 
 
 def _require_fields(shape: type[Shape], schema: dict[str, Any]) -> None:
-    """Mark every field of a response's schema as required, unless its default is UNSET.
-
-    msgspec takes every field with a default for optional, but responses leave out only fields that are UNSET.
-    """
+    """Mark every field of a response's schema as required, unless its default is UNSET: msgspec takes every field with
+    a default for optional, but responses leave out only those that are UNSET."""
     fields = [field for field in msgspec.structs.fields(shape) if field.encode_name in schema.get("properties", {})]
     for field in fields:
         schema["properties"][field.encode_name].pop("default", None)
@@ -104,8 +98,6 @@ def _require_fields(shape: type[Shape], schema: dict[str, Any]) -> None:
 
 
 class _Schemas:
-    """The JSON schemas of all types that endpoints take or return."""
-
     def __init__(self, schemas: Mapping[str, dict[str, Any]], components: Mapping[str, dict[str, Any]]) -> None:
         self._schemas = schemas
         self._components = components
@@ -172,7 +164,6 @@ def _parameters(endpoint: Endpoint, path: str, schemas: _Schemas) -> list[dict[s
 
 
 def _path_parameter(name: str, path: str) -> dict[str, Any]:
-    """The JSON schema of the parameter `name` in the path of an endpoint."""
     if name == "scope":
         return {"type": "string", "enum": list(SCOPES)}
     if name == "token_id":

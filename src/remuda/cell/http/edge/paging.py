@@ -1,7 +1,4 @@
-"""Pages of lists, with GitLab's headers, by which its clients find the next page.
-
-Pure but for reading the request. Used by every endpoint that lists.
-"""
+"""Pages of lists, with GitLab's headers, by which its clients find the next page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
@@ -32,8 +29,6 @@ _MAX_NUMBER = 10_000_000
 
 
 class Paged(msgspec.Struct, Generic[T], frozen=True):
-    """One page of a list, with the length of the whole list."""
-
     entries: Sequence[T]
     total: int
     page: Page
@@ -48,11 +43,8 @@ def page_of(request: Request) -> Page:
 
 
 def page_by_id(request: Request) -> Page:
-    """The page that the query asks for: by number or, with `pagination=keyset`, by the last id of the previous page.
-
-    Keyset pagination neither counts nor skips rows, however long the list is, and new entries do not shift the
-    pages.
-    """
+    """The page that the query asks for: by number or, with `pagination=keyset`, by the last id of the previous page,
+    which neither counts nor skips rows, so new entries do not shift the pages."""
     query = request.query_params
     size = min(_number(request, "per_page", 20), MAX_SIZE)
     order_by, sort = query.get("order_by") or "id", query.get("sort") or "desc"
@@ -82,7 +74,6 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def page_answer(request: Request, entries: Sequence[object], total: int, page: Page) -> Response:
-    """The response with one page of a list, and the headers that link to the other pages."""
     if not page.counted:
         return _keyset_answer(request, entries, page)
     pages = max(-(-total // page.size), 1)

@@ -1,12 +1,9 @@
 """Rate limits: how often a caller may call, and the headers that tell it.
 
-A call with a token counts for the token once the token has been accepted; before that, and without a token, it counts
-for the client's address. So nobody gets a fresh allowance by inventing tokens, or uses up that of another. Runners,
-jobs and git have a limit of their own, far above what they need; health and metrics have none. The token bucket is in
-`remuda.cell.core.access.rate_limits`.
-
-Each process of a cell counts for itself: with three of them a caller may get three times as much through. The number of
-buckets is bounded; the least recently used one is dropped.
+A call counts for its token once the token has been accepted; before that, and without one, for the client's address. So
+nobody gets a fresh allowance by inventing tokens, or uses up that of another. Runners, jobs and git have a limit of
+their own, far above what they need; health and metrics have none. Each process counts for itself: with three processes
+a caller may get three times as much through.
 """
 
 import re
@@ -63,8 +60,6 @@ class Buckets:
 
 
 class RateLimits:
-    """Counts the calls that one process gets, and refuses those above the limits."""
-
     def __init__(self, settings: CellSettings, clock: Clock) -> None:
         self._clock = clock
         jobs = Rate(calls=settings.job_requests_per_minute)
@@ -101,10 +96,7 @@ class RateLimits:
         return Admitted(_headers(verdict, name, self._clock.now()) if kind == "user" else None, token, tokens)
 
     def note_answer(self, admitted: "Admitted", status: int) -> None:
-        """Give a token its own bucket once a call with it was accepted.
-
-        Until then its calls count for the client's address.
-        """
+        """Give a token its own bucket once a call with it was accepted, instead of that of the client's address."""
         token, tokens = admitted.token, admitted.tokens
         if token is not None and tokens is not None and status not in _NOT_ACCEPTED and token not in tokens:
             tokens.spend(token, self._clock.monotonic())
@@ -124,7 +116,6 @@ class Admitted:
 
 
 def _headers(verdict: Verdict, name: str, now: float) -> dict[str, str]:
-    """The headers that tell a caller its rate limit, with GitLab's names."""
     return {
         "RateLimit-Limit": str(verdict.limit),
         "RateLimit-Name": name.replace(" ", "_"),
@@ -135,10 +126,8 @@ def _headers(verdict: Verdict, name: str, now: float) -> dict[str, str]:
 
 
 def _token_in(scope: Scope) -> int | None:
-    """A hash of the token in the request, whatever its kind (user, runner, job); None if the request has no token.
-
-    Python's hash is seeded per process, so nobody outside can choose two tokens with the same hash.
-    """
+    """A hash of the user, runner or job token in the request. Python's hash is seeded per process, so nobody outside
+    can choose two tokens with the same one."""
     for name, value in scope["headers"]:
         if name in _TOKEN_HEADERS:
             return hash(value)

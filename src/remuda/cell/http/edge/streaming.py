@@ -1,7 +1,5 @@
-"""Responses that are sent piece by piece, as fast as the client reads. `connections` cuts off clients that do not read.
-
-Starlette's StreamingResponse needs anyio, a second library for tasks that nothing else here uses.
-"""
+"""Responses that are sent piece by piece, as fast as the client reads. Starlette's StreamingResponse needs anyio, a
+second library for tasks that nothing else here uses."""
 
 import asyncio
 import contextlib
@@ -40,6 +38,5 @@ class Streamed(Response):
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

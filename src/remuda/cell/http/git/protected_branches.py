@@ -1,8 +1,5 @@
-"""The protected branches of a project in GitLab's form: list them, and allow or forbid force pushes.
-
-Only the default branch is protected. Maintainers push to it (`remuda.cell.http.git.smart_http`), and a push may only
-add commits unless the project allows force pushes.
-"""
+"""The protected branches of a project in GitLab's form. Only the default branch is protected: maintainers push to it,
+and may only add commits unless the project allows force pushes."""
 
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A project's repository in GitLab's form: commits, branches, raw files; and Remuda's call to set refs.
-
-`remuda.cell.git.commits` applies file actions; `remuda.cell.projects.projects` starts pipelines for new commits.
-"""
+`remuda.cell.git.commits` applies file actions; `remuda.cell.projects.projects` starts pipelines for new commits."""
 
 import re
 
@@ -130,7 +128,6 @@ async def show_branch(edge: Edge, request: Request, project: Project) -> BranchS
 
 
 async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> BranchShape:
-    """The API response for a branch whose newest commit is `sha`. Only the default branch is protected."""
     is_default = name == edge.projects.repos.head(project.repo_path)
     return BranchShape(
         name=name,

@@ -1,8 +1,5 @@
-"""Files and folders of a repository in GitLab's form: list a folder; show, create, change, delete a file.
-
-A change is a commit with one action. `remuda.cell.git.commits` applies it; `remuda.cell.projects.projects` starts
-pipelines for new commits.
-"""
+"""Files and folders of a repository in GitLab's form: list a folder; show, create, change, delete a file, each by a
+commit with one action (`remuda.cell.git.commits`)."""
 
 import base64
 import hashlib
@@ -84,10 +81,7 @@ class ChangedFileShape(Shape, kw_only=True):
 
 
 async def commit_at(edge: Edge, project: Project, ref: str | None) -> str:
-    """The id of the commit that a ref names. An empty ref and HEAD name the default branch.
-
-    404 if there is no commit.
-    """
+    """The id of the commit that a ref names, 404 if there is none. An empty ref and HEAD name the default branch."""
     head = edge.projects.repos.head(project.repo_path) or project.default_branch
     sha = await edge.projects.repos.resolve(project.repo_path, head if ref in (None, "", "HEAD") else str(ref))
     if sha is None:

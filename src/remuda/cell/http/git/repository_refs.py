@@ -1,8 +1,5 @@
-"""Branches and tags in GitLab's form: create and delete them, list and show tags.
-
-The default branch cannot be deleted; the release of a tag is deleted with it. `remuda.cell.projects.projects` starts
-pipelines for new branches and tags.
-"""
+"""Branches and tags in GitLab's form: create and delete them, list and show tags. The default branch cannot be deleted;
+the release of a tag is deleted with it. `remuda.cell.projects.projects` starts pipelines for new branches and tags."""
 
 from collections.abc import Sequence
 
@@ -56,11 +53,7 @@ def _bad_request(reason: str) -> ApiError:
 
 
 async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -> str:
-    """Check the name of a new branch or tag, and return the id of the commit that `ref` names.
-
-    Raises ApiError 400 if the name is not valid or there is no such commit. `what` is "Branch" or "Tag", for
-    messages.
-    """
+    """Check the name of a new branch or tag (`what`), and return the commit of `ref`. 400 if one is not valid."""
     if not is_branch_name(name):
         raise _bad_request(f"{what} name is invalid")
     sha = await edge.projects.repos.resolve(project.repo_path, ref.removeprefix("refs/heads/"))

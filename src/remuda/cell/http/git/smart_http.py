@@ -1,11 +1,9 @@
 """git over smart HTTP at `/<project path>.git`; as with GitLab, the `.git` may be left out.
 
-A job's token may fetch its own project and, so that submodules work, other projects of its organization whose allow
-list admits it and whose code the user of the pipeline may read. The fetch is a sign of life of the job. A user's token,
-with any user name, fetches for reporters and pushes for developers. Only maintainers push to the protected branch, or
-push the first branch; force pushes to the protected branch need the project's permission. A push of a maintainer to a
-missing project creates it. Everybody else learns nothing, not even whether the project exists. `git http-backend` does
-the rest.
+A job's token may fetch its own project and, so that submodules work, others of its organization whose allow list admits
+it and whose code the pipeline's user may read; the fetch is a sign of life of the job. A user's token, with any user
+name, fetches for reporters and pushes for developers; the protected branch and the first branch need a maintainer. A
+maintainer's push to a missing project creates it. Others do not even learn whether a project exists.
 
 Invariant: when a push is answered, the pipelines that it starts are stored, even if its client disconnects.
 """
@@ -106,10 +104,8 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
 
 
 async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Headers) -> tuple[Project, PushRules | None]:
-    """The project that the caller wants to fetch from or push to, and for a push the rules that git's hook enforces.
-
-    `wanted_service` tells which of both. Raises _RefusedError if the caller may not.
-    """
+    """The project to fetch from or push to (`wanted_service`), and for a push the rules that git's hook enforces.
+    Raises _RefusedError if the caller may not."""
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
         try:
@@ -141,10 +137,7 @@ async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Header
 
 
 async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
-    """The project with this path, or None if the job may not read its code.
-
-    Raises _RefusedError 403 if the job is refused only by the project's job token allow list.
-    """
+    """None if the job may not read the project's code; _RefusedError 403 if only its allow list forbids it."""
     project = await edge.store.projects.find_project(path)
     if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
         return None
@@ -177,9 +170,7 @@ async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) ->
 
 async def _create_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
     """Create the missing project of a push; None if the caller may not. Two pushes at once create one project.
-
-    Developers are refused: they may create projects but not push the first branch, so the project would stay empty.
-    """
+    Developers are refused: they may not push the first branch, so the project would stay empty."""
     try:
         namespace = await check_namespace(edge, caller, path.rpartition("/")[0])
         if namespace is not None and (caller.level_in_group(namespace) or 0) < Level.MAINTAINER:
