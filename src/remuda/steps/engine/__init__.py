@@ -1,2 +1,1 @@
-"""Runs the steps of a job: keeps the tree of steps, decides their order, evaluates expressions, executes commands, and
-stores results."""
+"""Runs the steps of a job: keeps the tree of steps, decides their order, executes commands, and stores results."""

@@ -1,9 +1,7 @@
 """Tracks whether a client (a runner manager) is connected to a job, and when the job stops waiting for it. No I/O.
 
-A manager that restarts reconnects and goes on; if it never does, its jobs and their files must not remain forever. The
-request of each job says how long it waits for its client (`patience_seconds`), counted from the end of the last watch
-stream of the job, or from the agent's start. `watch` reports clients; `jobs` removes jobs whose wait has expired. This
-has its own module because `agent` and `engine` both use it.
+A job waits for its client as long as its request says (`patience_seconds`), counted from the end of its last watch
+stream or the agent's start; then it is removed. This has its own module because `agent` and `engine` both use it.
 """
 
 

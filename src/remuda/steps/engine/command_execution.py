@@ -1,9 +1,6 @@
-"""Executes the command of a step: runs the process, decides whether the step succeeded, reads its outputs, stores the
-result.
+"""Executes the command of a step: applies limits, runs the process, decides whether it succeeded, stores the result.
 
-`step_execution` decides which step runs, and `process_execution` runs its process and reads the output. This module
-applies the limits, takes over the results of another agent, and derives the step's result. Every action may be repeated
-after a crash.
+Every action may be repeated after a crash.
 """
 
 import asyncio
@@ -40,8 +37,6 @@ from remuda.steps.process.worker_pool import WorkerPool
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """The result of a command whose process has ended or could not be started."""
-
     result: Finished | None = None
     """Set where the exit code says nothing: the command did not run, or the agent failed."""
     masks: list[str] = field(default_factory=list)
@@ -60,9 +55,8 @@ class CommandExecution:
         end_shells: Callable[[str], Awaitable[None]],
         is_new: Callable[[Node], bool],
     ) -> None:
-        """`notify` is called when there is news for clients. `end_shells` ends all open shells of the job; its argument
-        is the reason for their users. `is_new` returns True if this agent began the step, so that no earlier agent can
-        have started its command."""
+        """`notify`: there is news for clients. `end_shells` ends all open shells of the job and shows their users its
+        argument. `is_new`: this agent began the step, so no earlier agent can have started its command."""
         self._state = state
         self._notify = notify
         self._end_shells = end_shells
@@ -82,8 +76,7 @@ class CommandExecution:
             execution.look_again()
 
     def resume_output(self) -> None:
-        """Read the output of steps again, if reading was paused because clients had not stored enough of the log
-        yet."""
+        """Read the output of steps that were paused because clients had not stored enough of the log."""
         if self._is_held_back and not self._state.log.holds_back():
             self._is_held_back = False
             self.look_again()
@@ -93,11 +86,8 @@ class CommandExecution:
             execution.kill()
 
     def kill_for(self, cause: Cause, text: str) -> Callable[[], None]:
-        """Kill all running commands at once, except those that have already ended with exit code 0.
-
-        Returns a function that stores `cause` and `text` as the reason. The caller calls it later, because the disk may
-        be full now.
-        """
+        """Kill all running commands at once, except those that have already ended with exit code 0. Returns a function
+        that stores the reason; the caller calls it later, because the disk may be full now."""
         state = self._state
         nodes = [node for serial, node in state.tree.open.items() if serial in self._executions]
         records = {node: shim.read_record(state.journal.step_files(node.serial)) for node in nodes}
@@ -121,8 +111,7 @@ class CommandExecution:
 
     @contextmanager
     def start_nothing(self) -> Iterator[None]:
-        """Context manager that lets no command start inside the block, because all processes of the job are being
-        killed. Steps that are about to start wait."""
+        """Commands do not start inside the block, while all processes of the job are killed; their steps wait."""
         self._may_start.clear()
         try:
             yield
@@ -130,8 +119,7 @@ class CommandExecution:
             self._may_start.set()
 
     async def execute(self, node: Node) -> None:
-        """Run the command of a step, or adopt its running process after a restart of the agent, and store the step's
-        result."""
+        """Run the command of a step, or adopt its process after a restart of the agent, and store the result."""
         if node.is_inserted:  # it has begun, so no other shell can be opened meanwhile
             await self._end_shells(hold.no_shell_beside(node))
         await self._may_start.wait()
@@ -253,8 +241,7 @@ class CommandExecution:
         state.finish(node, result, replace(product, ended_at=ended_at))
 
     def _fold(self, node: Node, files: StepFiles) -> Finished | None:
-        """Store new results of steps that another agent runs for this step. Returns the overall result if that agent
-        has finished, else None."""
+        """Store new results of steps that another agent runs for this one. Returns the overall result at its end."""
         events, end, self._returned[node.serial] = read_returned(
             files.results, node.folded, self._returned.get(node.serial, (0, 0))
         )

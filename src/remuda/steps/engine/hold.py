@@ -1,16 +1,11 @@
 """Keeps the environments of a failed job for debugging: postpones its cleanup steps until the hold is over.
 
-Cleanup steps are those that close an environment (such as a container) or stop services. They are postponed in a job
-that failed and was not cancelled. A user who opens a shell gets into the outermost open environment, the last one
-opened if there are several. If the platform puts an environment around the job's own steps, the shell runs in that one
-or is refused; it never runs on the machine itself. `step_execution` asks before each step whether to postpone it;
-`job_execution` starts and ends the hold. The job's container is paused from when its removal is postponed until a user
-opens a shell there.
+Cleanup steps close an environment (such as a container) or stop services. A user's shell gets into the outermost open
+environment, the last one opened; if the platform puts one around the job's own steps, the shell runs there or is
+refused, never on the machine itself. The job's container is paused until a user opens a shell there.
 
-    closings    JSON lines, one for each postponed cleanup step: how to run it, and how to enter its environment
-    held        JSON: variables that steps have exported, for the environment of a shell
-
-Invariant: a postponed cleanup step is on disk before it counts as done, and running it twice does no harm.
+Files: `closings` has a JSON line for each postponed step (how to run it, and enter its environment), `held` the
+variables that steps have exported. A postponed step is on disk before it counts as done; running it twice does no harm.
 """
 
 import asyncio
@@ -72,8 +67,6 @@ class Entrance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """A cleanup step that was postponed: its command, environment and time limit."""
-
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     work_dir: str = "/"
@@ -86,8 +79,7 @@ class Closing:
 
 
 def is_put_off(tree: Tree, node: Node) -> bool:
-    """Return True if a step is a cleanup step whose job has failed and was not cancelled, so that it has to be
-    postponed."""
+    """True if a step is a cleanup step whose job has failed and was not cancelled."""
     loaded = node.loaded
     stops = loaded is not None and loaded.kind is ReferenceKind.BUILTIN and loaded.reference.startswith(_STOPS)
     if tree.cancelled or node.parent is None or node.is_inserted or not (node.phase == CLOSE or stops):
@@ -99,8 +91,7 @@ def is_put_off(tree: Tree, node: Node) -> bool:
 
 
 def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
-    """Store the command of a cleanup step of a failed job, to be run when the job is no longer kept for debugging.
-    `is_jobs`: run it as the user of the job's own steps."""
+    """Store the command of a cleanup step until the hold ends. `is_jobs`: run it as the user of the job's own steps."""
     host = node.parent if node.phase == CLOSE else None
     way = _way_of(host) if host is not None and host.host is None else None
     close_seconds = host.entered.inputs.get("close_seconds") if host is not None else None
@@ -112,8 +103,7 @@ def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
 
 
 def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
-    """Store how to end the environments that another agent keeps for this job: run `command` with a copy of the file
-    `order`, which it was started with."""
+    """Store how to end the environments that another agent keeps: `command` with a copy of its file `order`."""
     copy = order.with_name(f"held-{order.name}")
     if copy.exists():
         return
@@ -127,8 +117,7 @@ def _add(folder: Path, closing: Closing) -> None:
 
 
 def closings(folder: Path) -> list[Closing]:
-    """Return the postponed cleanup steps, in the order in which they would have run. Skips damaged lines of the
-    file."""
+    """The postponed cleanup steps in their original order. Skips damaged lines of the file."""
     steps = []
     with suppress(FileNotFoundError):
         for line in (folder / _CLOSINGS).read_bytes().splitlines(keepends=True):
@@ -147,16 +136,12 @@ def _read_closing(value: dict[str, Any]) -> Closing:
 
 
 def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
-    """Store the variables that all steps have exported, for the environment of shells."""
     write_whole(folder / _HELD, json.dumps(dict(exports)).encode())
 
 
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
-    """Return how to enter the environment of a running job. `is_inside`: the job's own steps never run on the machine
-    itself. Raises AgentError if their environment is not open now, or a policy-inserted step runs.
-
-    Containers of the hooks around the checkout do not count, only that of the job's own steps.
-    """
+    """How to enter the environment of a running job's own steps (not that of hooks around the checkout). `is_inside`:
+    these never run on the machine itself. Raises AgentError if it is not open now, or a policy-inserted step runs."""
     way: Way | None = None
     for node in tree.open.values():
         if node.is_inserted:
@@ -178,8 +163,7 @@ def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
 
 
 def no_shell_beside(inserted: Node) -> str:
-    """Return the message that refuses shells while a step that a policy has inserted runs, because a shell could change
-    the files that it works with."""
+    """Message that refuses shells while a policy-inserted step runs, whose files a shell could change."""
     assert inserted.insertion is not None
     return (
         f'the step "{inserted.insertion.call.name}" of a policy runs, and no shell is open beside it; try again later'
@@ -187,8 +171,8 @@ def no_shell_beside(inserted: Node) -> str:
 
 
 def way_held(folder: Path, *, is_inside: bool) -> Way:
-    """Return how to enter the environment of a failed job that is kept for debugging. `is_inside`: the job's own steps
-    never run on the machine itself. Raises AgentError if their environment was never opened."""
+    """How to enter the environment of a failed job on hold. `is_inside`: the job's own steps never run on the machine
+    itself. Raises AgentError if their environment was never opened."""
     way = next((closing.way for closing in reversed(closings(folder)) if closing.way is not None), None)
     if way is None and is_inside:
         raise AgentError("there is nothing to look into: the job failed, and its environment was not opened")
@@ -196,7 +180,6 @@ def way_held(folder: Path, *, is_inside: bool) -> Way:
 
 
 def entrance(facts: Facts, way: Way, exports: Mapping[str, str]) -> Entrance:
-    """Return where a shell runs, with the variables of the job's steps and the `exports` added."""
     base = {} if way.prefix else dict(facts.base_env)
     env = base | dict(facts.request_env) | dict(exports) | {VARIABLE: facts.key}
     outer = dict(facts.agent_env if way.has_agents_rights else facts.base_env) | {VARIABLE: facts.key}
@@ -212,8 +195,8 @@ def exports_held(folder: Path) -> dict[str, str]:
 
 
 def keeps_container(node: Node) -> bool:
-    """Return True if the step would remove a container that the platform has started. Such a container is paused while
-    it is kept, because later steps work in its directory, some with the agent's rights."""
+    """True if the step would remove a container that the platform has started. It is paused while it is kept, because
+    later steps work in its directory, some with the agent's rights."""
     return node.phase == CLOSE and is_own(node, {"container"}) and has_agents_rights(node)
 
 

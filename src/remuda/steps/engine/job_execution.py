@@ -1,10 +1,8 @@
 """Runs one job, from its stored request to its stored end.
 
-The loop is the same for a new job and for one that is found after a crash: rebuild the tree of steps from the journal,
-ask `sequence` for the next action, do it and store it. Every action may be repeated, so the agent may die at any point;
-`journal`, `log` and `shim` make the repetition harmless.
-
-To follow the progress, add a listener. It is called without arguments whenever the job may have changed.
+The loop is the same for a new job and after a crash: rebuild the tree of steps from the journal, ask `sequence` for the
+next action, do it and store it. Every action may be repeated, so the agent may die at any point. Listeners are called
+without arguments whenever the job may have changed.
 """
 
 import asyncio
@@ -61,8 +59,6 @@ class OpenShell(Protocol):
 
 
 class Job:
-    """A job of this agent, running or ended."""
-
     def __init__(self, journal: Journal, context: AgentContext, others: Callable[[], Iterable["Job"]] = tuple) -> None:
         """`others` returns all jobs of the agent, this one included."""
         self.journal = journal
@@ -110,8 +106,8 @@ class Job:
             )
 
     def _read_request(self) -> StartRequest:
-        """Read the stored request. If it is damaged, returns a request with only the id, which is enough to end the job
-        and report the damage. If the id is lost, too, no client can ask for the job, so it is marked for removal."""
+        """Read the stored request. If it is damaged, return one with only the id, enough to end the job and report the
+        damage. If the id is lost, too, no client can ask for the job, so it is marked for removal."""
         try:
             return self.journal.read_request()
         except DamagedError as error:
@@ -125,8 +121,8 @@ class Job:
         return self.journal.end
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """Return where a shell of a user would run; None if the job has not begun, or has ended and is not kept for
-        debugging. Raises AgentError if no shell can be opened now."""
+        """Where a user's shell would run; None if the job has not begun, or has ended and is not on hold. Raises
+        AgentError if no shell can be opened now."""
         if self._is_killed:
             return None
         if self._executor is not None:
@@ -136,7 +132,7 @@ class Job:
         return self.hold.entrance(enforcement)
 
     def confirm(self, log_offset: int, result_seq: int) -> None:
-        """Record what a client has stored: the log up to `log_offset`, and the results up to `result_seq`."""
+        """Record that a client has stored the log up to `log_offset` and the results up to `result_seq`."""
         self.confirmed = max(log_offset, self.confirmed[0]), max(result_seq, self.confirmed[1])
         if not self.closed:
             self.log.confirm(log_offset)
@@ -154,8 +150,7 @@ class Job:
 
     @property
     def must_be_closed(self) -> bool:
-        """True if the job has environments outside of this machine that would remain if the job were only killed: they
-        have to be closed by its cleanup steps."""
+        """True if environments outside of this machine would remain if the job were killed without cleanup steps."""
         if self._executor is None or self.end is not None:
             return self.hold.is_active
         return any(
@@ -175,8 +170,7 @@ class Job:
         self.hold.release()
 
     def kill(self) -> None:
-        """Kill the processes of all steps, and let no step start any more. Processes that have left the sessions of
-        their steps are killed by `footprint.kill_rest`."""
+        """Kill all steps and let none start any more. `footprint.kill_rest` kills what has left their sessions."""
         self._is_killed = True
         self._end_shells()
         if self._executor is not None:
@@ -185,14 +179,12 @@ class Job:
 
     @property
     def can_be_stopped_for_disk(self) -> bool:
-        """True if the job runs and was not stopped for filling the disk before. It is stopped only once, because the
-        cleanup steps that run after that may free disk space."""
+        """True while running, but only once: the cleanup steps that run after a stop may free disk space."""
         return self._executor is not None and not self._has_filled_disk
 
     async def stop_for_disk(self, use: DiskUse, release: Callable[[], object]) -> None:
-        """End the running steps of a job that has filled the disk; steps with `always()` still run. `use` is its disk
-        usage, for the message. `release` is called when none of the job's processes runs any more; it frees disk space
-        for storing the reason."""
+        """End the running steps of a job that has filled the disk; steps with `always()` still run. `release` is called
+        when none of its processes runs any more; it frees disk space for storing the reason."""
         self._has_filled_disk = True
         executor = self._executor
         if executor is None:
@@ -236,8 +228,7 @@ class Job:
             await self._break(f"the agent failed: {type(error).__name__}")
 
     async def _run(self) -> None:
-        """Run the job's steps to their end and store the outcome. If the job failed and its request asks for it, keep
-        its environments for debugging."""
+        """Run the job's steps and store the outcome; keep a failed job's environments if the request asks for it."""
         request, journal = self._request, self.journal
         enforcement = await self.footprint.load_enforcement()
         executor = self._executor = self._make_executor(request, enforcement)
@@ -268,8 +259,7 @@ class Job:
         self._finish(outcome)
 
     def _make_executor(self, request: StartRequest, enforcement: PolicyEnforcement) -> StepExecutor:
-        """Rebuild the tree of steps from the request and the journal, and return its executor. Frees the memory of the
-        large parts of the request."""
+        """Rebuild the tree of steps from request and journal. Frees the memory of the large parts of the request."""
         journal = self.journal
         has_begun = any(event["event"] == "enter" for event in journal.past)
         enforcement.prepare(has_begun=has_begun)
@@ -325,8 +315,7 @@ class Job:
                 tasks.create_task(shell.end(reason), name=f"job {self.id}: end a shell")
 
     async def _hold(self) -> None:
-        """Keep the environments of the failed job until its hold ends, then end its processes and run the postponed
-        cleanup steps."""
+        """Keep the environments of the failed job until its hold ends, then run the postponed cleanup steps."""
         reach("agent.held")
         if self.is_unwanted:
             self.hold.release()
@@ -353,8 +342,7 @@ class Job:
         self._notify()
 
     async def _break(self, error: str) -> None:
-        """End the job with a system failure and this message, even if its files are not writable. If the job had ended
-        and is only kept for debugging, ends that."""
+        """End the job, or its hold, with a system failure and this message, even if its files are not writable."""
         outcome = system_failure(self.log.secrets.mask(error))
         if self.end is not None:  # it was on hold
             logger.warning("failed job %s is no longer kept for debugging because of an error: %s", self.id, error)
@@ -376,8 +364,7 @@ class Job:
             self._executor.state.finish(node, failure(error, Kind.SYSTEM, fault=Fault.RUNNER), is_last=True)
 
     def _store_or_keep(self, act: Callable[[], None]) -> None:
-        """Call `act`, which writes to the journal or log. If it fails, keep both in memory from now on, and call `act`
-        again."""
+        """Call `act`, which writes to journal or log. If it fails, keep both in memory from now on and repeat it."""
         try:
             act()
             return

@@ -1,7 +1,4 @@
-"""Knows what a job has on the machine: the user that its steps run as, its processes, and its files.
-
-`job_execution` uses it to end the processes of the job, and to find out whether the job has filled the disk.
-"""
+"""Knows what a job has on the machine: the user that its steps run as, its processes, and its files."""
 
 import asyncio
 import logging
@@ -24,8 +21,6 @@ logger = logging.getLogger(__name__)
 
 
 class JobFootprint:
-    """The operating system user, the processes and the files of one job."""
-
     def __init__(
         self,
         journal: Journal,
@@ -35,9 +30,8 @@ class JobFootprint:
         others: Callable[[], Iterable["JobFootprint"]],
         report_survivors: Callable[[Sequence[str]], None],
     ) -> None:
-        """`request` returns those parts of the job's request that are still in memory. `others` returns the footprints
-        of the agent's other jobs. `report_survivors` is called with descriptions of processes that could not be
-        killed."""
+        """`request` returns those parts of the job's request that are still in memory, `others` the footprints of the
+        agent's other jobs. `report_survivors` gets descriptions of processes that could not be killed."""
         self._request = request
         self._journal = journal
         self._context = context
@@ -58,7 +52,7 @@ class JobFootprint:
 
     @property
     def uid(self) -> int | None:
-        """The id of the user that the job's steps run as; None if that is the agent's own user, or not known yet."""
+        """The user that the job's steps run as; None if that is the agent's own, or not known yet."""
         return self._user.uid if self._user is not None and self._request().run_as else None
 
     def may_run_as(self, uid: int | None) -> bool:
@@ -66,8 +60,7 @@ class JobFootprint:
         return bool(self._request().run_as) and self.uid in (uid, None)
 
     def kill(self) -> None:
-        """Kill the processes of the job's steps, and let no step start any more. Processes that have left the sessions
-        of their steps are killed by `kill_rest`."""
+        """Kill all steps and let none start any more. `kill_rest` kills what has left their sessions."""
         for path in self._journal.folder.glob("step-*.pid"):
             if (serial := path.stem.partition("-")[2]).isdecimal():
                 kill_unattended(self._journal.step_files(int(serial)), self._context)
@@ -81,8 +74,7 @@ class JobFootprint:
         self._report_survivors(survivors)
 
     async def end_processes(self, sweep: Callable[[Clock], Awaitable[tuple[str, ...]]]) -> None:
-        """End the processes that steps left running: SIGTERM first, SIGKILL after a grace period. `sweep` kills those
-        in the job's control groups. Reports processes that do not end."""
+        """End what steps left running: SIGTERM, after a grace period SIGKILL. `sweep` kills control groups."""
         processes = self.find_processes(everywhere=self._was_found)
         await leftovers.terminate(processes, self._context.clock)
         survivors = await sweep(self._context.clock)
@@ -101,8 +93,7 @@ class JobFootprint:
         return not any(other.may_run_as(uid) for other in tuple(self._others()))
 
     async def search_disk(self, processes: Collection[int]) -> DiskSearch:
-        """Return where to search for files that the job has written since it began. `processes` are the job's process
-        ids."""
+        """Where to search for files that the job, with these process ids, has written since it began."""
         enforcement = await self.load_enforcement()
         work_dir = self._request().work_dir
         ended = self._journal.account.total().get("disk_written_bytes", 0)
@@ -114,7 +105,6 @@ class JobFootprint:
         )
 
     def _find_beginning(self) -> float:
-        """Return a time before which no file of the job was modified. If the wall clock was set back since this agent
-        knows the job, the time is corrected by that."""
+        """A time before which no file of the job was modified, also if the wall clock was set back since."""
         clock = self._context.clock
         return min(self._stored_at, clock.wall() - (clock.monotonic() - self._known_since))

@@ -1,7 +1,4 @@
-"""The hold of a failed job: how long its environments are kept for debugging, and how to enter them.
-
-`hold` decides which cleanup steps are postponed and stores them; `job_execution` waits for the end of the hold.
-"""
+"""The hold of a failed job: how long its environments are kept for debugging, and how to enter them."""
 
 import logging
 
@@ -29,13 +26,12 @@ class JobHold:
 
     @property
     def is_active(self) -> bool:
-        """True if the job has failed and its environments are kept for debugging now."""
         end = self._journal.end
         return end is not None and end.held_until > 0 and not self._journal.is_released
 
     @property
     def remaining_seconds(self) -> int:
-        """How many seconds the environments are still kept; 0 if the job is not on hold."""
+        """How long the environments are still kept; 0 if the job is not on hold."""
         if self._journal.end is None or not self.is_active:
             return 0
         return max(1, round(self._journal.end.held_until - self._context.clock.now()))
@@ -44,7 +40,6 @@ class JobHold:
         self._is_released.set()
 
     async def wait(self, job_id: str) -> None:
-        """Wait until the hold is released or its time is up."""
         assert self._journal.end is not None
         clock = self._context.clock
         seconds = self._journal.end.held_until - clock.now()
@@ -52,8 +47,7 @@ class JobHold:
         self._is_released.set()
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """Return where a shell of a user would run; None if the job is not on hold. Raises AgentError if the job's
-        environment was never opened."""
+        """Where a user's shell would run during the hold. Raises AgentError if no environment was ever opened."""
         if not self.is_active or self._is_released.is_set():
             return None
         folder, request = self._journal.folder, self._journal.read_request()
@@ -64,8 +58,7 @@ class JobHold:
         return hold.entrance(facts, hold.way_held(folder, is_inside=is_inside), hold.exports_held(folder))
 
     async def close(self, enforcement: PolicyEnforcement, job_id: str) -> None:
-        """Run the postponed cleanup steps, and remove the job's control group. A step that cannot be started is logged
-        and skipped."""
+        """Run the postponed cleanup steps, except those that cannot start, and remove the job's control group."""
         folder = self._journal.folder
         for number, closing in enumerate(hold.closings(folder)):
             try:

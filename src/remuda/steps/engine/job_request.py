@@ -1,5 +1,4 @@
-"""Converts a job's start request into the values that the engine works with: secrets, facts, and the enforcement of its
-policy."""
+"""Converts a job's start request into the values that the engine works with: secrets, facts, policy enforcement."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,9 +38,8 @@ def read_facts(
     is_inside: bool,
     has_begun: bool,
 ) -> Facts:
-    """Build the facts that the job's steps are evaluated with, and write its file variables. `base_env` is the agent's
-    environment. `is_inside`: the job's own steps never run on the machine itself. `has_begun`: the file variables exist
-    and are not written again, because steps may have changed them."""
+    """Build the facts that the job's steps are evaluated with, and write its file variables. `is_inside`: the job's own
+    steps never run on the machine itself. `has_begun`: keep the files, because steps may have changed them."""
     is_apart = bool(request.run_as) or request.sandbox
     variables = write_files(journal.exchange, request.variables, is_written=has_begun)
     files = [variable for variable in request.variables if variable.file]
@@ -68,13 +66,12 @@ def read_facts(
 
 
 def server_ca_file(folder: Path) -> Path:
-    """Return the path of the CA certificates with which policy-inserted steps verify the server. The job cannot write
-    to it."""
+    """CA certificates with which policy-inserted steps verify the server. The job cannot write to it."""
     return folder / "server_ca.pem"
 
 
 def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
-    """Return the predefined variables of policy-inserted steps, and write the CA file that one of them names."""
+    """Predefined variables of policy-inserted steps. Writes the CA file that one of them names."""
     if not policy.server_ca:
         return dict(policy.variables)
     path = server_ca_file(journal.folder)
@@ -84,8 +81,7 @@ def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
 
 
 def read_enforcement(request: StartRequest, journal: Journal, person: JobUser | None) -> PolicyEnforcement:
-    """Build the policy enforcement of a job. `person` is the user that its steps run as; None for the agent's own
-    user."""
+    """Build the policy enforcement of a job. `person`: the user of its steps, if not the agent's own."""
     policy = parse_policy(request.policy)
     return PolicyEnforcement(
         policy=policy,
@@ -121,8 +117,7 @@ def _find_slot(request: StartRequest, journal: Journal) -> SlotGroup | None:
 
 
 def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, ...]:
-    """Return the folders that the job must not see: those of the request, and the temporary folder of the agent's
-    socket."""
+    """Folders that the job must not see: the request's, and the temporary folder of the agent's socket."""
     place = temporary_folder(journal.folder.parent.parent) if request.hidden else None
     return (*request.hidden, str(place)) if place is not None else tuple(request.hidden)
 
@@ -130,8 +125,7 @@ def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, 
 def build_closing_command(
     enforcement: PolicyEnforcement, closing: hold.Closing, folder: Path, number: int
 ) -> tuple[list[str], dict[str, str]]:
-    """Return command line and environment of a postponed cleanup step, wrapped so that it runs as the right user.
-    `folder` is the job's folder, `number` the position among the postponed steps."""
+    """Command line and environment that run the `number`th postponed cleanup step as the right user."""
     if not closing.is_jobs or enforcement.person is None:
         return list(closing.argv), dict(closing.env)
     enclosure = Enclosure(

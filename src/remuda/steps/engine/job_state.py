@@ -1,7 +1,6 @@
 """The state of a running job: its tree of steps, its journal and its log.
 
 Every change of a step is stored in the journal before the tree takes it over, so that a new agent finds the same tree.
-`step_start`, `command_execution` and `step_execution` share one `JobState`.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -28,8 +27,6 @@ _CLEAR = "\r\033[0K"
 
 
 class JobState:
-    """The tree of steps, the journal and the log of one job, which change together."""
-
     def __init__(
         self,
         *,
@@ -50,13 +47,11 @@ class JobState:
         """Called after a reason to end a step was stored."""
 
     def record(self, event: replay.Event, result: Mapping[str, Any] | None = None) -> None:
-        """Store an event in the journal and apply it to the tree. `result` is the event as clients receive it; None if
-        they do not."""
+        """Store an event in the journal and apply it to the tree. `result`: the event for clients, if they get it."""
         self.journal.record(event, result)
         replay.apply(self.tree, self.facts, event)
 
     def mask(self, texts: Collection[str]) -> None:
-        """Mask these texts in the job's log from now on."""
         if texts:
             self.log.secrets = self.log.secrets.with_values(texts)
 
@@ -94,8 +89,8 @@ class JobState:
         self.finish(node, result, StepProduct(outputs=outputs))
 
     def finish(self, node: Node, result: Finished, product: StepProduct = NO_PRODUCT, *, is_last: bool = False) -> None:
-        """Store the result of a step, or that it failed and is tried again. Closes its section of the log and removes
-        its files. `product`: its outputs and exports. `is_last`: do not try it again."""
+        """Store the result, or that the step is tried again (unless `is_last`). Ends its log section, removes its
+        files."""
         now = self.context.clock.now()
         product = replace(product, ended_at=product.ended_at or now)
         retry_at = None if is_last else sequence.retry_at(node, result, now=now)

@@ -1,12 +1,11 @@
 """Prepares the process of a step that begins: writes the step's files and determines its command line.
 
-The process is the shell of a script, the command of a definition, or one of our own programs (`remuda-step NAME`, which
-only packages that come with the agent may use). In an environment with an `exec` prefix the command is written to a
-file, and the prefix is started with that file's path; if the environment was itself opened inside another one, the
-prefix runs in that one. Our own programs run on the machine itself. Secrets are never arguments.
+The process is the shell of a script, the command of a definition, or one of our own programs (`remuda-step NAME`),
+which run on the machine itself. In an environment with an `exec` prefix, that prefix is started with the path of a file
+that has the command; nested environments nest prefixes. Secrets are never arguments.
 
-If a job is confined to a container, it must not influence what runs outside of it: its variables do not reach our own
-programs, and its own steps may not use them.
+A job that is confined to a container must not influence what runs outside: its variables do not reach our own programs,
+and its own steps may not use them.
 """
 
 import json
@@ -49,8 +48,7 @@ _READ = frozenset({"CI_JOB_ID", "CI_JOB_STATUS", "REMUDA_PATIENCE_SECONDS", SERV
 
 
 def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
-    """Write the files that the step's program reads, and return how to start it. Raises DefinitionError if the step
-    cannot run."""
+    """Write the files that the step's program reads. Raises DefinitionError if the step cannot run."""
     loaded, entered = node.loaded, node.entered
     assert loaded is not None
     os.makedirs(facts.work_dir, mode=0o700, exist_ok=True)
@@ -103,7 +101,7 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
 
 
 def grace_seconds(node: Node) -> float:
-    """Return how many seconds a step has to end after SIGTERM, before it gets SIGKILL."""
+    """Seconds between SIGTERM and SIGKILL when a step is ended."""
     if node.phase == DELEGATE:
         return LONG_GRACE_SECONDS
     usual = GRACE_SECONDS if node.host is None or is_own_program(node) else LONG_GRACE_SECONDS
@@ -115,8 +113,7 @@ def grace_seconds(node: Node) -> float:
 
 
 def is_told_by_us(node: Node) -> bool:
-    """Return True if our own program runs the step's command in an environment that the platform has configured. Only
-    then its report that the platform caused a failure is trusted."""
+    """True if our own program runs the command in an environment of the platform: only then its reports are trusted."""
     host = node.host
     return host is not None and _is_ours(host) and not host.is_users
 
@@ -126,9 +123,8 @@ def _is_ours(host: Node) -> bool:
 
 
 def _refuse_outside(node: Node) -> None:
-    """Raise DefinitionError if the step is one of our own programs that must not run on the machine because the job is
-    confined to a container of the platform. A checkout is refused while that container is open: the job could make git
-    run programs with the agent's rights through the repository."""
+    """Raise DefinitionError for our own program in a job that is confined to a container of the platform. A checkout is
+    refused while it is open: through the repository the job could make git run programs with the agent's rights."""
     assert node.loaded is not None
     host = node.host
     while host is not None:
@@ -139,8 +135,7 @@ def _refuse_outside(node: Node) -> None:
 
 
 def _make_home(node: Node, insertion: Node, job: Path) -> None:
-    """Create an empty home directory before the first command of a policy-inserted step, in place of anything that the
-    job has put there."""
+    """Create an empty home before the first command of a policy-inserted step, replacing what the job put there."""
     home = find_exchange_files(job, insertion).home
     home.parent.mkdir(mode=0o700, exist_ok=True)
     while node is not insertion and node.index == 0 and node.parent is not None:
@@ -152,8 +147,8 @@ def _make_home(node: Node, insertion: Node, job: Path) -> None:
 
 
 def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of our own programs. For a confined job it contains only variables that they read, and
-    none that could make them run another program or use another configuration."""
+    """Environment of our own programs: for a confined job only variables that they read, and none that could make them
+    run another program or use another configuration."""
     if facts.is_confined:
         is_agents = has_agents_rights(node)
         names = _READ | _names_asked_for(node) | ({"HOME"} if node.is_inserted and not is_agents else set())
@@ -165,16 +160,14 @@ def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, 
 
 
 def _names_asked_for(node: Node) -> set[str]:
-    """Return the names of the variables that the inputs of the step `secrets` refer to. They are harmless, because that
-    program starts no other."""
+    """Variables that inputs of the step `secrets` refer to. Harmless, because that program starts no other."""
     secrets = reveal(node.entered.inputs.get("secrets")) if is_own(node, {"secrets"}) else None
     sources = [secret.get("environment") for secret in secrets.values() if isinstance(secret, dict)] if secrets else []
     return {str(source.get("name")) for source in sources if isinstance(source, dict)}
 
 
 def _base_env(facts: Facts, node: Node) -> dict[str, str]:
-    """Return the base environment of a program on the machine. One with the agent's rights has the agent's home
-    directory, to which the job cannot write."""
+    """Base environment on the machine. With the agent's rights, HOME is the agent's, where the job cannot write."""
     return dict(facts.agent_env if has_agents_rights(node) else facts.base_env)
 
 
@@ -186,9 +179,9 @@ def _through(
     files: StepFiles,
     level: int = 0,
 ) -> Launch:
-    """Return how to start a command in the environment of the step `host`. `request` (command, work_dir and env) is
-    written to a file for the program that runs the command there; `own_env` is the environment of that program.
-    `level`: how many further environments are nested inside this one."""
+    """Return how to start a command in the environment of the step `host`, with `level` environments nested inside.
+    `request` (command, work_dir, env) is written to a file for the program that runs it, which itself gets
+    `own_env`."""
     prefix = exec_words(host)
     if not prefix:
         raise DefinitionError(f'the environment of {host.path} cannot run commands: its "exec" is no list of words')
@@ -220,8 +213,8 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
 
 
 def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Mapping[str, Any]) -> None:
-    """Create the output, export and input files whose paths occur in the step's command or variables, because its
-    program may expect them to exist. `around`: the files of the list that contains the step."""
+    """Create the output, export and input files whose paths occur in command or variables: programs may expect them.
+    `around`: the files of the list that contains the step."""
     definition, folders = node.definition, {owner.shared_path("").rpartition("/")[0] for owner in (files, around)}
     words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
     if definition.exec is None:
@@ -241,8 +234,8 @@ def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write a file, replacing one of an earlier agent atomically, because a process may be reading it. Raises
-    DefinitionError if the job has put a folder there."""
+    """Write a file atomically: a process may be reading it. Raises DefinitionError if the job has put a folder
+    there."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -260,8 +253,7 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def _find(program: str, work_dir: str, path: str) -> None:
-    """Raise DefinitionError if the program or the working directory does not exist, with a better message than a
-    shell's. `path` is the PATH to search."""
+    """Raise DefinitionError if program or working directory does not exist, with a better message than a shell's."""
     if not os.path.isdir(work_dir):
         raise DefinitionError(f"work_dir {work_dir}: no such directory")
     if not program:

@@ -1,8 +1,7 @@
 """Finds and reads the step that an entry of a list of steps refers to.
 
 Refuses steps that call themselves, trees of steps that are too deep or too large, and inner steps for a step that opens
-no environment. `resolving` finds packages, `language` parses them. `step_start` calls this when a step is about to
-begin; `job_tree.stored_steps` restores the same value from the journal.
+no environment. `job_tree.stored_steps` restores the same value from the journal.
 """
 
 import os
@@ -25,8 +24,7 @@ from remuda.steps.resolving.values import Resolved
 
 
 class _Nearby:
-    """Cache entry of a local step. A file that was modified a moment ago is not cached, because it may change again
-    without a change of its time stamp."""
+    """Cache entry of a local step. Files modified a moment ago are not cached: their time stamp may stay the same."""
 
     def __init__(self, loaded: Loaded, path: str) -> None:
         self.loaded = loaded
@@ -76,7 +74,7 @@ def check_room(tree: Tree, node: Node) -> None:
 
 
 async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, substitutes: Mapping[str, str]) -> Loaded:
-    """Find and read the step that `node` refers to. `substitutes` maps references to those that a policy wants instead.
+    """Find and read the step that `node` refers to. `substitutes`: references that a policy wants instead of others.
     Raises DefinitionError if it is invalid, ResolveError if it cannot be fetched."""
     reference = node.call.reference
     assert reference is not None
@@ -129,8 +127,8 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
 
 
 def _fetch_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
-    """Return the environment variables for fetching a package: proxies, certificates and credentials. For a
-    policy-inserted step the job cannot influence them. For a confined job, copies of its certificate files are used."""
+    """Proxies, certificates and credentials for fetching a package. The job cannot influence those of a policy-inserted
+    step. For a confined job, copies of its certificate files are used."""
     if node.is_inserted:
         return {**facts.agent_env, **facts.inserted_env}
     env = {**facts.request_env, **tree.exports}

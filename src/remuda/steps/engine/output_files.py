@@ -1,8 +1,7 @@
 """Reads the output, export and mask files that a step has written; `language.lines` parses the first two.
 
-The step can replace these files with links or pipes, so only regular files are opened, and never through a link.
-Outputs and exports are read once, when the step's command has succeeded. The mask file, one text per line, is read
-whenever the step has printed something: so a text that the step masks before it prints it is never shown.
+Steps can replace them with links or pipes, so only regular files are opened, never through a link. The mask file is
+read whenever the step has printed something: a text that is masked before it is printed is never shown.
 """
 
 import json
@@ -34,13 +33,11 @@ def read_result_of_another(path: Path) -> Mapping[str, Any]:
 
 
 def read_exports(path: Path) -> dict[str, str]:
-    """Read the variables that a step exports to the environment of later steps."""
     return export_texts(read_lines(_read(path, "export file"), what="export file"))
 
 
 def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
-    """Read the complete lines of a mask file from `offset` on. Returns them and the offset of the next line. `rest`:
-    also return an unfinished last line."""
+    """Read the complete lines (with `rest`, also an unfinished last one) from `offset` on, and the next offset."""
     most = MOST_MASK_BYTES - offset
     try:
         data = _read(path, "mask file", offset, most=most)
@@ -52,8 +49,7 @@ def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[li
 
 
 def read_failure(path: Path) -> str | None:
-    """Read the error message of our own program that failed to run a command in an environment; None if it did not
-    fail. The job cannot write to this file."""
+    """Error of our own program that failed to run a command in an environment. The job cannot write this file."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -64,8 +60,8 @@ def read_failure(path: Path) -> str | None:
 
 
 def _read(path: Path | str, what: str, offset: int = 0, *, most: int = MAX_BYTES + 1) -> bytes:
-    """Read up to `most` bytes of a regular file; empty if it does not exist. The default is one byte more than allowed,
-    so that the caller notices a file that is too large. `what` names the file in the OutputError."""
+    """Read a regular file; empty if it does not exist. `most` is by default one byte more than allowed, so that the
+    caller notices a file that is too large. `what` names the file in the OutputError."""
     try:
         file = open_plain(path)
     except FileNotFoundError:

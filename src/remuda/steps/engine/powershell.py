@@ -1,11 +1,8 @@
-"""Builds the script text and the command line for PowerShell. No I/O.
+"""Builds the script text and the command line for `pwsh` (PowerShell 7) and `powershell` (5.1, only on Windows). No
+I/O.
 
-There are two shells: `pwsh` (PowerShell 7, on any system) and `powershell` (5.1, only on Windows). Only the newer one
-can be told to stop when a program fails. So a check is added after every command of a list, and both stop at the first
-command that failed, with its exit code if it has one.
-
-The shell reads the text itself instead of running a script file: that would need the suffix `.ps1`, the older shell
-does not read a file without a byte order mark as UTF-8, and a policy of the machine may forbid script files.
+Only the newer one can stop when a program fails, so a check is added after every command of a list. The shell reads the
+text itself: a script file would need the suffix `.ps1` and a byte order mark, and a machine's policy may forbid it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +25,6 @@ _QUOTES = str.maketrans({quote: quote * 2 for quote in "'\u2018\u2019\u201a\u201
 
 
 def powershell_command(shell: str, file: Path) -> list[str]:
-    """Return the command line that runs the script text in `file`."""
     read = f"& ([scriptblock]::Create([IO.File]::ReadAllText({quote(str(file))})))"
     return [shell, "-NoLogo", "-NoProfile", "-NonInteractive", "-Command", read]
 
@@ -36,8 +32,8 @@ def powershell_command(shell: str, file: Path) -> list[str]:
 def powershell_text(
     commands: str | Sequence[str], *, echo: Callable[[str], str], variables: Mapping[str, str] | None = None
 ) -> str:
-    """Return the script text for `powershell_command`. `echo` returns the line with which the log announces a command
-    of a list; `variables` are set in this shell but not exported."""
+    """Script text for `powershell_command`. `echo` returns the log line that announces a command of a list; `variables`
+    are set in this shell but not exported."""
     lines = [*_HEAD, *(f"${{{name}}} = {quote(value)}" for name, value in (variables or {}).items())]
     if isinstance(commands, str):
         lines += [commands, _CHECK]

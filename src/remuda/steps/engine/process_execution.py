@@ -1,11 +1,8 @@
 """Runs the process of one step and reads its output, from start or adoption to the end.
 
-A single loop checks everything: new output, an unfinished line that is due to be shown, a reason to end the step, and
-whether the process lives. It is woken by the kernel or at the next deadline; a wake-up may be spurious. `sequence`
-decides which reasons end a step and what the result is.
-
-When the shim reports the end of its command, everything that the command has printed is in the pipe: that much is read,
-and no more. Output of background processes that the command leaves running is dropped.
+A single loop checks everything: new output, an unfinished line that is due, a reason to end the step, and whether the
+process lives. The kernel or the next deadline wakes it, perhaps needlessly. When the shim reports the end of its
+command, exactly what is in the pipe is read; later output of background processes is dropped.
 """
 
 import asyncio
@@ -61,8 +58,6 @@ class AgentContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCallbacks:
-    """The callbacks through which a running process queries and informs its job."""
-
     has_cause: Callable[[], bool]
     """True if there is a reason to end the step. The first reason is stored before this returns."""
     is_stopped: Callable[[], bool]
@@ -94,8 +89,7 @@ class ProcessExecution:
         is_new: bool = False,
         workers: WorkerPool,
     ) -> None:
-        """`is_new`: no earlier agent can have started the step. `workers`: forked processes of the job that can run a
-        standard step."""
+        """`is_new`: no earlier agent can have started the step. `workers` can run standard steps."""
         self._is_new = is_new
         self._workers = workers
         self._again: Callable[[], StepProcess | None] | None = None
@@ -136,8 +130,7 @@ class ProcessExecution:
 
     @property
     def is_jobs_doing(self) -> bool:
-        """True if a process of the job probably caused a missing exit code: the shim that this agent started was
-        killed, or its pid file was changed."""
+        """True if the job probably caused a missing exit code: shim killed, or pid file changed."""
         status = self._process.status if self._process else None
         return status is not None and status <= 0
 
@@ -152,8 +145,7 @@ class ProcessExecution:
         kill_unattended(self._files, self._context)
 
     async def run(self, prepare: Callable[[], Launch]) -> None:
-        """Start the process, or adopt it if an earlier agent has started it. Returns when it has ended and its output
-        is in the log. `prepare` writes the step's files and returns how to start it."""
+        """Start (after `prepare`) or adopt the process. Returns when it has ended and its output is in the log."""
         record = None if self._is_new else shim.read_record(self._files)
         if record is None and self._job.has_cause() and shim.forbid(self._files):
             return  # stopped before it was started
@@ -222,8 +214,7 @@ class ProcessExecution:
         return self._watch_process(pid, start=None, line=line)
 
     def _led(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
-        """Have a worker run the step, if it is one of our own programs. Returns None if it is not, or no worker can be
-        forked. `anew`: fork a new worker instead of using a waiting one."""
+        """Have a worker (`anew`: a new one) run the step; None if it is not our program, or none can be forked."""
         if not launch.program:
             return None
         request = build_request(
@@ -244,8 +235,8 @@ class ProcessExecution:
 
     @contextmanager
     def _ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
-        """Context manager around the start of a shim: creates its output pipe and the socket to it. Yields our end of
-        the socket, and the two descriptors for the shim; -1 and None if the step uses no pipe."""
+        """Create the output pipe of a shim and the socket to it, while it is started. Yields our end of the socket, and
+        the two descriptors for the shim; -1 and None if the step uses no pipe."""
         if not launch.piped:
             yield -1, None
             return
@@ -298,8 +289,7 @@ class ProcessExecution:
             self._watch.arm()
 
     def _takes(self) -> bool:
-        """Return True if data in the pipe is output of the step (not of processes it left behind), and the log accepts
-        more."""
+        """True if data in the pipe is the step's, not of processes it left behind, and the log accepts more."""
         return (not self._is_dismissed or self._job.is_stopped()) and not self._job.holds_back()
 
     def _is_told(self, process: StepProcess) -> bool:
@@ -322,7 +312,6 @@ class ProcessExecution:
         process.dismiss()
 
     def _let_go(self) -> None:
-        """Close the file watch and the pipe."""
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -331,8 +320,8 @@ class ProcessExecution:
             self._pipe = None
 
     async def _winner_over(self, process: StepProcess) -> StepProcess | None:
-        """After the end of our shim or worker: return the process that runs the step instead, if an earlier agent had
-        claimed it or it has to be started again. None if the step is over."""
+        """After our shim or worker ended: the process that runs the step instead, because an earlier agent had claimed
+        it or it has to be started again. None if the step is over."""
         if self._abandoned:
             return None
         deadline = self._context.clock.monotonic() + CLAIM_SECONDS
@@ -351,8 +340,7 @@ class ProcessExecution:
         return self._adopt(record) if record.pid != process.pid else None
 
     def _can_start_again(self) -> bool:
-        """Return True if the step may be started again: a pid file without a process id can only be that of our ended
-        shim, and there is no reason to end the step."""
+        """True if nothing ends the step and its pid file has no process id, so is of our ended shim."""
         return self._is_new and self._starts_left > 0 and not self._job.has_cause()
 
     def _take_output(self) -> int:
@@ -410,15 +398,13 @@ class ProcessExecution:
         return self._killed_at is not None or not process.group_lives()
 
     def _is_out_of_reach(self) -> bool:
-        """Return True if the process was killed but does not end, because it is frozen or blocked in the kernel. The
-        job goes on without it, and reports it at its end."""
+        """True if the killed process does not end (frozen, or blocked in the kernel): the job goes on."""
         if self._killed_at is None:
             return False
         return self._context.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
 
     async def _pause(self, process: StepProcess, size: int) -> None:
-        """Wait until there is something to do; `size` is how many bytes the last read returned. Always yields to other
-        jobs."""
+        """Wait until there is something to do. `size`: bytes of the last read. Always yields to other jobs."""
         if size == READ_BYTES:
             await asyncio.sleep(0)
             return
@@ -438,8 +424,7 @@ class ProcessExecution:
 
 
 def kill_unattended(files: StepFiles, context: AgentContext) -> None:
-    """Kill the processes of a step that this agent has neither started nor adopted, and make sure that it cannot be
-    started again."""
+    """Kill a step that this agent neither started nor adopted, so that it cannot be started again."""
     if not shim.forbid(files) and (claim := shim.read_claim(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=context.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)

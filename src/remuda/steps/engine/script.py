@@ -1,7 +1,6 @@
-"""Builds the text of a script for its shell, and chooses the shell. No I/O, except for the search for the shell.
+"""Builds the text of a script for its shell, and chooses the shell: bash if there is one, else sh.
 
-A script runs in bash if there is one, else in sh, and stops at the first command that fails. The text is passed as a
-file, so its length is not limited and none of it is in an argument list.
+A script stops at the first command that fails. The text is passed as a file, so its length is not limited.
 """
 
 import shlex
@@ -39,9 +38,8 @@ def check_script(inputs: Mapping[str, Any]) -> None:
 def script_command(
     inputs: Mapping[str, Any], file: Path, *, path: str | None, variables: Mapping[str, str]
 ) -> tuple[list[str], str]:
-    """Return the command line of the shell, and the content of the script `file`. `path` is the PATH in which to search
-    for the shell; None if the script runs inside an environment, where the shell is searched for at run time.
-    `variables` are set in the shell but not exported."""
+    """Command line of the shell, and content of the script `file`. `path`: the PATH in which to search for the shell;
+    None for a script inside an environment, where it is searched at run time. `variables` are set but not exported."""
     commands, shell_name = inputs["script"], inputs.get("shell", "auto")
     if shell_name in powershell.SHELLS:
         text = powershell.powershell_text(commands, echo=echo_of, variables=variables)
@@ -61,14 +59,12 @@ def script_command(
 
 
 def _bash(path: str) -> str | None:
-    """Return the path of bash; None if there is none. Searches `path` and then the usual places, for a job whose PATH
-    lacks them."""
+    """Searches `path`, then the usual places, for a job whose PATH lacks them."""
     return shutil.which("bash", path=path) or shutil.which("bash", path=_USUAL)
 
 
 def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: Mapping[str, str]) -> str:
-    """Return the content of the script file. `bash`: whether it runs in bash; None if that is not known yet.
-    `variables` are set in the shell but not exported."""
+    """Content of the script file. `bash`: None if not known yet. `variables` are set in the shell but not exported."""
     lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
     match bash:
         case True:

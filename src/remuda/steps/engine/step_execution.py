@@ -1,7 +1,4 @@
-"""Executes one step: begins it, runs its command or postpones it, and stores its result.
-
-`job_execution` decides which step is next. Every action may be repeated after a crash.
-"""
+"""Executes one step: begins it, runs or postpones its command, and stores the result. Safe to repeat after a crash."""
 
 from collections.abc import Awaitable, Callable
 
@@ -27,9 +24,8 @@ class StepExecutor:
         end_shells: Callable[[str], Awaitable[None]],
         end_processes: Callable[[], Awaitable[None]],
     ) -> None:
-        """`notify` is called when there is news for clients. `end_shells` ends all open shells of the job, shows their
-        users the reason, and returns when they have ended. `end_processes` ends the background processes that steps
-        left running, and returns when they have ended."""
+        """`notify`: there is news for clients. `end_shells` ends all open shells of the job, shows their users the
+        reason, and waits for that; `end_processes` does so for background processes of steps."""
         self.state = state
         self._end_shells = end_shells
         self._end_processes = end_processes
@@ -48,7 +44,6 @@ class StepExecutor:
             callback()
 
     async def execute(self, node: Node) -> None:
-        """Begin a step unless it has begun, and run its command if it has one."""
         state = self.state
         is_new = node.state is not State.ENTERED
         if is_new and not await self._start.begin(node):
@@ -64,8 +59,8 @@ class StepExecutor:
             await self.commands.execute(node)
 
     async def _put_off(self, node: Node) -> bool:
-        """Postpone the command of a cleanup step, if the job has failed and is to be kept for debugging. Returns False
-        if the command has to run now; that includes the removal of a container that cannot be paused."""
+        """Postpone the command of a cleanup step if the failed job is to be kept for debugging. Returns False if it has
+        to run now, such as the removal of a container that cannot be paused."""
         state = self.state
         if not state.facts.hold_failed_seconds or not hold.is_put_off(state.tree, node):
             return False

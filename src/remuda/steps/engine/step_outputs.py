@@ -1,8 +1,6 @@
 """Reads outputs and exports of a command that has succeeded, and checks them against what its step declares.
 
-A script declares nothing, so it may write any output. A step that opens an environment has to output how commands are
-run there. Called once for every successful attempt. `output_files` reads the files; this module has the rules for
-outputs.
+A script may write any output. A step that opens an environment has to output how commands are run there.
 """
 
 from collections.abc import Mapping
@@ -16,8 +14,7 @@ from remuda.steps.process.step_files import StepFiles
 
 
 def read_step_outputs(node: Node, files: StepFiles, suffixes: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Read and check the outputs and exports of a step. `suffixes`: which of its files exist. Raises DefinitionError if
-    they are invalid."""
+    """Outputs and exports of a step. `suffixes`: its existing files. Raises DefinitionError if invalid."""
     exports = read_exports(files.exports) if ".exports" in suffixes else {}
     return _outputs(node, files, suffixes), exports
 

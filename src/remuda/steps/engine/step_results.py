@@ -1,7 +1,6 @@
 """Builds the results of steps for clients (docs/reference/step-results.md), and the log lines about a failure. No I/O.
 
-Sensitive values are replaced, texts are masked like the log, and large values are truncated with a note, because
-results are stored and sent as a whole. A stored result never changes.
+Sensitive values are replaced, texts are masked like the log, and large values truncated. A stored result never changes.
 """
 
 import signal
@@ -63,8 +62,7 @@ def finish_event(
     log: tuple[int, int],
     is_retried: bool,
 ) -> dict[str, Any]:
-    """Build the event for clients that a step, or an attempt at it, has ended. `log`: byte offsets where its log lines
-    begin and end. `is_retried`: another attempt follows."""
+    """Event for clients that an attempt at a step has ended. `log`: byte offsets of its log lines."""
     shown = Shown(secrets)
     event = _event(node, secrets, "finished", now) | {
         "status": str(result.status),
@@ -169,26 +167,23 @@ class Shown:
 
 
 def _omission(number: int) -> str:
-    """Return the note that stands for `number` items that were left out."""
     return f"({number} more: the result has no room for them)"
 
 
 def section(node: Node) -> str:
-    """Return the name of a step's section in the log."""
     return node.path[1:].replace("/", ".").replace("+", "")
 
 
 def choose_end_time(written_at: float | None, *, started_at: float, now: float) -> float:
-    """Return when a step ended. `written_at`, if known, is the time stamp of the file with its exit code. The wall
-    clock may have been changed since, so it is used only if it is between start and now."""
+    """When a step ended: `written_at`, the time stamp of its exit code, if it lies between start and now, because the
+    wall clock may have been changed since."""
     if written_at is not None and started_at <= written_at <= now:
         return written_at
     return max(now, started_at)
 
 
 def last_words(node: Node, result: Finished, *, retry_at: float | None, now: float) -> list[str]:
-    """Return the log lines about a failed step that its own output does not contain: the error, and when it is tried
-    again (`retry_at`). Empty if it did not fail."""
+    """Log lines about a failed step that its own output lacks: the error, and when it is tried again."""
     if result.status is not Status.FAILURE:
         return []
     name = node.path[1:]
@@ -214,7 +209,7 @@ def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, An
 
 
 def _signal_in(exit_code: int | None) -> int | None:
-    """Return the signal that an exit code stands for; None if none. Shells report a death by signal N as 128 + N."""
+    """Signal of an exit code, if any: shells report a death by signal N as 128 + N."""
     if exit_code is None or exit_code - 128 not in _SIGNALS:
         return None
     return exit_code - 128

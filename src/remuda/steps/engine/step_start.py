@@ -1,7 +1,6 @@
 """Begins a step: loads its package, asks the policy, evaluates its expressions, and stores that it has begun.
 
-`step_execution` calls `StepStart.begin` when a step is next. A step that cannot begin is finished here, with the reason
-as its result.
+A step that cannot begin is finished here, with the reason as its result.
 """
 
 import asyncio
@@ -43,8 +42,7 @@ class StepStart:
                 timeout.reschedule(asyncio.get_running_loop().time())
 
     async def begin(self, node: Node) -> bool:
-        """Begin a step. Returns False if it has not begun: it was finished with an error, or a policy has
-        policy-inserted steps that run before it."""
+        """Begin a step. Returns False if it failed, or policy-inserted steps have to run before it."""
         state = self._state
         if node.state is State.DELAYED:
             state.record(replay.again_event(node))
@@ -72,7 +70,7 @@ class StepStart:
         return True
 
     async def _load(self, node: Node) -> Loaded | None:
-        """Find and read the step's package. Returns None if the step was stopped or timed out meanwhile."""
+        """Load the step's package; None if the step was stopped or timed out meanwhile."""
         state = self._state
         assert node.call.reference is not None
         assert state.context.resolver is not None
@@ -97,8 +95,7 @@ class StepStart:
         return None
 
     def _evaluate(self, node: Node, loaded: Loaded) -> Entered | None:
-        """Evaluate the expressions of a step that begins. Returns None if the policy denies its inputs; then the step
-        is finished."""
+        """Evaluate the step's expressions; None if the policy denies its inputs: then the step is finished."""
         state = self._state
         entered = evaluate(state.tree, state.facts, node, loaded, state.tree.serials)
         if loaded.is_script:
@@ -111,8 +108,7 @@ class StepStart:
         return entered
 
     def _enter(self, node: Node, loaded: Loaded, entered: Entered, *, timeout_seconds: float | None) -> None:
-        """Store that the step has begun. The tree is updated before the journal, because the event for clients is built
-        from the tree."""
+        """Store that the step has begun; the tree first, because the event for clients is built from it."""
         state = self._state
         state.mask(secrets_of(loaded, entered))
         if loaded.remark:
@@ -140,8 +136,8 @@ class StepStart:
         self._state.finish(node, failure(decision.reason, Kind.POLICY), StepProduct(details=details))
 
     def _surround(self, node: Node, loaded: Loaded) -> bool:
-        """Insert the steps that a policy requires before and after this one into its list. Returns True if there are
-        any: they run first. Among parallel steps this is impossible, so the step then fails."""
+        """Insert the steps that a policy requires around this one. Returns True if there are any: they run first. Among
+        parallel steps this is impossible, so the step then fails."""
         state = self._state
         around = NOTHING_INSERTED if node.is_surrounded else state.enforcement.around(node, loaded)
         if not around:

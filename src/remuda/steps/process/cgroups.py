@@ -1,12 +1,8 @@
 """Linux control groups (cgroup v1 and v2): finds where this process may create them, and creates one for each step.
 
-`find_groups` checks once, at the start of the agent. The groups of steps are created below the agent's own group, so
-that its limits apply to them, or below a named group: that of REMUDA_CGROUP, or that of a job slot. In v2 a group that
-passes on controllers must not contain processes itself. If the agent is alone in its group, it moves itself into a
-subgroup; otherwise limits cannot be set there. Controllers are enabled in all groups from the mount point to a named
-group.
-
-The name of a group contains job and step, so that an agent that adopts a step after a restart finds its group. All
+Groups are created below the agent's own, so that its limits apply, or below a named one (REMUDA_CGROUP or a job slot).
+In v2 a group that passes on controllers must not contain processes: an agent that is alone in its group moves into a
+subgroup; otherwise limits cannot be set. A group is named after job and step, so that it is found after a restart. All
 operations are idempotent.
 """
 
@@ -43,7 +39,6 @@ class Groups:
         return name in self.v1 or name in self.v2_controllers
 
     def folders(self) -> tuple[Path, ...]:
-        """Return the parent folder of step groups in each cgroup hierarchy."""
         return tuple(dict.fromkeys([*self.v1.values(), *([self.v2] if self.v2 else [])]))
 
 
@@ -60,7 +55,6 @@ class StepGroup:
         return tuple(str(folder / self.key / "cgroup.procs") for folder in self.groups.folders())
 
     def make(self, limits: Limits) -> None:
-        """Create the groups and set those limits whose controllers are available."""
         for folder in self.groups.folders():
             (folder / self.key).mkdir(exist_ok=True, parents=True)
         if self.groups.v2 is not None:
@@ -89,7 +83,7 @@ class StepGroup:
         return counts.get("max", 0)
 
     def usage(self) -> StepUsage | None:
-        """Return CPU time, peak memory and disk I/O of the step so far; None if it has no group."""
+        """CPU time, peak memory and disk I/O of the step so far; None if it has no group."""
         if not any((folder / self.key).is_dir() for folder in self.groups.folders()):
             return None
         stat = _words(self._path("", "cpu.stat"))
@@ -106,8 +100,7 @@ class StepGroup:
         )
 
     def kill(self) -> bool:
-        """Kill all processes in the groups, and forbid new ones by a pids limit of 0. Returns True if there were
-        any."""
+        """Kill all processes in the groups and forbid new ones by a pids limit of 0. Returns True if there were any."""
         members = self.members()
         if members:
             with contextlib.suppress(OSError):
@@ -120,8 +113,7 @@ class StepGroup:
         return bool(members)
 
     def remove(self) -> bool:
-        """Remove the groups with the subgroups that the step has created. Returns False if a process is still in one of
-        them."""
+        """Remove the groups and the step's subgroups in them. Returns False if a process is still in one of them."""
         is_gone = True
         for folder in self._folders():
             try:
@@ -133,8 +125,7 @@ class StepGroup:
         return is_gone
 
     def members(self) -> set[int]:
-        """Return the process ids in the groups and their subgroups, without processes that are invisible in this PID
-        namespace."""
+        """Process ids in the groups and subgroups, without those that are invisible in this PID namespace."""
         members: set[int] = set()
         for folder in self._folders():
             members |= {int(pid) for pid in (_text(folder / "cgroup.procs") or "").split()}
@@ -160,14 +151,11 @@ class StepGroup:
         path.write_text(value if is_v1 else value_v2 or value)
 
     def _path(self, controller: str, name: str) -> Path | None:
-        """Return the path of a group's file: in the v1 hierarchy of `controller`, or in v2 if `controller` is empty.
-        None if that hierarchy is not used."""
         folder = self.groups.v1.get(controller) if controller else self.groups.v2
         return folder / self.key / name if folder else None
 
     def _io_bytes(self) -> tuple[int | None, int | None]:
-        """Return the bytes that the step has read from and written to disks, as far as the kernel attributes them; None
-        if unknown."""
+        """Bytes read from and written to disks, as far as the kernel attributes them to the step."""
         name = "blkio.throttle.io_service_bytes"
         old = _text(self._path("blkio", f"{name}_recursive")) or _text(self._path("blkio", name))
         if old is not None:
@@ -183,9 +171,8 @@ class StepGroup:
 
 
 def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | None = None) -> Groups:
-    """Find the cgroup hierarchies in which this process may create groups, and enable their controllers. `name` is the
-    folder for all groups of this agent; `parent` the group to create it in, by default that of REMUDA_CGROUP or the
-    agent's own."""
+    """Find the cgroup hierarchies in which this process may create groups, and enable their controllers. `name`: folder
+    for all groups of this agent; `parent`: where to create it, by default REMUDA_CGROUP or the agent's own."""
     parent = os.environ.get(PARENT_VARIABLE) if parent is None else parent
     v1: dict[str, Path] = {}
     lacking: dict[str, str] = {}
@@ -219,8 +206,7 @@ def list_places(parent: str, *, proc: Path = Path("/proc/self")) -> tuple[Path, 
 
 
 def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
-    """Yield for each cgroup hierarchy its controllers (empty for v2), its mount point, and the path of the group
-    `parent`, by default this process's own group."""
+    """Yield controllers (empty for v2), mount point and path of the group `parent` for each cgroup hierarchy."""
     mounts = list(_mounts(proc / "mountinfo"))
     for line in (_text(proc / "cgroup") or "").splitlines():
         _, names, own = line.split(":", 2)
@@ -233,8 +219,7 @@ def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
 
 
 def _divide(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
-    """Enable the controllers in all v2 groups from `top` down to `base`. Returns those that are enabled in `base`; adds
-    the reason for each failure to `lacking`."""
+    """Enable the controllers from `top` down to `base` and return those of `base`; failures go to `lacking`."""
     for level in (*reversed([parent for parent in base.parents if parent.is_relative_to(top)]), base):
         controllers = set((_text(level / "cgroup.controllers") or "").split()) & set(V2)
         try:
@@ -260,8 +245,7 @@ def _enable(level: Path, controllers: set[str]) -> None:
 
 
 def _make_room(level: Path) -> bool:
-    """Move the agent's processes into a subgroup of `level`, so that controllers can be enabled in `level`. Returns
-    False, without moving any, if other processes are in that group."""
+    """Move the agent into a subgroup, so that controllers can be enabled in `level`; False if others are in it."""
     members = {int(pid) for pid in (_text(level / "cgroup.procs") or "").split()}
     own = {os.getpid(), *_children()}
     if not members or not members <= own:
@@ -279,8 +263,8 @@ def _children() -> list[int]:
 
 
 def _mounts(path: Path) -> Iterator[tuple[str, Path, set[str], str]]:
-    """Parse the cgroup mounts in a mountinfo file. Yields for each mount its root within the hierarchy, its mount
-    point, its options (which name the v1 controllers), and its file system type."""
+    """Yield root, mount point, options (which name v1 controllers) and type of the cgroup mounts in a mountinfo
+    file."""
     for line in (_text(path) or "").splitlines():
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)

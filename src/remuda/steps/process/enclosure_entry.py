@@ -1,11 +1,8 @@
 """The program that runs in front of a step's command: it sets up limits and user, then executes the command.
 
-`remuda-agent enclose SPEC COMMAND...`, where SPEC is a JSON object from `policy.step_limits`. It enters a network
-namespace of its own (with a proxy outside for allowed hosts), joins control groups, limits the size of files, switches
-to another user, and executes the command. If any of this fails, the command does not run.
-
-The order matters: the proxy is forked first, so that no limit applies to it, and the user changes last, because
-everything before needs more rights.
+`remuda-agent enclose SPEC COMMAND...`, where SPEC is a JSON object from `policy.step_limits`. If any part fails, the
+command does not run. The order matters: the proxy for allowed hosts is forked first, so that no limit applies to it,
+and the user changes last, because everything before needs more rights.
 """
 
 import ctypes
@@ -66,8 +63,7 @@ def enter(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def leave_network() -> None:
-    """Enter a new network namespace that has only a loopback interface. If this process is not root, it also enters a
-    new user namespace, which that requires."""
+    """Enter a new network namespace with only a loopback interface; if not root, also the user namespace that needs."""
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         _call("unshare", _NEW_NETWORK)
@@ -81,8 +77,7 @@ def leave_network() -> None:
 
 
 def become(uid: int, gid: int) -> None:
-    """Switch permanently to another user and group, without supplementary groups, and forbid this process to gain
-    privileges (no_new_privs)."""
+    """Switch permanently to another user, without supplementary groups or gaining privileges (no_new_privs)."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -90,8 +85,7 @@ def become(uid: int, gid: int) -> None:
 
 
 def can_leave_network() -> bool:
-    """Return True if this process may create a network namespace. Tries it in a child process, because it cannot be
-    undone."""
+    """True if this process may create a network namespace. Tried in a child, because it cannot be undone."""
     if not hasattr(os, "fork") or sys.platform != "linux":
         return False
     child = os.fork()
@@ -106,8 +100,8 @@ def can_leave_network() -> bool:
 
 
 def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the command's environment: the content of `env_file`, which is then deleted, or this process's own. A file
-    is used if this program runs with more rights than the command."""
+    """The command's environment: from `env_file`, which is deleted, if the command has other rights than this
+    program."""
     if "env_file" not in spec:
         return dict(os.environ)
     with open(spec["env_file"]) as file:
@@ -117,9 +111,8 @@ def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fork_proxy(lists: list[list[str]]) -> socket.socket:
-    """Start the proxy as a detached process in the present network namespace. It serves the hosts that are on all
-    `lists`, and ends when this process ends, also after exec. Returns the socket over which it expects its listening
-    socket."""
+    """Start the proxy, detached, in the present network namespace, for the hosts that are on all `lists`. It ends when
+    this process ends, also after exec. Returns the socket over which it expects its listening socket."""
     here, proxy_end = socket.socketpair()
     watched = os.pidfd_open(os.getpid())
     child = os.fork()

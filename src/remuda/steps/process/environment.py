@@ -1,10 +1,8 @@
 """Builds the environment variables of a step's process, and separates those that are too large for the kernel.
 
-Later sources override earlier ones: the allowed part of the agent's own environment, the request's variables, the job
-variables, CI_JOB_STATUS, the step's variables. Nothing else of the agent's environment reaches a step.
-
-The kernel refuses to execute a program whose environment is too large. Variables that do not fit become plain shell
-variables of the script's shell: the script sees them, the programs it starts do not. No I/O, except for file variables.
+Later sources override earlier ones: the allowed part of the agent's environment, the request's variables, the job
+variables, CI_JOB_STATUS, the step's variables. The kernel refuses programs whose environment is too large, so variables
+that do not fit become shell variables: the script sees them, the programs it starts do not.
 """
 
 import os
@@ -33,8 +31,7 @@ LARGEST_ENVIRONMENT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The environment variables of a step's program, and those that are too large to be exported, which only the shell
-    of its script gets."""
+    """Variables of a step's program, and those too large to be exported, which only its script's shell gets."""
 
     exported: Mapping[str, str]
     too_large: Mapping[str, str]
@@ -59,9 +56,8 @@ def check_variables(request: StartRequest) -> None:
 
 
 def write_files(folder: Path, variables: Sequence[Variable], *, is_written: bool = False) -> dict[str, str]:
-    """Return the job variables as a dict for the environment: the value, or for a file variable the path of a file in
-    `folder`, which is written here. `is_written`: the files exist already and are not changed. Keys and values are
-    interned, because thousands of jobs have most of them in common."""
+    """Return the job variables for the environment: the value, or for a file variable the path of a file in `folder`,
+    which is written here unless `is_written`. Texts are interned, because thousands of jobs share most of them."""
     values: dict[str, str] = {}
     for variable in variables:
         if variable.file:

@@ -1,23 +1,16 @@
 """A fork server: a process that has imported the standard steps and forks a worker process for each one to run.
 
-Starting Python and importing a step takes longer than most steps run; a fork takes a millisecond. A worker does what
-the `shim` does for other steps: it leads a session of its own, claims the step by creating its pid file, and writes the
-exit code there. Standard steps are our own programs, so the worker runs the step itself; only if it is killed no exit
-code is written. The same step may be started by a worker or a shim, is adopted by any agent, and goes on if this
-process ends.
+Importing a step takes longer than most steps run; a fork takes a millisecond. A worker does what the `shim` does: it
+leads a session, claims the step by creating its pid file, and writes the exit code there (not if it is killed). So any
+agent can adopt the step, and it goes on if the fork server ends, which keeps no state of jobs.
 
-A fork is cheap only until its memory is written to: copying the pages takes longer than many steps. So a worker that
-has run one of the usual steps successfully waits for another one of the same job. It gets that over its *line*, a
-socket to its agent; over the line it reports that it waits, and it exits when the line is closed. For each step it
-makes a claim and writes the exit code. `worker_pool` keeps the waiting workers.
+Writing to forked memory is slow, too, so a worker that has run one of the usual steps successfully waits for another
+one of the same job. It gets that over its *line*, a socket to its agent, and exits when the line is closed. If the fork
+server does not answer, `spawn` returns None and the agent uses the shim; the claim prevents a second start.
 
-The fork server ends when its agent does, and keeps no state of jobs. If it has died or does not answer, `spawn` returns
-None and the agent uses the shim; the claim makes sure that a step that was perhaps started already is not started
-twice.
-
-It is forked from the agent early: before the agent opens files or sockets that it must not inherit, and while there is
-little memory to copy, but with the common modules imported. So it has the agent's command line; its process name, and
-that of its workers, is `NAME`. `ForkServer` is the agent's side, `_serve_forks` the process.
+It is forked early: before the agent opens files that it must not inherit, and while there is little memory to copy. So
+it has the agent's command line; its process name is `NAME`. `ForkServer` is the agent's side, `_serve_forks` the
+process.
 """
 
 import contextlib
@@ -69,8 +62,7 @@ class Worker:
     """Our end of the line to it."""
 
     def take(self, request: Mapping[str, Any]) -> bool:
-        """Send a waiting worker its next step. Returns False if the worker has died; then the socket to it is
-        closed."""
+        """Send a waiting worker its next step. Returns False, and closes the socket, if the worker has died."""
         with socket.socket(fileno=os.dup(self.line)) as line:
             line.settimeout(ANSWER_SECONDS)
             try:
@@ -103,8 +95,8 @@ def build_request(
     enclosure: Mapping[str, Any] | None = None,
     key: str = "",
 ) -> dict[str, Any]:
-    """Build the request with which a worker runs a standard step whose files exist. `program`: name and arguments of
-    the step. `enclosure`: the limits and user to apply first (`enclosure_entry.enter`). `key`: the job's key."""
+    """Build the request with which a worker runs a standard step. `program`: name and arguments of the step.
+    `enclosure`: limits and user to apply first (`enclosure_entry.enter`). `key`: the job's key."""
     return {
         "base": str(files.base),
         "program": list(program),
@@ -117,8 +109,7 @@ def build_request(
 
 
 class ForkServer:
-    """The agent's handle of the fork server process. The constructor forks it; it answers as soon as its imports are
-    done."""
+    """The agent's handle of the fork server, which the constructor forks. It answers when its imports are done."""
 
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
@@ -133,8 +124,7 @@ class ForkServer:
         theirs.close()
 
     def spawn(self, request: Mapping[str, Any]) -> Worker | None:
-        """Fork a worker that runs a step; `request` is from `build_request`. Returns None if the fork server does not
-        answer: then the caller starts the step with the shim."""
+        """Fork a worker for this request of `build_request`; None (use the shim) if the fork server fails."""
         if self._pid is None:
             return None
         line, theirs = socket.socketpair()
@@ -174,8 +164,7 @@ class ForkServer:
 
 
 def _serve_forks(connection: socket.socket, agent: int) -> NoReturn:
-    """Run the fork server: fork a worker for each request from the connection, until the process with the id `agent`
-    has ended. Does not return."""
+    """Run the fork server: fork a worker for each request, until the process with the id `agent` has ended."""
     try:
         os.setsid()
         # If the agent is killed during its start, this process dies, too, even before its imports are done.
@@ -221,14 +210,14 @@ def _frame(request: Mapping[str, Any]) -> bytes:
 
 
 def _read(connection: socket.socket) -> dict[str, Any]:
-    """Read a request. Returns an empty dict if the peer has closed the connection."""
+    """Read a request; an empty dict if the peer has closed the connection."""
     head = _receive(connection, _SIZE.size)
     data = _receive(connection, *_SIZE.unpack(head)) if head else b""
     return json.loads(data) if data else {}
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
-    """Read exactly `size` bytes. Returns an empty value if the peer has closed the connection before."""
+    """Read exactly `size` bytes; empty if the peer has closed the connection before."""
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))
@@ -239,8 +228,8 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> NoReturn:
-    """Run the worker process: run a step as the leader of a new session, then the further steps that arrive over
-    `line`. Exits when `line` is closed, or after a step that failed or is not reusable."""
+    """Run the worker process: run a step as the leader of a new session, then further ones that arrive over `line`.
+    Exits when `line` is closed, or after a step that failed or is not reusable."""
     code = 1
     try:
         os.set_inheritable(line.fileno(), False)
@@ -265,8 +254,7 @@ def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> 
 
 
 def _rest() -> None:
-    """Reset the worker between two steps: leave the step's directory, close its streams, and clear its environment
-    variables."""
+    """Reset the worker between two steps: leave the directory, close the streams, clear environment variables."""
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -285,7 +273,7 @@ def _used() -> tuple[float, float, int]:
 
 
 def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> int:
-    """Claim and run one step, write exit code and usage to its pid file, and return the exit code. `before`: the CPU
+    """Claim and run one step, write exit code and usage to its pid file, and return the exit code. `before`: CPU
     seconds (user, system) that the worker had used before. Exits if another process has claimed the step."""
     for number in _ENDING:
         signal.signal(number, _end)
@@ -308,8 +296,7 @@ def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> 
 
 
 def _run_enclosed(request: dict[str, Any], program: Any) -> int:
-    """Run the step in a child process with other limits and user, and return its exit code. This process keeps its
-    rights, so that it can write the exit code to the pid file."""
+    """Run the step in a child with other limits and user; this process keeps the rights to write the exit code."""
     # Signals reach the whole group: the child handles them, this process waits for its end.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     child = os.fork()
@@ -325,8 +312,7 @@ def _run_enclosed(request: dict[str, Any], program: Any) -> int:
 
 
 def _run_program(request: dict[str, Any], program: Any) -> int:
-    """Run the step in this process with its own streams, environment and working directory, as if Python had just
-    started. Returns its exit code; an exception is printed to the step's output."""
+    """Run the step in this process, as if Python had just started, and print an exception to the step's output."""
     code = 1
     try:
         for place, descriptor in (
@@ -359,7 +345,6 @@ class _EndedError(BaseException):
 
 
 def _end(number: int, _frame: object) -> NoReturn:
-    """Signal handler: raise _EndedError the first time, and ignore the same signal after that, so that it does not
-    interrupt the cleanup of the step."""
+    """Signal handler: raise _EndedError once, then ignore the signal, which must not interrupt the step's cleanup."""
     signal.signal(number, signal.SIG_IGN)
     raise _EndedError(128 + number)

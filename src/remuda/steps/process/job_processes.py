@@ -1,18 +1,13 @@
 """Finds the processes of a job in /proc, and kills them until none is left. Keeps no state of jobs.
 
 A process belongs to the job if it has the job's mark (`marks`), is in a session that one of its steps led, or descends
-from such a process. The agent is the *subreaper* of its descendants, so orphaned processes become its children: only
-the agent's descendants have to be searched. For a job that an earlier agent began, all processes of the machine are
-searched.
+from such a process. Orphans become children of the agent (the *subreaper*), so only its descendants are searched, or
+the whole machine for a job that an earlier agent began. A hostile program can change its mark but not its user: if no
+other job of the agent has the job's user, all processes of that user below the agent count, and marks on others do not.
 
-A hostile program can remove its mark, or take that of another job, but it cannot change its user. So if a job has a
-user that no other job of the agent has, each process of that user below the agent belongs to the job, and a mark on a
-process of another user is ignored. Processes that do not descend from the agent may have the same user for other
-reasons.
-
-A program may start processes as fast as they are killed. So all are stopped (SIGSTOP) first, because a stopped process
-cannot fork; when no new one appears, all are killed. Some processes live for a shorter time than one search takes: then
-their zombies are seen, and the search is repeated. All of this runs in threads, so that it does not delay other jobs.
+A program may start processes as fast as they are killed. So all are first stopped (SIGSTOP), because a stopped process
+cannot fork, and killed when no new one appears. If zombies show that processes live for a shorter time than a search
+takes, the search is repeated. All of this runs in threads, so that it does not delay other jobs.
 """
 
 import asyncio
@@ -39,8 +34,6 @@ _SURE_LOOKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A process as described by /proc/PID/stat: state, parent, session, start time, CPU time and memory."""
-
     state: str
     parent: int
     session: int
@@ -65,11 +58,10 @@ class JobProcesses:
         uid: int | None = None,
         is_only_user: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`key` identifies the job. `sessions`: the sessions that its steps left running, each with process id and
-        start time of the processes that were seen in it; when all of these have ended, the session id may be reused.
-        `everywhere`: search all processes of the machine, not only the agent's descendants. `uid`: the user that the
-        steps run as, if not the agent's. `is_only_user` returns True if no other job has this user; it is called in a
-        thread."""
+        """`sessions`: those that the job's steps left running, each with process id and start time of the processes
+        seen in it; when all have ended, the session id may be reused. `everywhere`: search the whole machine, not only
+        the agent's descendants. `uid`: the user of the steps, if not the agent's. `is_only_user`, called in a thread:
+        no other job has this user."""
         self._key = key
         self._sessions = sessions
         self._uid = uid
@@ -84,12 +76,10 @@ class JobProcesses:
         return not self.everywhere and not self._sessions and not self._roots()
 
     async def look(self) -> dict[int, int]:
-        """Search for the living processes of the job. Returns their process ids with their start times."""
         return await asyncio.to_thread(self._look)
 
     def kill(self, seconds: float) -> tuple[str, ...]:
-        """Stop and kill the job's processes until none is left, for at most `seconds`. Returns descriptions of those
-        that still run."""
+        """Stop and kill the job's processes, for at most `seconds`. Returns descriptions of those that still run."""
         until = time.monotonic() + seconds
         stopped: set[tuple[int, int]] = set()
         quiet = busy = 0
@@ -113,8 +103,7 @@ class JobProcesses:
                 time.sleep(_PAUSE_SECONDS)
 
     def _roots(self) -> list[int]:
-        """Return the agent's children from which processes of the job may descend: all except the leaders of running
-        steps."""
+        """The agent's children from which processes of the job may descend: all but the leaders of running steps."""
         return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
 
     def _look(self) -> dict[int, int]:
@@ -156,8 +145,8 @@ class JobProcesses:
 
 
 def find_members(users: Mapping[str, int | None]) -> dict[str, list[int]]:
-    """Search all processes of the machine once, and return the process ids of each job. `users`: the keys of all jobs
-    of the agent, each with the user that its steps run as, or None for the agent's own user."""
+    """Search the machine once and return the process ids of each job. `users`: the keys of all jobs of the agent, each
+    with the user that its steps run as, or None for the agent's own user."""
     table = _table(all_processes())
     marked = marks.find_marked(table, users)
     uids = {pid: read_uids(pid) for pid in table}
@@ -173,8 +162,8 @@ def find_owners(
     below: Collection[int],
 ) -> dict[int, str]:
     """Return the job key of each process that carries a job's mark and runs as a user allowed for that job, or whose
-    user belongs to only one job. `users`: user of each job, `marked`: job key of each marked process, `uids`: user ids
-    of each process, `below`: the agent's descendants."""
+    user belongs to only one job. `users`: user of each job; `uids`: of each process; `below`: the agent's
+    descendants."""
     agent = os.geteuid()
     counts = Counter(uid for uid in users.values() if uid is not None)
     by_user = {uid: key for key, uid in users.items() if uid is not None and counts[uid] == 1}
@@ -197,7 +186,7 @@ def assign_members(
     keys: Collection[str], parents: Mapping[int, int], owners: Mapping[int, str]
 ) -> dict[str, list[int]]:
     """Return the process ids of each job. `owners` maps processes to jobs; any other process belongs to the job of its
-    nearest ancestor in `owners`, if there is one. `parents` maps each process to its parent."""
+    nearest ancestor (by `parents`) in `owners`, if there is one."""
     members: dict[str, list[int]] = {key: [] for key in keys}
     for pid in parents:
         above, passed = pid, set()
@@ -233,13 +222,12 @@ def reap(pid: int) -> None:
 
 
 def children() -> list[int]:
-    """Return the child processes of this process that no other code waits for."""
+    """The child processes of this process that no other code waits for."""
     return [pid for pid in children_of(os.getpid()) if pid not in LED]
 
 
 def children_of(parent: int) -> list[int]:
-    """Return the child processes of a process. If the kernel does not list children, returns all processes of the
-    machine."""
+    """Child processes of a process; all processes of the machine if the kernel does not list children."""
     pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{parent}/task"):
@@ -255,7 +243,6 @@ def all_processes() -> list[int]:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """Read and parse /proc/PID/stat. Returns None if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -273,10 +260,7 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def read_uids(pid: int) -> frozenset[int]:
-    """Return the user ids of a process: real, effective, saved and file system. Empty if the process does not exist.
-
-    A set-user-id program has several, and the owner of the folder /proc/PID does not show them all.
-    """
+    """All user ids of a process (a set-user-id program has several); empty if it does not exist."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             line = next(line for line in file if line.startswith(b"Uid:"))
@@ -286,8 +270,7 @@ def read_uids(pid: int) -> frozenset[int]:
 
 
 def start_time(pid: int) -> int | None:
-    """Return the start time of a process as the kernel counts it; None if the process does not exist. Process id and
-    start time together identify a process even if the id is reused."""
+    """Start time of a process, in clock ticks since boot: tells processes apart if the process id is reused."""
     seen = read_stat(pid)
     return None if seen is None else seen.start
 
@@ -298,7 +281,6 @@ def _tells_children() -> bool:
 
 
 def _walk(roots: Iterable[int]) -> dict[int, Stat]:
-    """Read the stat of these processes and of all their descendants."""
     table: dict[int, Stat] = {}
     waiting = list(roots)
     while waiting:
@@ -331,8 +313,7 @@ def _find_descendants(pid: int, table: Mapping[int, Stat]) -> set[int]:
 
 
 def _has_ended(pid: int, seen: Stat) -> bool:
-    """Return True if all threads of a process have ended. A process whose first thread has ended looks like a zombie
-    while others still run."""
+    """True if all threads have ended: with the first thread ended, a process looks like a zombie while others run."""
     if not seen.is_dead:
         return False
     try:
@@ -342,8 +323,7 @@ def _has_ended(pid: int, seen: Stat) -> bool:
 
 
 def describe(pids: Collection[int]) -> tuple[str, ...]:
-    """Return process id, name and state of each of these processes that still exists, for log messages; at most
-    `_MOST_NAMED`, then how many more there are."""
+    """Process id, name and state of those that still exist, for logs; after `_MOST_NAMED` only the number of others."""
     descriptions = [_description(pid) for pid in sorted(pids) if read_stat(pid) is not None]
     return tuple(descriptions[:_MOST_NAMED]) + (
         (f"{len(descriptions) - _MOST_NAMED} more",) if len(descriptions) > _MOST_NAMED else ()
@@ -361,5 +341,4 @@ def _description(pid: int) -> str:
 
 
 def describe_survivors(survivors: Sequence[str]) -> str:
-    """Return the warning for a job's log that these processes could not be ended."""
     return f"WARNING: processes of the job cannot be ended, and are left on its machine: {', '.join(survivors)}"

@@ -1,8 +1,7 @@
 """Calls of the Linux kernel that the standard library lacks: inotify, subreaper, punching holes into files.
 
-`Changes` reports when a file has grown, with one descriptor for all files and without a thread. A watch fires once and
-is armed again by the reader of the file, so that much output costs a bounded number of wake-ups. Without inotify, or
-when its watches are used up, files are polled every 50 ms. A wake-up is only a hint and may be spurious.
+`Changes` reports when a file has grown. A watch fires once and is armed again by the reader, so that much output costs
+few wake-ups. Without inotify files are polled every 50 ms. A wake-up is only a hint and may be spurious.
 """
 
 import asyncio
@@ -22,8 +21,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Pulse:
-    """A 50 ms timer that calls all registered callbacks, for polling where the kernel cannot notify. Runs only while
-    there are callbacks."""
+    """A 50 ms timer for polling where the kernel cannot notify. Runs only while there are callbacks."""
 
     def __init__(self) -> None:
         self._callbacks: set[Callable[[], None]] = set()
@@ -46,8 +44,6 @@ class Pulse:
 
 
 class Changes:
-    """File change notifications over one inotify descriptor, with polling as the fallback."""
-
     def __init__(self, pulse: Pulse, *, use_inotify: bool = True) -> None:
         self._pulse = pulse
         self._callbacks: dict[int, Callable[[], None]] = {}
@@ -120,7 +116,6 @@ def become_subreaper() -> None:
 
 
 def punch_hole(fd: int, offset: int, size: int) -> None:
-    """Free the disk space of a part of a file; it then reads as zeros. Does nothing if the file system does not support
-    that."""
+    """Free the disk space of a part of a file, which then reads as zeros, if the file system supports that."""
     if hasattr(_libc, "fallocate"):
         _libc.fallocate(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(size))

@@ -1,7 +1,7 @@
 """The value `Launch`: everything that is needed to start the process of a step.
 
-`engine.launching` builds it, `policy.enforcement` adds the limits and the sandbox of the job, and
-`engine.process_execution` starts the process. It has its own module because these three are in different layers.
+It has its own module because `engine.launching` builds it, `policy.enforcement` adds limits and sandbox, and
+`engine.process_execution` starts the process: these are in different layers.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,6 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """The command line, environment and output of a step's process that is to be started."""
-
     argv: tuple[str, ...]
     env: Mapping[str, str]
     work_dir: str

@@ -1,12 +1,8 @@
 """Processes that a step leaves running in the background: found when the step ends, killed when the job ends.
 
-Later steps may use them (such as a server that after_script calls), so they live as long as the job. The engine ends
-them before it stores the job's end. They are recorded in the journal, where an agent finds them after a restart.
-
-The kernel does not reuse a session id while one of the session's processes lives, but may do so afterwards. So the
-processes are stored with their start times, and a session is signalled only while one of them lives. Programs that
-start a session of their own (most daemons) are found by `job_processes`. This module also reaps children of the agent
-that have ended.
+Later steps may use them (such as a server that after_script calls). The journal has them for an agent after a restart.
+The kernel may reuse a session id when all processes of the session have ended, so they are stored with start times, and
+a session is signalled only while one of them lives. `job_processes` finds those that started a session of their own.
 """
 
 import asyncio
@@ -30,18 +26,16 @@ END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """The processes that one step left running: its session id, and the process id and start time of each process in
-    it."""
+    """The processes that one step left running: session id, and process id and start time of each process."""
 
     session: int
     processes: tuple[tuple[int, int], ...]
 
 
 def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -> Leftover | None:
-    """Find the processes that a step left running; None if there are none. `claim`: process id and start time of the
-    step's shim, which has ended. If the start time is unknown (0), only processes with the mark of the job `key` count,
-    because the process id may have been reused. `worker_waits`: the step ran in a worker, which lives and now waits for
-    another step."""
+    """Find the processes that a step left running. `claim`: process id and start time of its shim, which has ended; if
+    the start time is unknown (0), only processes with the mark of the job `key` count, because the id may have been
+    reused. `worker_waits`: the step ran in a worker, which now waits for another step."""
     if worker_waits:
         return _beside(claim[0])
     reap_all(-claim[0])
@@ -54,16 +48,14 @@ def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -
 
 
 def _beside(leader: int) -> Leftover | None:
-    """Return the processes in a worker's session except the worker, `leader`; None if there are none. They are children
-    of the worker, or orphans that the agent has adopted."""
+    """Return the processes in a worker's session except the worker: its children, or orphans that the agent adopted."""
     others = _in_session(leader, [*children(), *children_of(leader)])
     processes = tuple(dict.fromkeys(process for process in others if process[0] != leader))
     return Leftover(session=leader, processes=processes) if processes else None
 
 
 async def terminate(job: JobProcesses, clock: Clock) -> None:
-    """Send SIGTERM to all processes of a job (and SIGCONT, in case they are stopped), and wait up to `GRACE_SECONDS`
-    until they have ended."""
+    """Send SIGTERM (and SIGCONT) to all processes of a job, and wait up to `GRACE_SECONDS` for their end."""
     if not job.everywhere and job.is_quiet():
         return
     signalled: set[tuple[int, int]] = set()
@@ -86,24 +78,21 @@ async def end(job: JobProcesses) -> tuple[str, ...]:
 
 
 def kill(leftovers: Sequence[Leftover]) -> None:
-    """Send SIGKILL to all processes in the sessions that steps left running, without waiting. Processes that have left
-    these sessions are killed by `end`."""
+    """Send SIGKILL to the sessions, without waiting. Processes that have left them are killed by `end`."""
     for leftover in leftovers:
         _signal_each(_list_living(leftover), signal.SIGKILL)
     reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])
 
 
 def end_session(session: int, *, since: int) -> None:
-    """Send SIGKILL to all processes of a session that this agent started, without waiting. Processes that started
-    before `since` are spared: they belong to an older session of the same id."""
+    """Kill a session without waiting. Spares processes started before `since`: an older session of the same id."""
     pids = [pid for pid, start in _in_session(session) if start >= since]
     _signal_each(pids, signal.SIGKILL)
     reap_soon(pids)
 
 
 def reap_soon(targets: Sequence[int], tries: int = 100) -> None:
-    """Reap killed children later, with up to `tries` attempts at 50 ms intervals. `targets` are process ids, or
-    negative process group ids."""
+    """Try `tries` times, every 50 ms, to reap killed children: process ids or negative process group ids."""
     if targets and tries:
         asyncio.get_running_loop().call_later(POLL_SECONDS, _reap, targets, tries)
 
@@ -113,8 +102,7 @@ def _reap(targets: Sequence[int], tries: int) -> None:
 
 
 def reap_all(target: int) -> bool:
-    """Reap all ended children that match `target`, a process id or a negative process group id. Returns True if no such
-    child is left, False if one still runs."""
+    """Reap all ended children of a process id or negative process group id. Returns False if one still runs."""
     while True:
         try:
             pid, _ = os.waitpid(target, os.WNOHANG)
@@ -125,19 +113,14 @@ def reap_all(target: int) -> bool:
 
 
 class Reaper:
-    """Reaps ended children of the agent that no other code waits for: orphaned processes of steps.
-
-    Code that waits for its child reaps it at once, so a zombie that is still there after `REAP_SECONDS` belongs to
-    nobody. A zombie with the mark of a job is reaped at once: a job that leaves thousands of them in a second must not
-    use up all process ids.
-    """
+    """Reaps children of the agent that nobody waits for: zombies older than `REAP_SECONDS`, and at once those with the
+    mark of a job, because a job that leaves thousands in a second must not use up all process ids."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[int, float] = {}
 
     def look(self) -> None:
-        """Search for orphaned zombies and reap them. The agent calls this periodically."""
         now = self._clock.monotonic()
         self._seen = {pid: self._seen.get(pid, now) for pid in children() if _is_dead(pid)}
         for pid, since in self._seen.items():
@@ -157,16 +140,14 @@ def _signal_each(pids: Sequence[int], number: int) -> None:
 
 
 def _list_living(leftover: Leftover) -> list[int]:
-    """Return the process ids in a leftover's session. Empty if none of its known processes lives, because the session
-    id may have been reused."""
+    """Process ids of the session; empty if none of the known processes lives (the id may have been reused)."""
     if not any(shim.start_time(pid) == start for pid, start in leftover.processes):
         return []
     return [pid for pid, _ in _in_session(leftover.session)]
 
 
 def group_exists(group: int) -> bool:
-    """Return True if a process group has a process. Cheap, so that no search is needed for steps that leave no
-    process."""
+    """Cheap check whether a process group has a process, to avoid a search."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -177,8 +158,6 @@ def group_exists(group: int) -> bool:
 
 
 def _in_session(session: int, among: Sequence[int] | None = None) -> list[tuple[int, int]]:
-    """Return process id and start time of each living process of a session. Only the processes `among` are checked, by
-    default all of the machine."""
     processes = []
     for pid in all_processes() if among is None else among:
         stat = read_stat(pid)

@@ -23,12 +23,10 @@ class Limits:
     timeout_seconds: float | None = None
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the limits that are set, as they are written in a policy."""
         return tuple(NAMES[limit.name] for limit in fields(self) if getattr(self, limit.name) is not None)
 
     def to_json(self) -> str:
-        """Serialize the limits that are set. A step that creates an environment, such as a container, gets this text
-        and applies the limits to the steps inside."""
+        """Serialize the limits that are set, for a step that creates an environment and applies them inside."""
         values = {
             limit.name: getattr(self, limit.name) for limit in fields(self) if getattr(self, limit.name) is not None
         }

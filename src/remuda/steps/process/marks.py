@@ -1,10 +1,8 @@
 """Marks the processes of a job, so that they can be found: by an environment variable and a resource limit.
 
-The variable is in the environment of every program of a job, but gets lost with `env -i`. The resource limit is
-RLIMIT_LOCKS, which Linux has kept for every process since version 2.4 without using it: each job has its own number as
-the soft limit. Fork and exec inherit it, whatever a process does to its session, its environment or its namespaces, and
-every process may read it in /proc. Only a hostile program changes it; if the job has control groups, they contain such
-a process, too.
+The variable gets lost with `env -i`. The limit is RLIMIT_LOCKS, which Linux keeps but does not use: its soft value is a
+number of the job. Fork and exec inherit it, whatever happens to session, environment or namespaces, and every process
+may read it in /proc. Only a hostile program changes it; control groups, if the job has them, contain that, too.
 """
 
 import os
@@ -31,14 +29,14 @@ _STARTING = threading.Lock()
 
 @lru_cache(maxsize=1024)
 def number_of(key: str) -> int:
-    """Return the soft RLIMIT_LOCKS value that marks the processes of a job: a hash of its key."""
+    """The soft RLIMIT_LOCKS value that marks a job's processes: a hash of its key."""
     return _FIRST + int.from_bytes(sha256(key.encode()).digest()[: _BITS // 8], "big")
 
 
 @contextmanager
 def mark_children(key: str) -> Iterator[None]:
-    """Context manager: processes that are started inside the block carry the mark of the job `key`, except by
-    `start_unmarked`. The block must not contain an await, because it marks this whole process."""
+    """Processes started inside the block, except by `start_unmarked`, carry the mark of the job `key`. The block must
+    not contain an await, because it marks this whole process."""
     with _STARTING:
         before = None
         with suppress(OSError, ValueError):
@@ -60,20 +58,17 @@ def start_unmarked(arguments: Sequence[str], **options: Any) -> "subprocess.Pope
 
 
 def mark_this_process(key: str) -> None:
-    """Mark this process as one of a job, by a resource limit (RLIMIT_LOCKS) whose value identifies the job. All
-    processes that it starts inherit the mark."""
+    """Mark this process, and all that it will start, as those of a job, by RLIMIT_LOCKS."""
     with suppress(OSError, ValueError):
         _, most = resource.getrlimit(_FILE_LOCKS)
         resource.setrlimit(_FILE_LOCKS, (number_of(key), most))
 
 
 def has_mark(pid: int, key: str) -> bool:
-    """Return True if a process has the mark of the job `key`: its resource limit or its environment variable."""
     return _limit(pid) == number_of(key) or f"{VARIABLE}={key}".encode() in _environ(pid)
 
 
 def has_mark_of(pid: int, keys: Collection[str]) -> bool:
-    """True if a process has the mark of any of these jobs."""
     limit = _limit(pid)
     if limit and any(limit == number_of(key) for key in keys):
         return True
@@ -81,7 +76,6 @@ def has_mark_of(pid: int, keys: Collection[str]) -> bool:
 
 
 def find_marked(pids: Iterable[int], keys: Collection[str]) -> dict[int, str]:
-    """Return those of the processes that carry the mark of one of these jobs, each with the key of its job."""
     by_limit = {number_of(key): key for key in keys}
     by_variable = {f"{VARIABLE}={key}".encode(): key for key in keys}
     marked = {}
@@ -95,8 +89,8 @@ def find_marked(pids: Iterable[int], keys: Collection[str]) -> dict[int, str]:
 
 
 def has_any_mark(pid: int) -> bool:
-    """Return True if a process, also a zombie, has the resource limit of any job. Ignores the mark of this process: an
-    agent that itself runs inside a job passes that mark on to everything it starts."""
+    """True if a process, also a zombie, has the resource limit of any job. Ignores this process's own mark, which an
+    agent that runs inside a job passes on to everything it starts."""
     limit = _limit(pid)
     return limit >> _BITS == _FIRST >> _BITS and limit != resource.getrlimit(_FILE_LOCKS)[0]
 

@@ -1,8 +1,7 @@
 """The HTTP proxy of a step whose policy has a network allow list: it connects only to listed hosts.
 
-It runs outside of the step's network namespace and accepts connections on a socket inside. CONNECT is tunnelled; a
-request for an http:// address is forwarded, one per connection; everything else is refused. Refusals are written to the
-step's log, which is this process's stderr. The proxy ends with the step's process. `allows` is a pure function.
+It runs outside of the step's network namespace and accepts connections on a socket inside. CONNECT is tunnelled, an
+http:// request is forwarded (one per connection), all else is refused and noted in the step's log (stderr).
 """
 
 import asyncio
@@ -87,8 +86,7 @@ async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, li
 
 
 def _target(line: str) -> tuple[str, int, str | None] | None:
-    """Parse a request line into host, port and path. The path is None for CONNECT. Returns None if the line is not a
-    valid proxy request."""
+    """Parse a request line into host, port and path (None for CONNECT); None if it is not a valid proxy request."""
     words = line.split(" ")
     if len(words) != 3:
         return None

@@ -1,12 +1,9 @@
 """The pipe through which a step's output gets from its processes to its raw output file.
 
-Every writer has the pipe open for reading, too: so the pipe exists as long as one of them lives, and a process that
-prints while no agent runs blocks until the next agent reads, instead of being killed by SIGPIPE. This also gives
-back-pressure: writers block when the agent does not read.
-
-The kernel moves the bytes directly into the raw file (splice), so that when an agent is killed each byte is either
-still in the pipe or already in the file. The next agent opens the pipe through /proc of the shim, which has it open. A
-program that opens its own output again (`>/dev/stderr`) gets the same pipe; a file would be truncated by that.
+Writers have the pipe open for reading, too, so while no agent runs they block instead of being killed by SIGPIPE. The
+kernel moves the bytes into the raw file (splice), so that each is either in the pipe or in the file if an agent is
+killed. The next agent opens the pipe through /proc of the shim. A program that opens its output again (`>/dev/stderr`)
+gets the same pipe; a file would be truncated by that.
 """
 
 import array
@@ -39,8 +36,8 @@ class Pipe:
 
     @classmethod
     def make(cls, owner: tuple[int, int] | None = None) -> tuple["Pipe", int]:
-        """Create a pipe. Returns it and the descriptor for the writers. `owner`: user and group that may open the pipe
-        again through /proc, if not the agent's."""
+        """Create a pipe. Returns it and the descriptor for the writers. `owner`: user and group that may open it again
+        through /proc, if not the agent's."""
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if owner is not None:
@@ -55,8 +52,7 @@ class Pipe:
 
     @classmethod
     def open_of(cls, pid: int) -> "Pipe | None":
-        """Open the output pipe of a running process. Returns None if its stdout is not a pipe made by `make`, which is
-        recognized by being open for reading and writing at once."""
+        """Open the output pipe of a running process; None if its stdout is not a pipe made by `make`."""
         path = f"/proc/{pid}/fd/1"
         try:
             if not stat.S_ISFIFO(os.stat(path).st_mode) or not _is_open_for_both(pid):
@@ -86,8 +82,7 @@ class Pipe:
         return moved
 
     def drop(self) -> bool:
-        """Read and discard the content of the pipe. Returns False if the pipe is empty and all writers have closed
-        it."""
+        """Read and discard the content. Returns False if the pipe is empty and all writers have closed it."""
         try:
             return bool(os.read(self._fd, TAKE_BYTES))
         except BlockingIOError:
@@ -135,7 +130,7 @@ class Drains:
         self._pipes: set[Pipe] = set()
 
     def add(self, pipe: Pipe) -> None:
-        """Discard the content of a pipe from now on. Closes the pipe when it has no writer any more."""
+        """Discard the content of a pipe from now on, and close it when it has no writer any more."""
         pipe.disarm()
         if pipe.drop():
             self._pipes.add(pipe)
@@ -144,7 +139,6 @@ class Drains:
             pipe.close()
 
     def adopt(self, leftovers: Iterable[Leftover]) -> None:
-        """Discard the output of processes that steps left running before a restart of the agent."""
         for pid, start in (process for leftover in leftovers for process in leftover.processes):
             if start_time(pid) == start and (pipe := Pipe.open_of(pid)) is not None:
                 self.add(pipe)

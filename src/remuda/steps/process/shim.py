@@ -1,17 +1,13 @@
 """The shim: a small shell script that runs a step's command and writes its exit code to a file.
 
-The shim goes on if the agent ends. It leads a session of its own, so that one signal reaches everything the step
-started, and it ignores the signals that end its command, so that it can still write the exit code.
+It goes on if the agent ends, leads a session, so that one signal reaches everything the step started, and ignores the
+signals that end its command. Secrets are never arguments. Of several shims for one step, the one that creates the pid
+file (exclusively) claims the step and appends the exit code. So an agent that does not know whether its predecessor
+started a step just starts it again; `forbid` creates the file so that the step can never start.
 
-Of several shims for one step, the one that creates the pid file (exclusively) claims the step: it runs the command and
-appends the exit code to the file. So an agent that does not know whether its predecessor started a step just starts it
-again: the second shim finds the file and exits. `forbid` creates the file without a shim, so that the step can never
-start. The shim gets the environment directly, secrets are never arguments, and it needs only the shell.
-
-A command prints into a pipe (`pipes`), which the shim holds open, so nothing is lost while there is no agent. When its
-command has ended, the shim writes the exit code, reports to its agent over the socket that is its stdin, and waits
-until the agent has read the pipe. If the agent has died meanwhile the shim stops itself (SIGSTOP), and the next agent
-ends it. Our own programs, and cases where no pipe can be made, print into the raw file instead, without a socket.
+A command prints into a pipe (`pipes`), which the shim holds open. After its end the shim writes the exit code, reports
+over the socket that is its stdin, and waits until the agent has read the pipe. If the agent has died, the shim stops
+itself (SIGSTOP), and the next agent ends it. Our own programs print into the raw file instead, without a socket.
 """
 
 import os
@@ -77,12 +73,9 @@ def spawn(
     key: str = "",
     ends: tuple[int, int] | None = None,
 ) -> int:
-    """Start a shim for a step whose files exist, and return its process id. `open_files`: the limit of open files.
-    `joins`: the cgroup.procs files that the command joins. `key`: the job with whose mark all processes are started.
-
-    `ends`: descriptors of the socket to the agent and of the pipe for output. Without them the output goes into the raw
-    file, and the shim exits when its command has ended.
-    """
+    """Start a shim for a step whose files exist, and return its process id. `joins`: the cgroup.procs files that the
+    command joins. `key`: the job with whose mark all processes are started. `ends`: descriptors of the socket to the
+    agent and of the pipe for output; without them output goes into the raw file."""
     out = "" if ends else files.own_path(".raw")
     arguments = [
         SHELL,
@@ -109,8 +102,7 @@ def spawn(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The content of a step's pid file: the process that runs the step and, if it has ended, its exit code and
-    usage."""
+    """Content of a step's pid file: the process that runs the step and, after its end, exit code and usage."""
 
     pid: int
     start: int
@@ -123,8 +115,7 @@ class Record:
 
 
 def read_record(files: StepFiles) -> Record | None:
-    """Read the pid file of a step. Returns None if it does not exist or is malformed; a job that runs as the agent's
-    own user can change it."""
+    """Read the pid file; None if missing or malformed, as a job that runs as the agent's user can change it."""
     try:
         file = os.open(files.claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -153,15 +144,14 @@ def read_record(files: StepFiles) -> Record | None:
 
 
 def read_claim(files: StepFiles) -> tuple[int, int] | None:
-    """Return process id and start time of the shim or worker that claimed the step; None if the step is not claimed.
-    The start time is 0 if it was not recorded and the process has ended."""
+    """Process id and start time of the shim or worker that claimed the step; None if none has. The start time is 0 if
+    it was not recorded and the process has ended."""
     record = read_record(files)
     return None if record is None else (record.pid, start_of(record, files))
 
 
 def start_of(record: Record, files: StepFiles) -> int:
-    """Return the start time of the process that claimed a step. If the record has none, it is read from /proc; 0 if
-    that process has ended."""
+    """Start time of the process that claimed a step, read from /proc if not recorded; 0 if it has ended."""
     if record.start:
         return record.start
     arguments = f"\0{NAME}\0{files.own_path('')}\0".encode("utf-8", "surrogateescape")
@@ -173,8 +163,7 @@ def start_of(record: Record, files: StepFiles) -> int:
 
 
 def forbid(files: StepFiles) -> bool:
-    """Claim the step without a shim, so that no shim can start it from now on. Returns False if a shim has claimed it
-    before."""
+    """Claim the step, so that no shim can start it from now on. Returns False if a shim has claimed it before."""
     try:
         os.close(os.open(files.claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -186,7 +175,7 @@ def forbid(files: StepFiles) -> bool:
 
 def withdraw(files: StepFiles) -> bool:
     """Remove an empty pid file, of a shim that ended before it could write its process id because the disk was full.
-    Returns False if there is none. The caller must be certain that no other process has started the step."""
+    The caller must be certain that no other process has started the step."""
     try:
         if os.lstat(files.claim).st_size:
             return False

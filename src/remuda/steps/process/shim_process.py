@@ -1,10 +1,8 @@
 """The process of a shim or worker as the agent sees it: notices its end, signals its group, and collects its usage.
 
-It may be a child of this agent or of a dead one. A child reports over a socket, its *line*, that its command has ended,
-and the line is closed when it exits. The end of other processes is noticed through a pidfd, so that thousands of them
-need no thread and no timer; without pidfd they are polled every 50 ms. A worker (`fork_server`) reports over its line
-that it waits for the next step: this counts as the end of its step. A child is reaped when it ends, whether or not a
-caller still waits for it.
+A child of this agent reports the end of its command over a socket, its *line*; a worker (`fork_server`) that waits for
+the next step reports likewise. The end of other processes is noticed through a pidfd, or by polling every 50 ms. A
+child is reaped when it ends, whether or not a caller still waits for it.
 """
 
 import asyncio
@@ -38,7 +36,6 @@ class Usage:
     io_write_bytes: int | None = None
 
     def to_result(self) -> dict[str, float | int | None]:
-        """Return the usage as the `usage` object of a step result."""
         return {
             "cpu_user_seconds": self.cpu_user_seconds,
             "cpu_system_seconds": self.cpu_system_seconds,
@@ -50,8 +47,6 @@ class Usage:
 
 
 class _Own:
-    """Cache of the peak memory of this process, in KiB."""
-
     peak = 0
 
 
@@ -107,8 +102,7 @@ class StepProcess:
             asyncio.get_running_loop().add_reader(worker.line, self._hear_worker)
 
     def release(self) -> Worker | None:
-        """Return the worker if it waits for another step; it then belongs to the caller. Returns None for a shim, and
-        for a worker that still runs its step, which exits after it."""
+        """Hand a worker that waits for another step to the caller; None for a shim, or a worker that still runs."""
         worker, self._worker = self._worker, None
         if worker is None or self.waits:
             return worker
@@ -135,14 +129,12 @@ class StepProcess:
                 os.kill(self.pid, signal.SIGKILL)
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the step's process group. Does nothing if the process had already ended when the agent found
-        it."""
+        """Signal the step's process group, unless the process had ended before the agent found it."""
         if self._seen_alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def group_lives(self) -> bool:
-        """Return True if a process of the step's process group still runs."""
         if not self._seen_alive:
             return False
         if self.exited.is_set():
@@ -169,7 +161,6 @@ class StepProcess:
         self._note_end()
 
     def _check(self) -> None:
-        """Check whether the process has ended. Called every 50 ms if there is no pidfd."""
         if self._reap() if self._child else shim.start_time(self.pid) != self._start:
             self._note_end()
         elif self._child:
@@ -189,7 +180,7 @@ class StepProcess:
         self._wake()
 
     def _reap(self) -> bool:
-        """Reap the child process and store its usage and exit status. Returns False if it has not ended yet."""
+        """Reap the child and store usage and exit status. Returns False if it has not ended yet."""
         if not self._child:
             return True
         try:

@@ -1,10 +1,8 @@
 """The paths of the files that belong to a running step.
 
-A step has no folder of its own, because creating one costs more than its files. Files that the step itself reads and
-writes are in the job's *exchange folder*, which every environment of the job has at the same path; no file of the agent
-is there. The files of inserted steps (those that a policy adds to the job) are in a second folder, which is not visible
-in containers and sandboxes of the job's own steps. The files of some of our own programs are in the agent's folder
-(`job_tree.rights`).
+A step has no folder of its own, because creating one costs more than its files. Files that it reads and writes are in
+the job's *exchange folder*, which every environment of the job has at the same path; those of policy-inserted steps in
+a second folder, invisible to the job's own steps; those of some of our own programs in the agent's (`job_tree.rights`).
 """
 
 import errno
@@ -36,8 +34,8 @@ def is_step_name(name: str) -> bool:
 
 
 def make_empty(path: Path | str) -> None:
-    """Create an empty file, unless it exists. Existing files are not opened, because the job may have put a named pipe
-    there, on which the agent would block. Raises DefinitionError if the path exists and is not a regular file."""
+    """Create an empty file, unless it exists. Existing ones are not opened: the job may have put a named pipe there, on
+    which the agent would block. Raises DefinitionError if the path is not a regular file."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -47,8 +45,7 @@ def make_empty(path: Path | str) -> None:
 
 
 def make_empty_folder(path: Path) -> None:
-    """Create a folder that only this user can access, in place of an empty one. Raises OSError if the job has put a
-    file or a non-empty folder there."""
+    """Create a private folder in place of an empty one. Raises OSError if the job has put anything else there."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -57,8 +54,7 @@ def make_empty_folder(path: Path) -> None:
 
 
 def is_jobs_doing(error: OSError, job: Path) -> bool:
-    """Return True if this error shows that the job has replaced a file of a step: the path is in an exchange folder and
-    of the wrong type. `job` is the job's folder."""
+    """True if the error shows that the job has replaced a file: a path of the wrong type in an exchange folder."""
     folders = {str(job / EXCHANGE), str(job / INSERTED_EXCHANGE)}
     names = [name for name in (error.filename, error.filename2) if isinstance(name, str)]
     return error.errno in _REPLACED and any(os.path.dirname(name) in folders for name in names)
@@ -70,8 +66,8 @@ class StepFiles:
     __slots__ = ("_own", "_shared", "name")
 
     def __init__(self, job: Path, serial: int, folder: str = EXCHANGE) -> None:
-        """`job` is the job's folder, `serial` the number of the attempt. `folder`: the folder in it for files that the
-        step reads and writes; if empty, they are in the job's folder itself, which only the agent uses."""
+        """`serial`: number of the attempt. `folder`: where in the job's folder the step's own files are; empty for the
+        job's folder itself, which only the agent uses."""
         self.name = f"step-{serial}" if serial >= 0 else "job"
         self._own = f"{job}/{self.name}"
         self._shared = f"{job}/{folder}/{self.name}" if folder else self._own
@@ -82,18 +78,17 @@ class StepFiles:
 
     @property
     def claim(self) -> str:
-        """Path of the pid file. The shim that runs the step creates it exclusively, with its process id and start time,
-        and appends the exit code."""
+        """The pid file. The shim creates it exclusively, with process id and start time, and appends the exit code."""
         return f"{self._own}.pid"
 
     @property
     def env(self) -> Path:
-        """Path of the file with the environment of a step that has yet to switch to another user."""
+        """File with the environment of a step that has yet to switch to another user."""
         return Path(f"{self._own}.env")
 
     @property
     def sandbox(self) -> Path:
-        """Path of the file with the environment variables of a step that runs in a sandbox."""
+        """File with the environment variables of a step that runs in a sandbox."""
         return Path(f"{self._own}.sandbox")
 
     @property
@@ -101,24 +96,22 @@ class StepFiles:
         return Path(f"{self._shared}.script")
 
     def command(self, level: int = 0) -> Path:
-        """Path of the file that says which command to run inside an environment (such as a container), for the program
-        that runs it there. `level`: how many further environments are nested inside that one."""
+        """File with the command to run inside an environment, in which `level` further ones are nested."""
         return Path(f"{self._shared}.command{level or ''}")
 
     @property
     def order(self) -> Path:
-        """Path of the file with the steps that another agent is to run for this step."""
+        """File with the steps that another agent is to run for this step."""
         return Path(f"{self._own}.order")
 
     @property
     def results(self) -> Path:
-        """Path of the file with the step results from another agent."""
+        """File with the step results from another agent."""
         return Path(f"{self._own}.results")
 
     @property
     def failure(self) -> Path:
-        """Path of the file to which our own program that runs a command in an environment writes its error, if it
-        failed itself."""
+        """File for the error of our own program that failed to run a command in an environment."""
         return Path(f"{self._own}.failure")
 
     @property
@@ -135,35 +128,31 @@ class StepFiles:
 
     @property
     def home(self) -> Path:
-        """Path of the home directory of a policy-inserted step and its inner steps."""
+        """Home directory of a policy-inserted step and its inner steps."""
         return Path(f"{self._shared}.home")
 
     @property
     def masks(self) -> Path:
-        """Path of the file to which the step writes texts to be masked in the log, one per line."""
+        """File to which the step writes texts to be masked in the log, one per line."""
         return Path(f"{self._shared}.masks")
 
     @property
     def temporary(self) -> Path:
-        """Path of a folder for temporary files of our own programs. It is removed when the step has ended, even if it
-        was killed."""
+        """Folder for temporary files of our own programs, removed after the step even if it was killed."""
         return Path(f"{self._shared}{_TEMPORARY}")
 
     def exchange_paths(self) -> tuple[str, str, str]:
-        """Return the paths of the output, export and input files, for use in expressions."""
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
 
     def shared_path(self, suffix: str) -> str:
-        """Return the path of the step's file with this suffix in the exchange folder, where the step can access it."""
+        """Path of the step's file with this suffix in the exchange folder, where the step can access it."""
         return self._shared + suffix
 
     def own_path(self, suffix: str) -> str:
-        """Return the path of the step's file with this suffix in the job's folder, which only the agent and the shim
-        use."""
+        """Path of the step's file with this suffix in the job's folder, which only agent and shim use."""
         return self._own + suffix
 
     def list_suffixes(self) -> set[str]:
-        """Return the suffixes of the step's existing files in the exchange folder."""
         folder, _, name = self._shared.rpartition("/")
         try:
             names = os.listdir(folder)
@@ -172,8 +161,7 @@ class StepFiles:
         return {file.removeprefix(name) for file in names if file.startswith(name + ".")}
 
     def remove(self, suffixes: set[str] | None = None) -> None:
-        """Remove the agent's files of the step, and its files in the exchange folder with these suffixes, by default
-        all that exist. What cannot be removed now is removed with the job."""
+        """Remove the agent's files of the step, and those with these suffixes (by default all) that it shares."""
         for suffix in _OWN:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)

@@ -1,7 +1,7 @@
-"""Measures the current CPU and memory usage of jobs, of the agent and of the machine, from /proc.
+"""Measures the current CPU and memory usage of jobs, of the agent and of the machine, from /proc (without it, all are
+0).
 
 A job's processes are found by their sessions, whose leaders are the shims; processes in other sessions are not counted.
-Without /proc everything is 0. The total usage of a finished step is in its result.
 """
 
 import os
@@ -21,8 +21,6 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """The number, CPU time and memory of a set of processes."""
-
     processes: int = 0
     cpu_seconds: float = 0.0
     memory_bytes: int = 0
@@ -37,8 +35,6 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The size and the free part of a machine's CPUs, memory and disk."""
-
     cpus: int
     load_1m: float
     memory_bytes: int
@@ -48,7 +44,7 @@ class Machine:
 
 
 def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
-    """Return the usage of the processes in each session, from one pass over all processes of the machine."""
+    """Usage of the processes in each session, from one pass over all processes of the machine."""
     used: dict[int, Used] = {}
     for pid in _processes():
         stat = read_stat(pid)
@@ -58,7 +54,6 @@ def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
 
 
 def of_folders(folders: Sequence[Path]) -> list[Used]:
-    """Return the usage of the jobs with these folders, in the same order."""
     running = [sessions_in(folder) for folder in folders]
     used = of_sessions({session for sessions in running for session in sessions})
     return [sum((used.get(session, Used()) for session in sessions), Used()) for sessions in running]
@@ -113,7 +108,7 @@ def machine(folder: Path) -> Machine:
 
 
 def open_files() -> int:
-    """Return how many file descriptors this process has open; 0 if that is unknown."""
+    """Number of open file descriptors of this process; 0 if unknown."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
@@ -141,7 +136,6 @@ def _memory() -> dict[str, int]:
 
 
 def format_bytes(size: int) -> str:
-    """Format a size for people, such as `1.5 GiB`."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= factor:
             return f"{size / factor:.4g} {unit}"

@@ -1,9 +1,7 @@
 """Keeps the workers of a job that wait for its next standard step.
 
-A worker (`fork_server`) that has run a step waits `WAIT_SECONDS` for another step of the same job. If no worker waits,
-a new one is forked; a step with limits or another user always gets a new one. The pool is not stored: after a restart
-of the agent, running workers are found by the pid files of their steps, and waiting ones have exited. Each job has one
-pool, which `process_execution` uses.
+A worker (`fork_server`) that has run a step waits `WAIT_SECONDS` for another one of the same job; a step with limits or
+another user always gets a new worker. The pool is not stored: waiting workers exit when their agent does.
 """
 
 import asyncio
@@ -17,16 +15,13 @@ WAIT_SECONDS = 1.0
 
 
 class WorkerPool:
-    """The forked worker processes of one job that wait for its next standard step."""
-
     def __init__(self, fork_server: ForkServer | None) -> None:
         self._fork_server = fork_server
         self._waiting: dict[Worker, asyncio.TimerHandle] = {}
 
     def start(self, request: Mapping[str, Any], *, anew: bool = False) -> tuple[Worker, bool] | None:
-        """Have a waiting worker run a step, or fork one. Returns the worker, and True if it was a waiting one, which
-        may have died before it received the step. Returns None if no worker can be forked: then the caller uses the
-        shim. `anew`: do not use a waiting worker."""
+        """Have a waiting worker run a step (unless `anew`), or fork one. Returns the worker, and True if it was
+        waiting: then it may have died before it received the step. None if none can be forked: use the shim."""
         while self._waiting and not anew and not request["enclosure"]:
             worker, timer = self._waiting.popitem()
             timer.cancel()
