@@ -51,8 +51,7 @@ def default_data(environ: Mapping[str, str]) -> Path:
 
 
 def socket_in(data: Path) -> Path | None:
-    """Read the path of the agent's socket from its data folder. None if no agent has been started there, or it listens
-    on TCP."""
+    """Read the path of the agent's socket. None if no agent has been started there, or it listens on TCP."""
     try:
         return Path(os.fsdecode((data / "socket").read_bytes().rstrip(b"\n")))
     except FileNotFoundError:
@@ -60,15 +59,13 @@ def socket_in(data: Path) -> Path | None:
 
 
 def temporary_folder(data: Path) -> Path | None:
-    """Return the temporary folder that holds the agent's socket because the path of the data folder is too long for a
-    socket; None if there is no such folder."""
+    """Return the temporary folder with the agent's socket, if the data folder's path is too long for a socket."""
     socket = socket_in(data)
     return socket.parent if socket is not None and socket.parent.name.startswith(_TEMPORARY) else None
 
 
 def endpoint_in(data: Path) -> dict[str, Any] | None:
-    """Read host, port and token of an agent that listens on TCP from its data folder. None if the agent does not use
-    TCP."""
+    """Read host, port and token of an agent that listens on TCP, from its data folder."""
     try:
         endpoint: dict[str, Any] = json.loads((data / "endpoint").read_bytes())
     except FileNotFoundError:
@@ -78,8 +75,10 @@ def endpoint_in(data: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def occupy(data: Path) -> Iterator[Callable[[], bool]]:
-    """Create and lock the data folder until the context ends. Yields a function that returns True while the folder
-    still exists. Raises DataInUseError if another agent has it, AgentError if the folder cannot be used."""
+    """Create and lock the data folder during the block. Yields a function that is True while the folder still exists.
+
+    Raises DataInUseError if another agent has it, AgentError if the folder cannot be used.
+    """
     _make_private(data)
     with ExitStack() as stack:
         folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
@@ -97,8 +96,10 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
-    """Yield the path for the agent's unix socket: `requested`, or one in the data folder, or in a temporary folder if
-    that is too long. Removes what a killed agent left, and the socket at the end."""
+    """Yield the path for the unix socket: `requested`, else in the data folder, or a temporary one if that is too long.
+
+    Removes what a killed agent left, and the socket at the end.
+    """
     _remove_temporary(data / "socket")
     path = Path(os.path.abspath(requested or data / "agent.sock"))
     temporary: str | None = None
@@ -131,18 +132,15 @@ def _is_still(folder: int, data: Path) -> bool:
 
 
 def announce(data: Path, path: Path) -> None:
-    """Store the path of the agent's socket in the data folder, where clients read it."""
     write_whole(data / "socket", os.fsencode(path) + b"\n")
 
 
 def announce_endpoint(data: Path, *, host: str, port: int, token: str) -> None:
-    """Store host, port and token of an agent that listens on TCP in the data folder, where clients read them."""
     write_whole(data / "endpoint", json.dumps({"host": host, "port": port, "token": token}).encode())
 
 
 class _PrivateLog(RotatingFileHandler):
-    """A rotating log file that only its owner can read, because other users may have search permission for its
-    folder."""
+    """A rotating log that only its owner can read, because other users may have search permission for its folder."""
 
     def _open(self) -> TextIOWrapper:
         stream = super()._open()
@@ -195,7 +193,6 @@ def _check_format(path: Path) -> None:
 
 
 def _remove_temporary(note: Path) -> None:
-    """Remove the temporary socket folder that a killed agent left, and the file `note` that names it."""
     if (folder := temporary_folder(note.parent)) is not None and not folder.is_symlink():
         remove_tree(folder, ignore_errors=True)
     note.unlink(missing_ok=True)

@@ -1,10 +1,8 @@
 """Disk space under the agent's data folder: checks it, lets jobs wait for it, and explains disk errors.
 
-All jobs of an agent share the disk, and one of them may fill it. Then that job's running steps are ended
-(`disk_usage`), and the agent releases its reserve: other jobs continue, and so do the remaining steps of that job,
-which may free space. If no single job has filled the disk, or the reserve is used up, writes of jobs wait for a while
-until there is space again. The engine waits before it writes; if there is still no space after that time the write
-fails, and the job ends with that error.
+If one job has filled the disk, its running steps are ended (`disk_usage`), and the agent releases its reserve, so that
+other jobs and the remaining steps, which may free space, continue. Else writes of jobs wait for space for a while; then
+the write fails, and the job ends with that error.
 """
 
 import errno
@@ -45,8 +43,9 @@ def has_room(folder: Path) -> bool:
 
 
 def count_free(filesystem: os.statvfs_result, *, is_root: bool) -> int:
-    """Return how many blocks can be written. Root may use the blocks reserved for root, but not those that ext4
-    reserves for itself and counts as free: 2 % of the disk, at most 4096."""
+    """Return how many blocks can be written. Root may use its reserved blocks, but not those that ext4 keeps for
+    itself.
+    """
     if not is_root:
         return filesystem.f_bavail
     return filesystem.f_bfree - min(filesystem.f_bfree - filesystem.f_bavail, filesystem.f_blocks // 50, 4096)
@@ -55,8 +54,7 @@ def count_free(filesystem: os.statvfs_result, *, is_root: bool) -> int:
 class Reserve:
     """Disk space that the agent occupies with a file, and releases when the disk is full.
 
-    The file `bytes` is made last and removed first, so the reserve is complete if that file has its full size. If a
-    killed agent left an incomplete reserve, the next agent replaces it.
+    The file `bytes` is made last and removed first, so the reserve is complete if that file has its full size.
     """
 
     def __init__(self, data: Path) -> None:
@@ -101,8 +99,6 @@ class Reserve:
 
 
 class DiskSpace:
-    """Watches the space on one disk, for all jobs."""
-
     def __init__(self, has_room: Callable[[Path], bool] = has_room) -> None:
         self._has_room = has_room
         self._full_since: float | None = None
@@ -110,8 +106,7 @@ class DiskSpace:
         """Frees space on a full disk; called once each time it becomes full."""
 
     async def look(self, folder: Path, clock: Clock) -> None:
-        """Check the disk, and call `relieve` if it has become full. Called regularly, because a job may fill the disk
-        without printing anything."""
+        """Call `relieve` if the disk has become full. Called regularly: a job may fill it without printing anything."""
         if self._has_room(folder):
             self._full_since = None
         elif self._full_since is None:
@@ -124,8 +119,7 @@ class DiskSpace:
                 await self.relieve()
 
     async def wait(self, folder: Path, clock: Clock, meanwhile: Callable[[], object] = lambda: None) -> float:
-        """Wait until there is space, or until the disk has been full for too long. Returns the seconds waited.
-        `meanwhile` is called about once a second, because timeouts and cancel requests apply on a full disk, too."""
+        """Wait for space, but not for too long. Returns the seconds waited. `meanwhile`: called about once a second."""
         began = now = clock.monotonic()
         while not self._has_room(folder):
             if self._full_since is None:
@@ -143,12 +137,10 @@ class DiskSpace:
 
 
 def describe_wait(seconds: float) -> str:
-    """Return the warning for the job log that the job waited for disk space."""
     return f"WARNING: the job waited {seconds:.0f} s for room on the disk of its machine"
 
 
 def describe_error(error: OSError, folder: Path) -> str:
-    """Return the message for an OSError in the folder of a job. It says so if somebody has removed the folder."""
     if not folder.exists():
         return f"its folder {folder} is gone: somebody has removed it"
     about = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
@@ -156,8 +148,7 @@ def describe_error(error: OSError, folder: Path) -> str:
 
 
 def judge_start_error(error: OSError, folder: Path) -> Finished:
-    """Return the result of a step whose process could not be started because of this error. The fault is the user's if
-    the command is too long or the job put a file in the way, else the runner's."""
+    """Return the result of a step whose process could not be started: the fault of the user (bad command) or runner."""
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
     if is_jobs_doing(error, folder):

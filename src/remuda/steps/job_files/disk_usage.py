@@ -2,8 +2,7 @@
 
 Three things certainly belong to a job: files in its own folders, files of its own user in shared folders such as /tmp,
 and deleted files that its processes still hold open or mapped. If these identify no job, the bytes that its processes
-have written are compared, although some may have been removed since, or be on another disk. `agent.jobs` calls this
-module when `disk` finds the disk under the agent's data folder full.
+have written are compared, although some may have been removed since, or be on another disk.
 """
 
 import os
@@ -30,8 +29,6 @@ _UNNAMED = " (deleted)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskUse:
-    """How many bytes and files a job has put on a disk."""
-
     bytes: int = 0
     files: int = 0
     written: int = 0
@@ -42,7 +39,7 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSearch:
-    """Where to look for the files that a job has put on a disk: paths and processes."""
+    """The paths and processes to examine for files that a job has put on a disk."""
 
     paths: Iterable[Path | str | None]
     """Files and folders. None stands for a look that found nothing, after which the search can be interrupted."""
@@ -54,9 +51,11 @@ class DiskSearch:
 
 
 def choose_filler(uses: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
-    """Return the job that has filled the disk: the one with the most bytes on it, if these are at least a tenth of the
-    disk, else the one that has written the most bytes, if at least a tenth. None if no job has as much. `needs_files`:
-    compare the number of files, because the disk lacks inodes."""
+    """Return the job with the most bytes on the disk, else the one that has written the most; at least a tenth of the
+    disk.
+
+    `needs_files`: compare the number of files, because the disk lacks inodes.
+    """
     if needs_files:
         return _largest({job: use.files for job, use in uses.items()}, disk_files)
     filler = _largest({job: use.bytes for job, use in uses.items()}, disk_bytes)
@@ -71,7 +70,7 @@ def _largest(shares: Mapping[str, int], whole: int) -> str | None:
 
 
 def explain_stop(use: DiskUse) -> str:
-    """Return the message for the log of the job that filled the disk and whose steps were ended for that."""
+    """Return the message for the log of the job whose steps were ended because it filled the disk."""
     put = f"{format_bytes(use.bytes)} there in {use.files} files"
     text = f"the job has filled the disk of its machine: it has put {put}"
     more = use.written - use.elsewhere
@@ -85,8 +84,7 @@ def lacks_files(folder: Path) -> bool:
 
 
 def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE_SECONDS) -> dict[str, DiskUse]:
-    """Count the bytes and files that each job has put on the disk that holds `disk`. Stops after `seconds` with what
-    was counted until then."""
+    """Count what each job has put on the disk that holds `disk`. Stops after `seconds` with the count until then."""
     until = time.monotonic() + seconds
     device = os.stat(disk).st_dev
     tallies = {name: _Tally(device, job.since) for name, job in jobs.items()}
@@ -143,8 +141,7 @@ class _Tally:
         self._seen: set[tuple[int, int]] = set()
 
     def add(self, status: os.stat_result) -> bool:
-        """Count a file. Returns True if it is a folder that was not counted before, so that its content has to be
-        counted too."""
+        """Count a file. Returns True for a folder that was not counted before: its content has to be counted too."""
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_folder or status.st_nlink != 1:
             if (status.st_dev, status.st_ino) in self._seen:
@@ -159,8 +156,9 @@ class _Tally:
 
 
 def _open_files(pid: int) -> Iterator[os.stat_result | None]:
-    """Yield the status of each deleted file that a process still holds open or mapped, and None for each other open
-    file. Only root can read the sizes of mapped files."""
+    """Yield the status of each deleted file that a process holds open or mapped (sizes only for root),
+    None for others.
+    """
     for name in ("fd", "map_files"):
         with suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
             for entry in entries:
@@ -172,8 +170,7 @@ def _open_files(pid: int) -> Iterator[os.stat_result | None]:
 
 
 def count_written_bytes(processes: Iterable[int]) -> int:
-    """Return how many bytes these processes, and children they have waited for, have written to disks. Data that was
-    truncated before it reached a disk is not counted."""
+    """Return how many bytes these processes, and children they have waited for, have written to disks."""
     total = 0
     for pid in processes:
         with suppress(OSError):

@@ -1,9 +1,8 @@
 """Resource usage of a whole job, summed up from the results of its steps. Pure, except for the size of a folder.
 
-Processor time and disk traffic are added; for memory the highest peak of one step counts. Steps that another agent ran
-are included. Processes outside of steps are counted only by control groups: the group of a slot counts the whole job
-with its containers, and its values are used where they are larger. Network traffic is not measured, because processes
-share the machine's network.
+Processor time and disk traffic are added; for memory the highest peak of one step counts. The control group of a slot
+also counts processes outside of steps; its values are used where they are larger. Network traffic is not measured,
+because processes share the machine's network.
 """
 
 import os
@@ -26,15 +25,12 @@ _PEAKS = ("memory_peak_bytes", "max_rss_bytes")
 
 
 class Account:
-    """Adds up the resource usage of one job."""
-
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._peak = 0
         self._by_groups = False
 
     def add(self, used: Mapping[str, Any]) -> None:
-        """Add the `usage` values of one step's result."""
         for name, known_as in _ADDED.items():
             if isinstance(value := used.get(name), int | float):
                 self._sums[known_as] = self._sums.get(known_as, 0) + value
@@ -63,8 +59,7 @@ class Account:
 
 
 def folder_size(folder: Path, *, within_seconds: float = MOST_SECONDS) -> int | None:
-    """Return the disk space that a folder uses; None if it does not exist or measuring takes longer than
-    `within_seconds`. Files that vanish meanwhile count as 0."""
+    """Return the disk space that a folder uses; None if it does not exist or measuring takes too long."""
     if not folder.is_dir():
         return None
     deadline, total, waiting = time.monotonic() + within_seconds, 0, [os.fspath(folder)]

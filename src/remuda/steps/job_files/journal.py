@@ -2,18 +2,14 @@
 
     request     the StartRequest, written once
     owner       what the client stores with the job; only needed after the client was restarted
-    events      JSON lines, one per event, private: outputs and exports are not masked. `public` in a line is the event
-                that clients get; public events are numbered from 1
+    events      JSON lines, private because not masked. `public` in a line is the event for clients, numbered from 1
     step-N.*    files of a running step (see `StepFiles`); removed when its end is stored
     exchange/   files that steps read and write: scripts, inputs, outputs, exports, values of file variables
     inserted/   the same for steps that a policy inserted
 
-A folder appears complete or not at all (it is made under another name and renamed) and disappears the same way. A last
-line that was cut by a crash is dropped: no client has seen it. `job_tree.replay` applies the events, the engine writes
-them.
-
-A file whose content differs from what was written is *damage*. Everything before the damaged place is still used, the
-job is ended, and its folder is moved to `damaged/` instead of being removed; the last few are kept there.
+A folder appears and disappears as a whole, by a rename. A last line that was cut by a crash is dropped: no client has
+seen it. A file whose content differs from what was written is *damage*: everything before the damaged place is still
+used, the job is ended, and its folder is moved to `damaged/`, where the last few are kept.
 """
 
 import errno
@@ -57,8 +53,7 @@ _DAMAGED_FILE = (errno.EISDIR, errno.EIO)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a job ended, with the sizes and the checksum by which a client checks that it has the whole log and all
-    results."""
+    """How a job ended, with sizes and checksum by which a client checks that it has the whole log and all results."""
 
     outcome: Outcome
     ended_at: float
@@ -72,8 +67,6 @@ class JobEnd:
 
 
 class Journal:
-    """Reads and writes the folder of one job."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.exchange = folder / EXCHANGE
@@ -126,7 +119,7 @@ class Journal:
         return cls(folder)
 
     def read_request(self) -> StartRequest:
-        """Read the stored request. Raises DamagedError if it cannot be parsed or is not the one that was stored."""
+        """Read the stored request. Raises DamagedError if it is not the one that was stored."""
         try:
             data = (self.folder / "request").read_bytes()
             request = StartRequest.FromString(data)
@@ -142,8 +135,9 @@ class Journal:
         return request
 
     def read_storage_time(self) -> float:
-        """Return when the request was stored, as the file system recorded it, to compare it with times of other files.
-        `accepted_at` may differ by hours if the clock was set."""
+        """Return when the request was stored by the file system's time, because `accepted_at` differs if the clock was
+        set.
+        """
         with suppress(OSError):
             return (self.folder / "request").stat().st_ctime
         return self.accepted_at
@@ -154,7 +148,7 @@ class Journal:
         return b""
 
     def record_damage(self, damage: str) -> None:
-        """Store that the job's files are damaged. The job will be ended, even if the files are repaired later."""
+        """Store that the files are damaged. The job will be ended, even if they are repaired later."""
         if not self.damage:
             self._add({"event": "damaged", "text": damage})
             self.damage = damage
@@ -200,13 +194,11 @@ class Journal:
         return StepFiles(self.folder, serial, folder)
 
     def remove_exchange(self) -> None:
-        """Remove the files that steps read and wrote (`exchange/` and `inserted/`)."""
         for folder in (EXCHANGE, INSERTED_EXCHANGE):
             remove_tree(self.folder / folder, ignore_errors=True)
 
     def remove(self) -> None:
-        """Rename the job's folder, so that it disappears at once, and then remove it. A damaged one is moved to
-        `damaged/` for inspection."""
+        """Rename the folder, so that it disappears at once, and remove it; a damaged one is moved to `damaged/`."""
         self.shut()
         if self.damage:
             keep_damaged(self.folder)
@@ -222,7 +214,6 @@ class Journal:
         self._is_on_disk = False
 
     def shut(self) -> None:
-        """Close the events file. The next write opens it again."""
         self._events.close()
 
     def _add(self, event: dict[str, Any]) -> None:
@@ -250,8 +241,7 @@ class Journal:
             os.truncate(self._path, whole)
 
     def _begin_anew(self, whole: bytes) -> None:
-        """Keep a copy of the damaged events file for inspection, and continue with `whole`, the part that can be
-        read."""
+        """Keep a copy of the damaged events file for inspection, and continue with `whole`, the readable part."""
         aside = self._path.with_name("events.damaged")
         if self._path.is_dir():
             self._path.rename(aside)
@@ -289,8 +279,7 @@ class Journal:
                 self.past.append(event)
 
     def _read_former(self) -> None:
-        """Read a folder in the first format. Its job cannot continue, but its results and its end can still be
-        fetched."""
+        """Read a folder in the first format. Its job cannot continue, but its results and end can be fetched."""
         self.is_foreign = True
         self.results = read_whole_lines(self.folder / "results")
         if (self.folder / "end").exists():
@@ -298,7 +287,6 @@ class Journal:
 
 
 def read_request(folder: Path) -> StartRequest:
-    """Read the request of a running job from the job's folder."""
     return StartRequest.FromString((folder / "request").read_bytes())
 
 
@@ -314,8 +302,9 @@ def keep_damaged(folder: Path) -> None:
 
 
 def without_large(request: StartRequest) -> StartRequest:
-    """Return a copy of the request without its large fields, which a running job does not need. A copy, because
-    clearing fields of a message does not free their memory. Changes `request`, too."""
+    """Return a copy without the large fields, because clearing fields does not free their memory. Changes `request`,
+    too.
+    """
     for name in _LARGE:
         request.ClearField(name)
     copy = StartRequest()
@@ -349,7 +338,6 @@ def _digest(data: bytes) -> str:
 
 
 def _make(path: Path, data: bytes) -> None:
-    """Create a file and write its content. Not atomic, because its folder is not visible yet."""
     with close_after(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)) as file:
         write_all(file, data)
 

@@ -1,22 +1,14 @@
 """The job's log: masked lines with timestamps in one file. Bytes and offsets are the same in agent, manager and cell.
 
-Raw output of running steps is read from files, and written as whole lines:
-
     2026-11-15T09:40:00.123456Z 01O text        (00: the agent's own lines, `+` for the blank: continues the line)
 
-Steps that run at the same time have different stream numbers.
+Steps that run at the same time have different stream numbers. Log bytes are written first, then the *mark*, in one
+write: how long the log is and, for every open step, how far its raw file is consumed and the masker's state. Only bytes
+before the mark are sent to clients. After a crash a new agent cuts the file at the mark and reads the raw files from
+the recorded offsets. So bytes that a client has seen never change, and the agent's own lines are written once.
 
-Log bytes are written first, then the *mark*, in one write: how long the log is and, for every open step, how far its
-raw file is consumed, the masker's state, whether its first and last lines are in the log. Only bytes before the mark
-are ever sent to clients. After a crash a new agent cuts the file at the mark and reads the raw files from the recorded
-offsets. So bytes that a client has seen never change, and the agent's own lines are written once.
-
-Bytes that a client has confirmed are freed on the disk while the job runs, by punching large holes into the file; they
-can not be read again. Unconfirmed bytes are kept up to a limit. When it is reached, steps are paused until more is
-confirmed, and a warning is logged when they continue.
-
-An unfinished line is written after a short delay. It needs no stored state, because the recorded offset still points to
-the start of that line.
+Bytes that a client has confirmed are freed on the disk, by punching holes into the file. When unconfirmed bytes reach a
+limit, steps are paused until more is confirmed. An unfinished line is written after a short delay.
 """
 
 import os
@@ -88,8 +80,7 @@ class Mark:
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple["Mark", dict[int, Part]]:
-        """Parse the mark file. It may end with old bytes of a longer mark: an entry with stream 0 ends the list. Raises
-        struct.error or ValueError if the data is not a mark."""
+        """Parse the mark file, which may end with old bytes of a longer mark. Raises struct.error or ValueError."""
         if data[0] not in (_VERSION, _FORMER_VERSION):
             raise ValueError("no version of a mark")
         if data[0] == _FORMER_VERSION:
@@ -119,9 +110,10 @@ class LogFile:
     def __init__(
         self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock, waiting_limit_bytes: int = -1
     ) -> None:
-        """Open the log in a job's folder, or restore it after a restart. `limit_bytes`: size after which output is
-        dropped (0: no limit). `waiting_limit_bytes`: how many unconfirmed bytes are kept; 0 means the default, a
-        negative value no limit."""
+        """Open or restore the log of a job. `limit_bytes`: size after which output is dropped (0: no limit).
+
+        `waiting_limit_bytes`: how many unconfirmed bytes are kept; 0 means the default, a negative value no limit.
+        """
         self.secrets = secrets
         """The texts to mask. May be replaced by a larger set."""
         self.clock = clock
@@ -140,7 +132,7 @@ class LogFile:
         """Bytes after the end of the file, when nothing can be written any more."""
 
     def _read_files(self, folder: Path) -> int:
-        """Restore the log up to its mark after a restart. Returns the offset of the first byte that was not freed."""
+        """Restore the log up to its mark. Returns the offset of the first byte that was not freed."""
         for name in ("mark", "log"):
             if (folder / name).is_dir():
                 (folder / name).rename(folder / f"{name}.damaged")
@@ -164,7 +156,6 @@ class LogFile:
         return self._first_kept() if lost <= 0 else self.mark.length
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Return at most `limit` bytes of the log from `offset` on; empty at the end."""
         size = min(limit, self.mark.length - offset)
         if size <= 0:
             return b""
@@ -179,7 +170,7 @@ class LogFile:
         self._tail = self._tail or b""
 
     def confirm(self, offset: int) -> None:
-        """Record that a client has safely stored all bytes before `offset`, so that their disk space can be freed."""
+        """Record that a client has stored all bytes before `offset`, so that their disk space can be freed."""
         self.confirmed = max(self.confirmed, min(offset, self.mark.length))
         if self.confirmed - self.freed >= 2 * HOLE_BYTES:
             # Keep the last confirmed bytes: a client that lost its position is not far behind.
@@ -188,8 +179,7 @@ class LogFile:
             self.freed = end
 
     def holds_back(self) -> bool:
-        """True if the unconfirmed bytes have reached the limit, so that steps must be paused. Writes a warning to the
-        log when the pause ends."""
+        """True if steps must be paused because of unconfirmed bytes. Logs a warning when the pause ends."""
         waiting = self.mark.length - self.confirmed
         if self._held_since is None:
             if 0 < self._most_waiting <= waiting and not self.mark.full:
@@ -204,7 +194,6 @@ class LogFile:
         return self._held_since is not None
 
     def shut(self) -> None:
-        """Close the files. The next read or write opens them again."""
         self._log.close()
         self._mark_file.close()
 
@@ -220,7 +209,6 @@ class LogFile:
         self._write(self._agent_lines(lines))
 
     def part(self, serial: int) -> Part:
-        """Return the recorded state of an open step."""
         return self._parts[serial]
 
     def is_closed(self, serial: int) -> bool:
@@ -246,8 +234,7 @@ class LogFile:
         self._parts = {serial: part for serial, part in self._parts.items() if serial in serials or serial == JOB}
 
     def write_output(self, part: Part, data: bytes, after: Part) -> None:
-        """Write lines of a step's output, and a notice when the log reaches its size limit, after which output is
-        dropped. `after`: the state of the step to record with them."""
+        """Write lines of a step's output up to the size limit. `after`: the state of the step to record with them."""
         if self.mark.full:
             return
         room = self._limit_bytes - self.mark.length
@@ -304,12 +291,10 @@ class Output:
 
     @property
     def is_full(self) -> bool:
-        """True if the log has reached its size limit and drops further output."""
         return self._log.mark.full
 
     def read(self) -> bytes:
-        """Read the next bytes of the step's raw output, for `take`. Empty if there is nothing new, or the log is
-        full."""
+        """Read the next raw bytes for `take`. Empty if there is nothing new, or the log is full."""
         try:
             fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:  # it has not printed anything
@@ -368,7 +353,6 @@ class Output:
             )
 
     def finish(self) -> None:
-        """Write the remaining bytes, after the step has ended."""
         self._pending += self._masker.finish()
         self.show_partial()
 
@@ -393,5 +377,4 @@ class Output:
 
 
 def default_waiting_bytes(folder: Path) -> int:
-    """Return the default limit of unconfirmed log bytes, which depends on the free space of the folder's disk."""
     return min(MOST_WAITING_BYTES, shutil.disk_usage(folder).free // 10)

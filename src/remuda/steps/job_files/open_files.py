@@ -1,7 +1,6 @@
 """Keeps files of the agent open that are written often, because opening a file takes as long as writing to it.
 
-Only the most recently used files are open, so that thousands of waiting jobs need no descriptors. Callers get the
-descriptor anew before each use. `journal` and `log` use this module; steps never get these files.
+Only the most recently used files are open, so that thousands of waiting jobs need no descriptors.
 """
 
 import os
@@ -22,7 +21,7 @@ class OpenFile:
         self._flags = flags | os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
     def descriptor(self) -> int:
-        """Return a descriptor of the open file. Use it at once: it may be closed as soon as another file is used."""
+        """Return the descriptor. Use it at once: it may be closed as soon as another file is used."""
         descriptor = _open.get(self)
         if descriptor is None:
             if len(_open) >= MOST:
@@ -34,7 +33,6 @@ class OpenFile:
         return descriptor
 
     def close(self) -> None:
-        """Close the descriptor, if it is open. The next use opens the file again."""
         descriptor = _open.pop(self, None)
         if descriptor is not None:
             os.close(descriptor)

@@ -4,14 +4,10 @@ Inputs and the `env` of an entry are evaluated in the context of the step in who
 *frame*), the `env` and the command of a definition in the context of the step itself. Environment, from the lowest
 precedence to the highest: the agent's base, the request, job variables, CI_JOB_STATUS, exports of earlier steps, `env`
 of the enclosing steps (inner ones override outer ones), of the entry, of the definition. A variable's expression sees
-the layers of lower precedence, so that a variable can extend its own value.
+the layers of lower precedence.
 
 A step that a policy inserted gets nothing of the request, the job variables and the job's exports, because a deny list
-of names that could change what a program does is never complete. It gets the agent's base, the predefined variables of
-the policy, exports of its own parts, and the `env` of the policy and its package.
-
-`step_start` calls this module when a step begins, and `replay` calls it again after a crash: the same events give the
-same values.
+of names that could change what a program does is never complete.
 """
 
 import os
@@ -72,16 +68,16 @@ class Facts:
 
 
 def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
-    """Evaluate the `if` condition of a step. `level`: whether the step's list has failed or was stopped. Returns True
-    if the step runs."""
+    """Evaluate the `if` condition of a step. `level`: whether the step's list has failed or was stopped."""
     is_cancelled = level.stopped is Cause.CANCEL
     context = _outer(tree, facts, node, failed=level.failed or (level.stopped is not None), cancelled=is_cancelled)
     return holds(node.call.condition, context)
 
 
 def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) -> Entered:
-    """Evaluate the inputs, environment, command and working directory of a step that begins. Raises DefinitionError if
-    an expression or an input is invalid."""
+    """Evaluate inputs, environment, command and working directory of a step. Raises DefinitionError for
+    invalid ones.
+    """
     invocation: Mapping[str, Any] = {}
     if node.phase:
         assert node.parent is not None
@@ -109,13 +105,11 @@ def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) 
 
 
 def reference_text(tree: Tree, facts: Facts, node: Node, text: str) -> str:
-    """Evaluate the expressions in the text of a step reference."""
     return str(reveal(expand_text(text, _outer(tree, facts, node))))
 
 
 def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
-    """Evaluate the outputs of a step that consists of a list of steps, after these have succeeded. Raises
-    DefinitionError if an output is invalid or the step named by `delegate` has not run."""
+    """Evaluate the outputs of a list of steps that has succeeded. Raises DefinitionError if one is invalid."""
     assert node.loaded is not None
     definition, spec = node.definition, node.loaded.step.spec
     if definition.delegate is not None:
@@ -130,15 +124,15 @@ def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
 
 
 def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | None = None) -> dict[str, str]:
-    """Return the environment variables of a step's command. `entered`: the evaluated values, if the step has not begun
-    yet."""
+    """Return the variables of a step's command. `entered`: the evaluated values, if the step has not begun yet."""
     layers = _environment_below(tree, facts, node, entered or node.entered)
     return {name: reveal(value) for name, value in layers.items()}
 
 
 def environment_above(tree: Tree, host: Node) -> dict[str, str]:
-    """Return the variables that override the job variables for the steps inside `host`: exports of earlier steps and
-    the `env` of the enclosing steps. Sent along with steps that another agent runs."""
+    """Return the variables that override the job variables inside `host`: exports of earlier steps, `env` of enclosing
+    ones.
+    """
     layers: dict[str, Any] = dict(tree.exports)
     for outer in reversed(list(host.up())):
         layers.update(outer.entered.invocation_env)
@@ -162,8 +156,9 @@ def secrets_in(*values: Any) -> list[str]:
 
 
 def secrets_of(loaded: Loaded, entered: Entered) -> list[str]:
-    """Return the texts to mask in the log of a step that begins. Inputs of a script are left out, because the log
-    already masks the secrets in a script's text."""
+    """Return the texts to mask in the log of a step. Not inputs of a script: the log masks the secrets in its text
+    already.
+    """
     inputs = {} if loaded.is_script else entered.inputs
     return secrets_in(inputs, entered.invocation_env, entered.definition_env)
 
@@ -193,8 +188,7 @@ def _command(command: Exec | None, context: Context, facts: Facts) -> tuple[tupl
 
 
 def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancelled: bool = False) -> Context:
-    """Return the context in which the expressions of a step's entry are evaluated: that of the step whose file contains
-    the entry."""
+    """Return the context for the expressions of a step's entry: that of the step whose file contains the entry."""
     frame = node.frame
     assert frame.loaded is not None
     output_file, export_file, input_file = find_exchange_files(facts.folder, frame).exchange_paths()
@@ -222,7 +216,7 @@ def _own(
     serial: int,
     steps: Mapping[str, Any] | None = None,
 ) -> Context:
-    """Return the context in which the expressions of a step's own definition are evaluated."""
+    """Return the context for the expressions of a step's own definition."""
     output_file, export_file, input_file = StepFiles(facts.folder, serial, exchange_of(node)).exchange_paths()
     return Context(
         env=env,
@@ -238,8 +232,7 @@ def _own(
 
 
 def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
-    """Return the job variables that a step's expressions see. An inserted step sees them too, but with the server's
-    values of predefined variables and with copies of file variables, which the job cannot change."""
+    """Return the job variables for a step. An inserted one gets values and file copies that the job cannot change."""
     if not node.is_inserted:
         return facts.variables
     files = facts.inserted_files if exchange_of(node) == INSERTED_EXCHANGE else {}
@@ -247,7 +240,6 @@ def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
 
 
 def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
-    """Return the environment of a step without the `env` of its own entry and definition."""
     env: dict[str, Any] = dict(facts.base_env) if node.host is None else {}
     insertion = node.insertion
     env.update(facts.request_env if insertion is None else facts.inserted_env)
@@ -268,16 +260,17 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
 
 
 def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[str, str]:
-    """Return variables that keep the job's configuration away from an inserted step: a home of its own, and settings
-    with which git uses only repositories that the step trusts explicitly (`git -c safe.directory=...`), because the job
-    controls their configuration."""
+    """Return variables with which an inserted step has its own home, and git uses only repositories that the step
+    trusts.
+
+    The job controls the configuration of the other repositories.
+    """
     serial = insertion.serial if insertion.serial >= 0 else tree.serials
     home = str(StepFiles(facts.folder, serial, exchange_of(insertion)).home)
     return {"HOME": home, "GIT_CONFIG_COUNT": "0", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
 
 
 def _environment_below(tree: Tree, facts: Facts, node: Node, entered: Entered) -> dict[str, Any]:
-    """Return the environment of a step with the `env` of its own entry and definition."""
     env = _environment_around(tree, facts, node)
     env.update(entered.invocation_env)
     env.update(entered.definition_env)

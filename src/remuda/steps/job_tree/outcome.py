@@ -1,5 +1,4 @@
-"""The ways in which a step or a job can end, as values. `sequence` chooses them; they are stored and sent to
-clients."""
+"""The ways in which a step or a job can end, as values, which are stored and sent to clients."""
 
 from enum import StrEnum
 
@@ -70,8 +69,9 @@ class Outcome:
 
 
 def failure(error: str, kind: Kind, *, fault: Fault = Fault.USER, exit_code: int | None = None) -> Finished:
-    """Return the result of a failed step. Clients read the exit code from the words `exit status N`, so these words are
-    replaced in errors that are not about an exit code."""
+    """Return a failed result. Clients read the exit code from `exit status N`, so other errors must not contain these
+    words.
+    """
     if kind not in (Kind.EXIT, Kind.STEP):
         error = error.replace("exit status", "exit-status")
     return Finished(status=Status.FAILURE, exit_code=exit_code, error=error, fault=fault, kind=kind)
@@ -86,7 +86,7 @@ SUCCESS = Finished(status=Status.SUCCESS)
 
 
 def system_failure(error: str) -> Outcome:
-    """Return the outcome of a job that failed because the agent cannot continue it (runner_system_failure)."""
+    """Return the outcome of a job that the agent cannot continue (runner_system_failure)."""
     return Outcome(
         status=Status.FAILURE,
         reason="runner_system_failure",

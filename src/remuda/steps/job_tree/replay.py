@@ -1,7 +1,6 @@
 """Creates the events of a job's journal and applies them to the tree of its steps. Pure: no I/O.
 
-The engine stores each event and then applies it with `apply`. After a crash the stored events are applied by the same
-function, so that the tree is the same again.
+The engine stores each event before it applies it; after a crash the stored events give the same tree again.
 """
 
 from collections.abc import Mapping
@@ -28,8 +27,7 @@ def enter_event(
     log_start: int,
     timeout_seconds: float | None,
 ) -> Event:
-    """Return the event "a step begins". `timeout_seconds` is the timeout of a policy, which replaces the step's own if
-    it is shorter."""
+    """Return the event "a step begins". `timeout_seconds`: of a policy; replaces the step's own if it is shorter."""
     event: Event = {"event": "enter", "node": node.key, "serial": serial, "stream": stream, "at": at, "text": text}
     event["log_start"] = log_start
     own = node.call.timeout_seconds
@@ -62,7 +60,6 @@ def delay_event(node: Node, result: Finished, *, until: float, masks: list[str])
 
 
 def again_event(node: Node) -> Event:
-    """Return the event "the next attempt of a step begins"."""
     return {"event": "again", "node": node.key}
 
 
@@ -72,8 +69,7 @@ def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
 
 
 def fold_event(node: Node, result: Mapping[str, Any]) -> Event:
-    """Return the event "another agent reports the result of a step that it runs for `node`". Later steps of the
-    enclosing list can use its outputs."""
+    """Return the event "another agent reports the result of a step that it runs for `node`"."""
     event: Event = {"event": "folded", "node": node.key}
     if result["event"] == "finished" and result["path"].count("/") == 1 and not result.get("retried"):
         event |= {"name": result["name"], "outputs": result.get("outputs", {}), "exports": result.get("exports", {})}
@@ -87,8 +83,9 @@ def surround_event(node: Node, around: Inserted) -> Event:
 
 
 def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Entered] | None = None) -> None:
-    """Apply an event to the tree. `entering`: the step and its evaluated values for an `enter` event; if None they are
-    restored from the event."""
+    """Apply an event to the tree. `entering`: step and values of an `enter` event; None: restore them
+    from the event.
+    """
     match event["event"]:
         case "cancel":
             tree.stop(tree.root, Cause.CANCEL)

@@ -1,12 +1,8 @@
 """Decides what a job does next, when a running step has to end, and with which result. Pure: values in, decisions out.
 
-`job_execution` calls `next_actions` after every event, and `reason_to_end` whenever it checks a running step. After a
-crash both give the same answers again.
-
 Steps of a list run one after the other, members of a group at the same time. The first failure ends a list and so the
 step it belongs to; the `if` conditions decide which steps of each enclosing list still run. They also do in a stopped
-job: steps that run after a failure (`always()`, `failure()`, `cancelled()`) still run, together with the steps inside
-them, each with a time limit of its own.
+job: steps that run after a failure (`always()`, `failure()`, `cancelled()`) still run, each with its own time limit.
 """
 
 from collections.abc import Callable, Iterator
@@ -116,7 +112,6 @@ def next_actions(tree: Tree, holds: Condition, *, now: float, job_deadline: floa
 
 
 def _of_list(tree: Tree, parent: Node, holds: Condition, now: float, job_deadline: float | None) -> Iterator[Action]:
-    """Yield the actions for the current step of a list, or for all members of a group."""
     turn = parent.children if parent.is_group else parent.children[parent.cursor : parent.cursor + 1]
     begun = 0
     for child in turn:
@@ -157,8 +152,7 @@ def _for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadl
 
 
 def _has_no_environment(node: Node) -> bool:
-    """True if the step runs in an environment that could not be opened, so that it is skipped whatever its condition
-    says."""
+    """True if the step's environment could not be opened, so that it is skipped whatever its condition says."""
     assert node.parent is not None
     if node.phase or not node.parent.makes_environment:
         return False
@@ -178,15 +172,13 @@ def _for_delayed(node: Node, now: float) -> Action:
 
 
 def level_of(parent: Node) -> Level:
-    """Return the state of the list inside `parent`. A group never counts as failed, because its members are
-    independent."""
+    """Return the state of the list inside `parent`. A group never counts as failed: its members are independent."""
     stop = find_stop(parent)
     return Level(failed=parent.decisive is not None and not parent.is_group, stopped=stop[1] if stop else None)
 
 
 def find_stop(node: Node) -> tuple[Node, Cause] | None:
-    """Return the recorded cause to end this step, and the step it is recorded at: this one or an enclosing one. None if
-    there is no cause."""
+    """Return the recorded cause to end this step, with the step it is recorded at: this one or an enclosing one."""
     for outer in node.up():
         if outer.cause is not None:
             return outer, outer.cause
@@ -196,8 +188,9 @@ def find_stop(node: Node) -> tuple[Node, Cause] | None:
 
 
 def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, Node, Cause]]:
-    """Return the deadlines that apply to a step: its own, those of the enclosing steps, and the job's. Each comes with
-    the step that must be ended then, and the cause."""
+    """Return the deadlines of a step, of the enclosing steps and of the job, each with the step to end then and the
+    cause.
+    """
     limits: list[tuple[float, Node, Cause]] = []
     shelter: Node | None = None
     for outer in node.up():
@@ -218,7 +211,6 @@ def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, No
 
 
 def next_deadline(node: Node, *, job_deadline: float | None) -> float | None:
-    """Return the earliest deadline that applies to a step; None if there is none."""
     return min([limit for limit, _, _ in deadlines(node, job_deadline=job_deadline)], default=None)
 
 
@@ -230,16 +222,17 @@ def _first_due(node: Node, *, now: float, job_deadline: float | None) -> tuple[N
 
 
 def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tuple[Node, Cause] | None:
-    """Return the step to end and the cause if a running step must end now, else None. Cancelling the job does not end
-    steps that run after a failure."""
+    """Return the step to end now and the cause, if any. Cancelling the job does not end steps that run
+    after a failure.
+    """
     return find_stop(node) or _first_due(node, now=now, job_deadline=job_deadline)
 
 
 def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
     """Return the result of a step whose processes have ended.
 
-    Only built-in steps can report a failure of the platform, and only if no user calls them, because a user could
-    provoke it by inputs. `is_jobs_doing`: if there is no exit code, the job has probably caused that itself.
+    Only built-in steps that no user calls can report a failure of the platform, because a user could provoke it by
+    inputs. `is_jobs_doing`: if there is no exit code, the job has probably caused that itself.
     """
     stopped = find_stop(node)
     if stopped is not None:
@@ -273,8 +266,7 @@ def _stop_result(node: Node, owner: Node, cause: Cause, *, exit_code: int | None
 
 
 def conclude(node: Node) -> Finished:
-    """Return the result of a step that consists of other steps, after all of them have ended. Its outputs are evaluated
-    later."""
+    """Return the result of a step whose inner steps have all ended. Its outputs are evaluated later."""
     stopped = find_stop(node)
     if stopped is not None:
         return _stop_result(node, *stopped, exit_code=None)
@@ -286,8 +278,7 @@ def conclude(node: Node) -> Finished:
 
 
 def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
-    """Return when a step that ended with this result is retried; None if it is not. Each attempt has the full
-    timeout."""
+    """Return when a step that ended with this result is retried, if it is. Each attempt has the full timeout."""
     retry = node.call.retry
     if retry is None or result.status is not Status.FAILURE or node.attempt > retry.times or result.kind is Kind.POLICY:
         return None

@@ -21,8 +21,9 @@ _SCRIPT = Loaded(
 
 
 def load_known(node: Node) -> Loaded | None:
-    """Return the step if it needs no lookup: the opening or closing of an environment, a group, or a script. None for
-    any other step. Raises DefinitionError for a script version that the agent does not have."""
+    """Return a step that needs no lookup: environment phase, group or script. Raises DefinitionError for unknown
+    versions.
+    """
     if node.phase:
         assert node.parent is not None
         assert node.parent.loaded is not None

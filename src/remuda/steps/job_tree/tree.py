@@ -1,11 +1,8 @@
 """The job as a tree of steps with their states. Pure: no I/O, and changed only by the methods of `Tree` and `Node`.
 
-A node is one entry of a list, under the name it has there. When it begins it turns out to be a command, a list of
-steps, an environment with inner steps, or a group whose members run at the same time. The steps that open and close an
-environment are nodes too, before and after the inner ones.
-
-`sequence` reads the tree and decides what follows; `replay` rebuilds it from the events of the journal. The position of
-a step is its *key*, the child indexes on the path from the root, because names need not be unique.
+A node is one entry of a list. When it begins it turns out to be a command, a list of steps, an environment with inner
+steps (between the steps that open and close it), or a group whose members run at the same time. The position of a step
+is its *key*, the child indexes on the path from the root, because names need not be unique.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +62,6 @@ class Loaded:
 
     @property
     def is_script(self) -> bool:
-        """True if this is the built-in script step, whose text the engine runs in a shell."""
         return self.kind is ReferenceKind.BUILTIN and self.reference.startswith("builtin://script@")
 
     @property
@@ -76,7 +72,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """The evaluated values of a step that has begun. Its command and the steps inside it use them."""
+    """The evaluated values of a step that has begun, for its command and its inner steps."""
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     invocation_env: Mapping[str, str] = field(default_factory=dict)
@@ -169,7 +165,6 @@ class Node:
         self._forget()
 
     def _forget(self) -> None:
-        """Reset the attributes that belong to one attempt."""
         self.loaded: Loaded | None = None
         self.entered = Entered()
         self.serial = -1
@@ -214,8 +209,9 @@ class Node:
 
     @property
     def frame(self) -> "Node":
-        """The enclosing step whose definition file contains this entry. Expressions of the entry see that step's
-        inputs, folder and list."""
+        """The enclosing step whose file contains this entry. Expressions of the entry see its inputs,
+        folder and list.
+        """
         assert self.parent is not None
         node = self.parent
         while node.parent is not None and (node.is_group or node.makes_environment):
@@ -226,7 +222,7 @@ class Node:
     def host(self) -> "Node | None":
         """The step that made the environment in which this one runs; None if it runs on the machine itself.
 
-        An inserted step never runs in an environment that the job made, because that could change what its commands do.
+        An inserted step never runs in an environment of the job, because that could change what its commands do.
         """
         node = self
         while node.parent is not None:
@@ -238,8 +234,9 @@ class Node:
 
     @property
     def is_users(self) -> bool:
-        """True if a user wrote the entry, and neither the manager nor a policy, nor the author of a package that a
-        policy inserted."""
+        """True if a user wrote the entry, not the manager, a policy, or the author of a package that a
+        policy inserted.
+        """
         return self.call.origin == "user" and not self.is_inserted
 
     @property
@@ -258,7 +255,6 @@ class Node:
         return all(node.is_inserted for node in self.parent.children[self.index :])
 
     def up(self) -> Iterator["Node"]:
-        """Yield this node and the nodes that enclose it, up to the root."""
         node: Node | None = self
         while node is not None:
             yield node
@@ -283,9 +279,10 @@ class Tree:
         insertable: Mapping[str, Call] | None = None,
         context: Inherited | None = None,
     ) -> None:
-        """`around`: steps that a policy inserts before and after the whole job; `insertable`: steps that it inserts
-        around single steps, by name. `context`: inputs, step outputs and exports of the original job, if another agent
-        delegated these steps."""
+        """`around`, `insertable`: steps that a policy inserts around the job, and by name those around single steps.
+
+        `context`: inputs, step outputs and exports of the original job, if another agent delegated these steps.
+        """
         place = Place(file="job", line=1)
         self.root = Node(Call(name="", place=place), None, 0)
         self.root.loaded = Loaded(step=step, reference="", folder=work_dir)
@@ -326,8 +323,7 @@ class Tree:
         return next(number for number in range(1, 256) if number not in used)
 
     def enter(self, node: Node, loaded: Loaded, entered: Entered, *, serial: int, stream: int, at: float) -> None:
-        """Begin a step: store its loaded definition and evaluated values, and create the nodes of its inner steps.
-        `serial`: number of the attempt in the job; `stream`: number of its log lines."""
+        """Begin a step and create the nodes of its inner steps. `serial`: number of the attempt in the job."""
         node.loaded, node.entered = loaded, entered
         node.serial, node.stream, node.started_at = serial, stream, at
         node.state = State.ENTERED
@@ -345,8 +341,7 @@ class Tree:
         node.children = [Node(call, node, index, phase) for index, (call, phase) in enumerate(calls)]
 
     def surround(self, node: Node, before: Sequence[str], after: Sequence[str]) -> None:
-        """Insert steps before and after a step that is about to begin. Its list must be one whose steps run one after
-        the other. `before`, `after`: names of insertable steps."""
+        """Insert steps (by name) around one that is about to begin, in a list whose steps run one after the other."""
         assert node.parent is not None
         siblings = node.parent.children
         first, last = ([Node(self._insertable[name], node.parent, 0) for name in names] for names in (before, after))
@@ -358,7 +353,7 @@ class Tree:
     def finish(
         self, node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
     ) -> None:
-        """Store the final result of a step, and what it gives to later steps: outputs, exports and texts to mask."""
+        """Store the final result of a step, and what later steps get: outputs, exports and texts to mask."""
         node.result, node.outputs = result, outputs
         node.state = State.FINISHED
         self._leave(node, exports, masks)
@@ -396,7 +391,6 @@ class Tree:
             self.exports.update(event["exports"])
 
     def delay(self, node: Node, result: Finished, masks: list[str], *, until: float) -> None:
-        """End an attempt that failed. The next one begins at `until`."""
         self._leave(node, {}, masks)
         node.result, node.retry_at, node.state = result, until, State.DELAYED
 
@@ -440,8 +434,7 @@ def _phase_call(node: Node, phase: str) -> Call:
 
 
 def phase_step(node: Node) -> Step:
-    """Return the step that opens or closes the parent's environment, or that delegates its inner steps to another
-    agent."""
+    """Return the step that opens or closes the parent's environment, or delegates its inner steps to another agent."""
     assert node.parent is not None
     if node.phase == DELEGATE:
         return Step(spec=Spec(), definition=Definition(exec=Exec(command=(DELEGATE,))))
@@ -454,8 +447,9 @@ def phase_step(node: Node) -> Step:
 
 
 def is_confined(step: Step) -> bool:
-    """True if the job has steps that run in an environment which the manager or a policy, not their author, put around
-    them."""
+    """True if steps of the job run in an environment that the manager or a policy, not their author, put
+    around them.
+    """
     return any(call.inner and call.origin != "user" for call in step.definition.run)
 
 

@@ -1,6 +1,4 @@
-"""Turns a step reference into a step package on this machine: from folders, git repositories, registries, bundled
-packages.
+"""Turns a step reference into a package on this machine: from folders, git, registries or bundled packages.
 
-`resolver.Resolver` is the entry point; the engine calls it before a step starts. `language.references` parses
-references, and the step policy decides whether the resolved package may run.
+`resolver.Resolver` is the entry point; the engine calls it before a step starts.
 """

@@ -1,7 +1,6 @@
 """The step packages that come with the agent: lists them, chooses a version, and unpacks them.
 
-They are read out of the agent itself, which is a folder, a zip or a frozen program, and unpacked into the cache once,
-because each step needs a folder (func_dir). The definition is never read back from the cache.
+Each step needs a folder, so they are unpacked into the cache once; the definition is never read back from there.
 """
 
 import re
@@ -23,8 +22,6 @@ _VERSION = re.compile(r"\d+(\.\d+){0,2}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundled:
-    """One version of a step package that comes with the agent."""
-
     name: str
     version: str
     text: str
@@ -43,8 +40,7 @@ def find_packages() -> "Traversable":
 
 
 class Builtins:
-    """All step packages in a folder. A package's name is its path there; `NAME@anything` is a further version of
-    NAME."""
+    """All step packages in a folder. A package's name is its path; `NAME@anything` is a further version of NAME."""
 
     def __init__(self, folder: "Traversable") -> None:
         self._folder = folder
@@ -59,8 +55,7 @@ class Builtins:
         return sorted(self._found)
 
     def choose(self, name: str, wanted: str) -> Bundled:
-        """Return the newest version of a package that matches `wanted`: empty, 1, 1.2 or 1.2.3. Raises ResolveError if
-        there is none."""
+        """Return the newest version that matches `wanted`: empty, 1, 1.2 or 1.2.3. Raises ResolveError if none does."""
         if name not in self.names():
             import difflib  # only a mistake pays for it
 
@@ -81,7 +76,6 @@ class Builtins:
 
 
 def choose_version(available: Sequence[str], wanted: str) -> str | None:
-    """Return the newest of these versions that begins with the wanted numbers; None if there is none."""
     numbers = _numbers(wanted) if wanted else ()
     if numbers is None:
         return None
@@ -92,8 +86,7 @@ def choose_version(available: Sequence[str], wanted: str) -> str | None:
 
 
 def unpack(package: Bundled, target: Path) -> None:
-    """Write the files of a package to a new folder `target`. Files in a zip have no permissions, so files that begin
-    with `#!` become executable."""
+    """Write a package to a new folder. Files in a zip have no permissions: those with `#!` become executable."""
     target.mkdir(parents=True)
     for path, item in _walk(package.files, ""):
         file = target / path

@@ -5,14 +5,10 @@
     known/                    what names (a branch, a tag) last resolved to, for when their server cannot be reached
     new/                      temporary folders; abandoned ones are removed after a day
 
-A key identifies one content forever (a commit, a digest), so an entry never changes: it appears whole, by a rename. If
-two processes add the same entry, the later one discards its copy. Before each use an entry is checked against its
-digest, in full once per process and later only if a file seems changed; an entry with another digest is removed, and
-the caller fetches it again. That protects from accidents and from other users, but not from a job that runs as the
-agent's own user, which can write here.
-
-When all packages together exceed the limit, the least recently used are removed, except those used within the last day,
-because a job may still run them. All functions block: callers use threads.
+A key identifies one content forever (a commit, a digest): an entry appears whole, by a rename, and never changes.
+Before each use it is checked against its digest, in full once per process and later only if a file seems changed. That
+does not protect from a job that runs as the agent's own user, which can write here. Above the size limit the least
+recently used packages are removed, unless used within the last day: a job may still run them. All functions block.
 """
 
 import hashlib
@@ -56,8 +52,7 @@ class PackageCache:
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Create the folders of the cache. Other users may open packages by path, because steps may run as another
-        user, but may not list them."""
+        """Create the folders. Steps of other users may open packages by path, but may not list them."""
         for folder, mode in ((self._packages.parent, 0o711), (self._packages, 0o711)):
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
             folder.chmod(mode)
@@ -65,8 +60,7 @@ class PackageCache:
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def find(self, key: str) -> Package | None:
-        """Return the package with this key and mark it as used now. Returns None if it is missing, or was changed and
-        is therefore removed."""
+        """Return the package and mark it as used now. A package that was changed is removed."""
         folder = self._packages / key
         try:
             os.utime(folder / "entry.json", (self._clock.now(),) * 2)
@@ -86,7 +80,6 @@ class PackageCache:
 
     @contextmanager
     def make_folder(self) -> Iterator[Path]:
-        """Yield a temporary folder in the cache, which is removed at the end."""
         self.prepare()
         folder = Path(tempfile.mkdtemp(dir=self._new))
         try:
@@ -95,8 +88,7 @@ class PackageCache:
             remove_tree(folder, ignore_errors=True)
 
     def add(self, key: str, files: Path) -> Package:
-        """Move the folder `files`, which must be in a folder of `make_folder`, into the cache under this key. Raises
-        OSError if it cannot be kept."""
+        """Move `files`, a folder inside one of `make_folder`, into the cache. Raises OSError if it cannot be kept."""
         digest, size = tree.digest_of(files), tree.size_of(files)
         with self.make_folder() as aside:
             folder = aside / "package"
@@ -116,7 +108,6 @@ class PackageCache:
         return package
 
     def remember(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Store what a name (a branch, a tag) has just resolved to."""
         self.prepare()
         write_whole(self._note(name), json.dumps(dict(facts)).encode())
 
@@ -153,7 +144,6 @@ class PackageCache:
                             remove_tree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
     def _discard(self, folder: Path) -> None:
-        """Remove an entry. It is renamed first, so that no reader finds an incomplete one."""
         self._checked.pop(folder.name, None)
         with suppress(OSError), self.make_folder() as aside:
             folder.chmod(0o700)

@@ -1,7 +1,6 @@
 """Decompresses an image layer: gzip, zstd, or plain, recognized by its first bytes.
 
-Python has zstd from 3.14 on. Before that the system's library is used, which most machines have because their package
-manager needs it, or the program `zstd`.
+Python has zstd from 3.14 on; before that the system's library is used, or the program `zstd`.
 """
 
 import ctypes
@@ -24,8 +23,7 @@ _CHUNK = 256 * 1024
 
 
 def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
-    """Decompress the file `source` into `target`. Raises ResolveError if it is damaged or decompresses to more than
-    `limit_bytes`."""
+    """Decompress into `target`. Raises ResolveError if the file is damaged or becomes larger than `limit_bytes`."""
     room = limit_bytes
     with source.open("rb", buffering=0) as packed, target.open("wb") as plain:
         magic = packed.read(4)
@@ -68,8 +66,6 @@ def _read(file: FileIO | gzip.GzipFile) -> Iterator[bytes]:
 
 
 class _Buffer(ctypes.Structure):
-    """The C structure with which libzstd describes a memory buffer."""
-
     _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("position", ctypes.c_size_t))
 
 

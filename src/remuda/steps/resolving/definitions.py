@@ -1,9 +1,8 @@
-"""Finds and reads the file of a folder that defines a step, and resolves local references.
+"""Finds and reads the file of a folder that defines a step (`func.yml`, then `step.yml`), and resolves local
+references.
 
-`func.yml` is looked for first, then `step.yml`; a reference may name another file. Inside a package (a repository's
-commit, an image) no path leads out of it: neither `..` nor an absolute path nor a link. Errors do not reveal what is
-outside either: the agent may have access where the job has none, so the target of a link out of the package is not even
-checked for existence.
+Inside a package no path leads out of it: neither `..` nor an absolute path nor a link. Errors do not reveal what is
+outside either: the agent may have access where the job has none, so such targets are not even checked for existence.
 """
 
 import os
@@ -20,8 +19,10 @@ LARGEST_BYTES = 1024 * 1024
 
 
 def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[Path, str]:
-    """Return the folder of a local reference, relative to the calling step's folder `base`, and the file name that it
-    names, which may be empty. Raises ResolveError if the folder is outside of `root`."""
+    """Return the folder of a local reference, relative to the caller's folder `base`, and its file name or "" if none.
+
+    Raises ResolveError if the folder is outside of `root`.
+    """
     folder = Path(os.path.normpath(base / reference.path))
     if root is not None and not folder.is_relative_to(os.path.normpath(root)):
         raise _leads_out(reference.text)
@@ -29,8 +30,9 @@ def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[P
 
 
 def inner_folder(root: Path, path: str, shown: str) -> Path:
-    """Return the folder at `path` in a package. Raises ResolveError if the path leads out of the package. `shown`: the
-    reference, for messages."""
+    """Return the folder at `path` in a package. Raises ResolveError if it leads out. `shown`: the reference, for
+    messages.
+    """
     folder = Path(os.path.normpath(root / path.lstrip("/")))
     if ".." in PurePosixPath(path).parts or not folder.is_relative_to(root):
         raise _leads_out(f"{shown} {path}")
@@ -46,8 +48,10 @@ class DefinitionFile:
 
 
 def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -> DefinitionFile:
-    """Read the file that defines the step in a folder. `file`: its name, or empty for the usual names. `root`: folder
-    of the package, out of which no link may lead. `shown`: the reference, for messages."""
+    """Read the file that defines the step in a folder. `file`: its name, or empty for the usual names.
+
+    `root`: folder of the package, out of which no link may lead. `shown`: the reference, for messages.
+    """
     if file and (PurePosixPath(file).name != file or file in (".", "..")):
         raise ResolveError(f"{shown}: {file!r} is no file name; name the folder in the reference's path")
     for name in (file,) if file else NAMES:
@@ -72,8 +76,7 @@ def _check_inside(real: str, path: Path, root: Path | None, shown: str) -> None:
 
 
 def _read(path: Path, shown: str) -> tuple[bytes, str]:
-    """Return content and real path of a file. The job may replace it by a pipe or a link at any moment, so opening must
-    not block, and the path is that of the opened file."""
+    """Return content and real path of the opened file: the job may replace it by a pipe or link at any moment."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ResolveError(f"{shown}: {path.name} is no file")
@@ -105,8 +108,9 @@ def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
 
 
 def _list_names(folder: Path, root: Path | None) -> list[str]:
-    """Return the sorted names in a folder, links with missing targets included; empty if the folder is outside of the
-    package. The job may replace the folder by a link at any moment, so the path of the opened folder is checked."""
+    """Return the sorted names in a folder, dangling links included; empty if the opened folder is outside of the
+    package.
+    """
     with close_after(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as opened:
         if root is not None and not Path(_real_path(opened, folder)).is_relative_to(root.resolve()):
             return []

@@ -10,8 +10,7 @@ class ResolveError(AgentError):
 
 
 class TemporaryResolveError(ResolveError):
-    """A package cannot be fetched now, but may be later or on another machine: a server cannot be reached, or this
-    machine lacks a program."""
+    """A package may be fetched later or elsewhere: a server cannot be reached, or this machine lacks a program."""
 
     temporary = True
 
@@ -23,8 +22,7 @@ class TemporaryResolveError(ResolveError):
 
 
 def trust_error(host: str, detail: str) -> ResolveError:
-    """Return the error for a server whose certificate is not trusted. Often the machine has no CA certificates at
-    all."""
+    """Return the error for an untrusted certificate. Often the machine has no CA certificates at all."""
     return TemporaryResolveError(
         f"the certificate of {host} cannot be checked: {detail}; install CA certificates on this machine (package "
         "ca-certificates), or name a file with them in SSL_CERT_FILE",

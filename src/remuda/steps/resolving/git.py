@@ -1,11 +1,9 @@
 """Step packages in git repositories, over HTTP: finds the commit of a version, and writes that commit's files.
 
-A version is a full commit hash, or is looked up as a tag, a branch, then as an abbreviated hash. If a tag and a branch
-have the same name but different commits the name is refused, because people who may create one often may not move the
-other. Branches and tags are looked up at each use, because they move; a full commit is fetched only once. git runs
-without a shell and without the user's configuration, which jobs can write. It gets credentials through its environment,
-so they are in no argument and in no file. `write_commit` writes files from the repository's objects, without a
-checkout: attributes and filters have no effect, and submodules and LFS contents are left out.
+A version is a full commit hash, else a tag, a branch or an abbreviated hash. A name with a tag and a branch of
+different commits is refused, because people who may create one often may not move the other. git runs without the
+user's configuration, which jobs can write, and gets credentials through its environment only. Files are written from
+the repository's objects, without checkout: attributes and filters have no effect; submodules and LFS are left out.
 """
 
 import asyncio
@@ -60,7 +58,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tip:
-    """The commit that a version currently means on the server. `commit` is empty if the version is no tag or branch."""
+    """The commit that a version currently means on the server; empty if the version is no tag or branch."""
 
     commit: str = ""
     is_tag: bool = False
@@ -75,7 +73,6 @@ def repository(url: str, env: Mapping[str, str]) -> Repository:
 
 
 def is_whole_commit(version: str) -> bool:
-    """True if a version is a full commit hash."""
     return len(version) in _WHOLE and bool(_HEX.fullmatch(version))
 
 
@@ -85,8 +82,7 @@ def may_be_commit(version: str) -> bool:
 
 
 async def ask(where: Repository, version: str) -> Tip:
-    """Ask the server for the commit of a version: a tag, a branch, or the abbreviated hash of a tag's or branch's
-    commit."""
+    """Ask the server for the commit of a tag, a branch, or the abbreviated hash of a tag's or branch's commit."""
     if not version or version.startswith("-") or any(ord(letter) <= 32 for letter in version):
         raise ResolveError(f"{where.url}: {version!r} is no version; give a tag, a branch or a commit")
     tag, branch = _ref_names(version)
@@ -99,8 +95,9 @@ async def ask(where: Repository, version: str) -> Tip:
 
 
 def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
-    """Choose the commit of a version from the server's refs (name to commit). Raises ResolveError if a tag and a branch
-    of that name differ."""
+    """Choose the commit of a version from the server's refs. Raises ResolveError if tag and branch of
+    that name differ.
+    """
     is_sha256 = any(len(commit) == max(_WHOLE) for commit in refs.values())
     tag, branch = _ref_names(version)
     of_tag, of_branch = refs.get(f"{tag}^{{}}") or refs.get(tag), refs.get(branch)
@@ -121,8 +118,7 @@ def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
 
 
 def _ref_names(version: str) -> tuple[str, str]:
-    """Return the full ref names of the tag and the branch that a version may be. If the version is a full ref name
-    itself, the other one is empty."""
+    """Return the full ref names of tag and branch for a version; one is empty if the version is a full ref name."""
     if version.startswith("refs/tags/"):
         return version, ""
     if version.startswith("refs/heads/"):
@@ -131,7 +127,7 @@ def _ref_names(version: str) -> tuple[str, str]:
 
 
 async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: bool = False) -> str:
-    """Fetch the commit with this full or abbreviated hash into a new repository in `folder`. Returns the full hash."""
+    """Fetch the commit of a full or abbreviated hash into a new repository in `folder`. Returns the full hash."""
     is_sha256 = is_sha256 or len(version) > min(_WHOLE)
     init = ["init", "--quiet", "--bare", "--template=", *(["--object-format=sha256"] if is_sha256 else [])]
     await _git(where, [*init, "--", str(folder)], seconds=ASK_SECONDS)
@@ -223,8 +219,7 @@ async def _only_commit(where: Repository, version: str, repo: Path) -> str:
 
 
 async def _git(where: Repository, arguments: list[str], repo: Path | None = None, *, seconds: float) -> bytes:
-    """Run git and return its output. git and its children are killed at the timeout, or when the caller is
-    cancelled."""
+    """Run git and return its output. git and its children are killed at the timeout or a cancellation."""
     process = await asyncio.create_subprocess_exec(
         _program(where),
         *(["--git-dir", str(repo)] if repo is not None else []),

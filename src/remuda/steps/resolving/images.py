@@ -1,7 +1,6 @@
 """Step packages in container images: chooses the image of an index, and unpacks its layers.
 
-An index has an image for each platform; that of this machine is used, else the one for the system `generic`. A manifest
-without an index is used as it is. Pure, except for `pull`, which blocks.
+The image for this machine's platform is used, else the one for the system `generic`. Only `pull` blocks.
 """
 
 import platform
@@ -27,8 +26,9 @@ def host_platform() -> str:
 
 
 def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> dict[str, Any]:
-    """Choose the entry of an image index for the platform `host`, else the generic one. Raises ResolveError if there is
-    neither. `shown`: the image, for messages."""
+    """Choose the entry for the platform `host`, else the generic one; ResolveError if neither. `shown`:
+    for messages.
+    """
     platforms = [entry.get("platform") or {} for entry in manifests]
     names = [f"{entry_platform.get('os', '')}/{entry_platform.get('architecture', '')}" for entry_platform in platforms]
     fitting = [entry for entry, name in zip(manifests, names, strict=True) if name == host]
@@ -56,7 +56,6 @@ def find_image(registry: Registry, reference: str, host: str) -> tuple[dict[str,
 
 
 def pull(registry: Registry, manifest: dict[str, Any], folder: Path, target: Path) -> None:
-    """Download the layers of an image into `folder` and unpack them into the new folder `target`."""
     try:
         layers = [(str(layer["digest"]), int(layer["size"])) for layer in manifest["layers"]]
     except (KeyError, TypeError, ValueError):

@@ -1,8 +1,7 @@
-"""Unpacks the layers of an image into a folder. The archives are not trusted.
+"""Unpacks the layers of an image into a folder. The archives are not trusted. Blocks.
 
-Names that lead out of the folder, entries behind a link, links that lead out, devices, and endless contents are
-refused. Links are made last, so nothing is ever written through one. Permissions are kept, except for owners and the
-set-id bits; a later layer replaces and removes files of earlier ones. Blocks.
+Refused: names and links that lead out of the folder, entries behind a link, devices, endless contents. Links are made
+last, so nothing is ever written through one. Permissions are kept, except for owners and the set-id bits.
 """
 
 import io
@@ -33,8 +32,7 @@ _DAMAGE = (
 
 
 def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LARGEST_BYTES) -> None:
-    """Unpack all layers, in order, into the new folder `target`. Raises ResolveError if a layer is not a valid tar
-    archive, or their files exceed `limit_bytes`."""
+    """Unpack all layers, in order, into the new folder. Raises ResolveError for invalid or too large archives."""
     target.mkdir()
     tree = _Tree(target, limit_bytes)
     try:
@@ -109,7 +107,7 @@ class _Tree:
             self._write(path, source, member.mode)
 
     def make_links(self) -> None:
-        """Create the collected symbolic links. Raises ResolveError if one leads out of the folder."""
+        """Create the collected links. Raises ResolveError if one leads out of the folder."""
         root = os.path.realpath(self._root)
         for parts, where in self._links.items():
             path = self._root.joinpath(*parts)
@@ -130,7 +128,6 @@ class _Tree:
             os.fchmod(file.fileno(), mode & 0o777 | 0o400)
 
     def _clear(self, parts: tuple[str, ...]) -> None:
-        """Remove what earlier layers wrote at this path."""
         path = self._root.joinpath(*parts)
         if path.is_dir():
             # Only a folder can contain links; searching them for every file would be too slow.
@@ -143,8 +140,7 @@ class _Tree:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Split the path of an archive entry; empty for the folder itself. Raises ResolveError if the path leads out of
-    it."""
+    """Split the path of an entry; empty for the folder itself. Raises ResolveError if it leads out."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\0" in name:
         raise ResolveError(f"the image holds {name!r}, which leads out of it; such an archive is not unpacked")

@@ -1,10 +1,8 @@
 """A client for image registries (OCI distribution API): manifests and blobs of one repository.
 
-It authenticates as the registry asks: with a token of its token server, with name and password, or not at all.
 Credentials come from DOCKER_AUTH_CONFIG, else from docker's own config.json, else from the job's registry variables;
-they are sent to the registry and to the token server that it names, never over plain HTTP unless the registry itself is
-on this machine. Every byte is checked against its digest. Blocks: callers use threads, and `stop` ends a transfer that
-nobody waits for.
+they are sent to the registry and its token server only, never over plain HTTP unless the registry is on this machine.
+Every byte is checked against its digest. Blocks: callers use threads, and `stop` ends a transfer nobody waits for.
 """
 
 import base64
@@ -46,7 +44,7 @@ def is_local(host: str) -> bool:
 
 
 def credentials(host: str, repository: str, env: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return user name and password for a repository; None if there are none. The longest matching address wins."""
+    """Return user name and password for a repository. The longest matching address wins."""
     address = f"{host}/{repository}"
     for text in _configurations(env):
         try:
@@ -85,8 +83,6 @@ def _fits(key: str, address: str) -> bool:
 
 
 class Registry:
-    """Client for one repository of a registry."""
-
     def __init__(self, host: str, repository: str, env: Mapping[str, str], stop: threading.Event) -> None:
         self._is_hub = host in _DOCKER_HUB
         self._host = "registry-1.docker.io" if self._is_hub else host
@@ -164,7 +160,7 @@ class Registry:
             raise self._refusal(error, path) from None
 
     def _answer_to(self, challenge: str) -> str:
-        """Return the Authorization header for the challenge in a 401 response. May ask the registry's token server."""
+        """Return the Authorization header for the challenge of a 401 response. May ask the registry's token server."""
         kind, _, rest = challenge.partition(" ")
         basic = ""
         if self._credentials is not None:

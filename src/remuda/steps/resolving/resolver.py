@@ -1,9 +1,8 @@
 """Finds the package of a step and fetches it to this machine: the entry point of `resolving`, called by the engine.
 
-A full commit and a digest are fetched only once, then used from the cache. Branches, tags and abbreviated commits are
-looked up on the server at each use, because they move; if the server cannot be reached, what they last resolved to is
-used instead, with a warning. The same package is fetched by one caller at a time: a second caller waits and finds it in
-the cache. A call may be repeated at any time, also by another process after a crash.
+A full commit and a digest are fetched only once. Branches, tags and abbreviated commits are looked up at each use; if
+the server cannot be reached, what they last resolved to is used, with a warning. The same package is fetched by one
+caller at a time. A call may be repeated at any time, also by another process after a crash.
 """
 
 import asyncio
@@ -70,9 +69,9 @@ class Resolver:
     ) -> Resolved:
         """Find and fetch the step that a reference names.
 
-        `base`: folder of the calling step's file, for a job its working directory. `root`: folder of the package that
-        the calling step is in, if any. `env`: job variables and the step's environment; its proxies, CA certificates
-        and registry credentials are used. `substitutes`: references to use in place of builtin ones.
+        `base`: folder of the calling step's file, for a job its working directory. `root`: the calling step's package,
+        if any. `env`: job variables and the step's environment. `substitutes`: references to use in place of builtin
+        ones.
         """
         if reference.kind is ReferenceKind.BUILTIN and (text := _substitute(reference, substitutes or {})):
             reference, base, root = _parse_substitute(text, reference), Path("/"), None
@@ -158,8 +157,7 @@ class Resolver:
         )
 
     async def _tip(self, where: git.Repository, version: str) -> tuple[git.Tip, str]:
-        """Return the commit of a version, and a warning. If the server cannot be reached it is the commit of the last
-        use, and the warning says so; else the warning is empty."""
+        """Return the commit of a version. If the server cannot be reached: that of the last use, with a warning."""
         last = self._cache.recall(f"git {where.url} {version}")
         commit = str(last.get("commit", ""))
         is_here = bool(commit) and await asyncio.to_thread(self._cache.find, _git_key(where, commit)) is not None
@@ -237,8 +235,7 @@ class Resolver:
     async def _pull_latest(
         self, name: str, reference: Reference, env: Mapping[str, str], host: str, patience_seconds: float
     ) -> tuple[Package, str]:
-        """Fetch the image that the registry has under a tag or digest now. Returns its package and its manifest's
-        digest."""
+        """Fetch the image that a tag or digest has now. Returns its package and its manifest's digest."""
 
         async def fetch() -> tuple[Package, str]:
             async with self._talking:
@@ -282,7 +279,6 @@ class Resolver:
         )
 
     def _turn(self, key: str) -> asyncio.Lock:
-        """Return the lock for a key, so that one caller at a time fetches the same package."""
         return self._turns.setdefault(key, asyncio.Lock())
 
 
@@ -309,8 +305,9 @@ def _git_key(where: git.Repository, commit: str) -> str:
 
 
 def _image_key(reference: Reference, digest: str) -> str:
-    """Return the cache key of an image. It depends on the repository, because a policy may trust only one of two
-    repositories with the same image."""
+    """Return the cache key of an image, per repository, because a policy may trust only one of two with
+    the same image.
+    """
     return "oci-" + sha256(f"{reference.registry}/{reference.repository}\0{digest}".encode()).hexdigest()
 
 
@@ -324,8 +321,7 @@ async def _in_thread(call: Callable[[threading.Event], T]) -> T:
 
 
 async def _to_the_end(call: Callable[[], T]) -> T:
-    """Run a function in a thread and wait for its end even when cancelled, because the caller then removes the files
-    that the function uses."""
+    """Run a function in a thread to its end even when cancelled, because the caller then removes the files it uses."""
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         return await asyncio.shield(future)

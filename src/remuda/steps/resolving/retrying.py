@@ -1,6 +1,6 @@
 """Retries fetches until a time limit, and selects the environment variables for fetching.
 
-A job prints nothing while it waits, so the limit is short: a minute. The error's class says whether it is temporary.
+A job prints nothing while it waits, so the limit is short: a minute.
 """
 
 import os
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 
 def select_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for reaching servers (proxies, certificates, credentials): the agent's own, overridden by
-    the job's.
+    """Return the variables for reaching servers (proxies, certificates, credentials): the agent's, overridden by the
+    job's.
 
     A job cannot choose the git that the agent runs. The agent's own credentials are left out if the job sets other
     proxies or certificates, because these could reveal them.
@@ -45,8 +45,7 @@ def select_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 async def retry(clock: Clock, call: Callable[[], Awaitable[T]], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
-    """Repeat a call while it raises TemporaryResolveError because of a server that cannot be reached, for
-    `patience_seconds` at most. Then raises the last error."""
+    """Repeat a call while it raises TemporaryResolveError, for `patience_seconds` at most. Then raises the last one."""
     until = clock.monotonic() + patience_seconds
     failures = 0
     while True:

@@ -1,8 +1,7 @@
 """The digest, change stamp and size of a package folder, and its protection against changes.
 
-The digest covers, sorted by path, what a step can see of its package: path, executable or not, contents or the target
-of a link. It leaves out owners, times and write permissions, so the same files have the same digest on every machine
-and from every source. `stamp_of` is a cheap substitute that only shows whether files may have been changed.
+The digest covers path, executable or not, contents or the target of a link. It leaves out owners, times and write
+permissions, so the same files have the same digest on every machine and from every source.
 """
 
 import hashlib
@@ -30,8 +29,7 @@ def digest_of(root: Path) -> str:
 
 
 def stamp_of(root: Path) -> str:
-    """Return a text that differs after any file was changed, added or removed, without reading the files. A copy of a
-    folder has another stamp."""
+    """Return a text that differs after any change of a file, without reading the files. A copy has another stamp."""
     total = hashlib.sha256()
     for name, status in _entries(root):
         # The time of the last status change cannot be set.
@@ -41,7 +39,6 @@ def stamp_of(root: Path) -> str:
 
 
 def size_of(root: Path) -> int:
-    """Return the total size in bytes of all files below the root."""
     return sum(status.st_size for _, status in _entries(root))
 
 
@@ -61,7 +58,7 @@ def keep(folder: Path, place: Path) -> None:
 
 
 def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Return the files and links below the root with their status, sorted by path. Links are not followed."""
+    """Return the files and links below the root, sorted by path. Links are not followed."""
     entries: list[tuple[str, os.stat_result]] = []
     for folder, names, files in os.walk(root):
         for name in (*names, *files):

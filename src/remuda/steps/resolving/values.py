@@ -1,8 +1,7 @@
 """The result of resolving a reference, and normalized addresses of repositories and images.
 
-The `reference` of a resolved step identifies exactly one definition file in one unchangeable package (except for a
-local step outside of any package, whose folder belongs to the job). It is compared to find a step that calls itself.
-`pinned` resolves to the same step again, from the cache and without credentials.
+The `reference` of a resolved step identifies one definition file in one unchangeable package (except for a local step
+outside of any package). It is compared to find a step that calls itself. `pinned` resolves to the same step again.
 """
 
 import re
@@ -22,8 +21,6 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A resolved step whose package is on this machine."""
-
     reference: str
     """Canonical and without credentials: `builtin://checkout@1.0.0`, `https://host/project@COMMIT dir/func.yml`,
     `registry/repository@sha256:… dir/func.yml`, or the path of the definition file."""
@@ -49,12 +46,11 @@ class Resolved:
 
 
 def is_digest(text: str) -> bool:
-    """True if the tag of an image reference is a digest."""
     return bool(_DIGEST.fullmatch(text))
 
 
 def git_address(url: str) -> tuple[SplitResult, str]:
-    """Split a repository URL into its address without credentials, and the credentials (`user:password`, or empty).
+    """Split a URL into its address and the credentials (`user:password`, or empty).
 
     The address is normalized, because policies are matched against it: a server would treat `a/../b` as `b`.
     """
@@ -74,8 +70,7 @@ def git_address(url: str) -> tuple[SplitResult, str]:
 
 
 def image_address(reference: Reference) -> Reference:
-    """Return the reference with a normalized registry name. Raises ResolveError if the repository name has a part that
-    is empty, . or .."""
+    """Normalize the registry name. Raises ResolveError if a part of the repository name is empty, . or .."""
     if any(part in ("", ".", "..") for part in reference.repository.split("/")):
         raise ResolveError(f"{describe(reference)}: the name of a repository has no parts that are empty, . or ..")
     return replace(reference, registry=reference.registry.lower())
