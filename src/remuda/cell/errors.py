@@ -1,6 +1,4 @@
-"""Errors of the cell. A StoreError is temporary, so the caller may try again; all others are permanent.
-`remuda.cell.http.edge.errors` maps them to HTTP status codes.
-"""
+"""Errors of the cell. A StoreError is temporary, so the caller may try again; all others are permanent."""
 
 from remuda.model.job import FailureReason
 from remuda.pipeline.errors import Mistake
@@ -61,9 +59,7 @@ class TooDeepError(InvalidError):
 
 
 class ForbiddenError(CellError):
-    """The caller may not do this. If a runner reports to a job that it no longer runs, `job_status` is that job's
-    status, which the response tells the runner.
-    """
+    """The caller may not do this. For a runner that no longer runs a job, `job_status` is the job's status."""
 
     def __init__(self, message: str, *, job_status: str | None = None) -> None:
         super().__init__(message)

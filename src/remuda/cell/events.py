@@ -1,13 +1,9 @@
 """Publishes changes of jobs, pipelines and runners as events, to which API clients subscribe.
 
 An event has the state that the store has when it is read. So two changes in a row may become one event, and every state
-in an event was stored. `ChangedJobs` collects the ids of jobs that this process changed
-(`remuda.cell.dispatch.memory`), and those that other processes report. Such reports may be lost, so unfinished jobs for
-which an event was published are read again from time to time. All runners are read every few seconds, because their
-online status depends on time.
-
-Without subscribers nothing is collected or read. Events are kept for a while after the last subscriber has left, in
-case it reconnects. `remuda.cell.service` runs `watch`; `remuda.cell.http.remuda.events` subscribes.
+in an event was stored. Reports of other processes' changes may be lost, so unfinished jobs for which an event was
+published are read again from time to time. All runners are read every few seconds, because their online status depends
+on time. Without subscribers nothing is collected or read; events are kept for a while, in case the last one reconnects.
 """
 
 import asyncio
@@ -81,9 +77,7 @@ class ChangedJobs:
 
 
 class Watcher:
-    """An event subscriber. `wake` is set when there may be new events for it; `runners`: it wants events of runners,
-    too.
-    """
+    """An event subscriber. `wake` is set when there may be new events; `runners`: it wants events of runners, too."""
 
     def __init__(self, *, runners: bool) -> None:
         self.runners = runners
@@ -91,9 +85,7 @@ class Watcher:
 
 
 class Events:
-    """Reads changed jobs, pipelines and runners from the store and adds events to `buffer`, from which subscribers
-    read. One per process of a cell.
-    """
+    """Reads changes from the store and adds events to `buffer`, which subscribers read. One per process of a cell."""
 
     def __init__(self, store: Store, changed: ChangedJobs, clock: Clock) -> None:
         self.buffer = Buffer(f"{to_base36(int(clock.now()))}{secrets.token_hex(4)}")
@@ -175,9 +167,7 @@ class Events:
         self._runners = None
 
     def _reset(self) -> None:
-        """Drop the buffered events and wake subscribers, which then must read the whole state again. Used when changes
-        may have been missed.
-        """
+        """Drop the buffered events, because changes may be missed: subscribers must read the whole state again."""
         self.buffer.forget()
         self._wake()
 
@@ -234,9 +224,7 @@ class Events:
         )
 
     def _publish(self, number: int, event: Event) -> None:
-        """Add an event to the buffer, unless it equals the last one of the same job or pipeline. `number` is the id of
-        that job or pipeline.
-        """
+        """Add an event to the buffer, unless it equals the last one of the job or pipeline with the id `number`."""
         key = (event.kind, int(number))
         if self._published.get(key) == event.body:
             return
@@ -247,16 +235,12 @@ class Events:
         self.buffer.add(event)
 
     async def ready(self) -> None:
-        """Read the current state of all runners, if that was not done yet, so that every later change of a runner
-        causes an event.
-        """
+        """Read the state of all runners once, so that every later change of a runner causes an event."""
         if self._runners is None:
             await self._publish_runners()
 
     async def _publish_runners(self) -> None:
-        """Publish an event for each runner that was added, changed or removed since the last call. The first call only
-        records the current state.
-        """
+        """Publish each runner that was added, changed or removed since the last call; the first call only records."""
         if not any(watcher.runners for watcher in self._watchers):
             return
         contacts: dict[RunnerId, float] = {}
@@ -289,8 +273,6 @@ def _runner_body(runner: Runner, status: str) -> bytes:
 
 
 def _copy(kind: type[EventT], value: object, **others: object) -> EventT:
-    """Create an event of type `kind`: `others` are some of its fields, the rest is copied from the attributes of
-    `value` with the same names.
-    """
+    """Create an event from `others`; the remaining fields are the attributes of `value` with the same names."""
     names = (name for name in kind.__struct_fields__ if name not in others)
     return kind(**{name: getattr(value, name) for name in names}, **others)

@@ -1,8 +1,7 @@
 """The Prometheus metrics of a cell, with GitLab's names where GitLab has them, so that dashboards keep working.
 
-The HTTP endpoints count requests and jobs given to runners as they happen. Numbers from the store and the queue are
-read at each scrape: only unfinished jobs and pipelines, because the number of finished ones only grows. For finished
-ones, each process counts those that it ended since its start. docs/reference/generated/metrics.md lists the names.
+Numbers from the store and the queue are read at each scrape: only unfinished jobs and pipelines, because the number of
+finished ones only grows. For finished ones, each process counts those that it ended since its start.
 """
 
 from collections import Counter as Numbers
@@ -30,8 +29,6 @@ class _MirroredCounter:
 
 
 class CellMetrics:
-    """All Prometheus metrics of one process of a cell."""
-
     def __init__(self) -> None:
         self.registry = Registry()
         self._requests = Counter(
@@ -85,9 +82,7 @@ class CellMetrics:
         self._watchers = Gauge("remuda_cell_watchers", "Open event streams.", registry=self.registry)
 
     def count_answer(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answered HTTP request and record its duration. The label look-up is cached, because every request
-        calls this.
-        """
+        """Count an HTTP request and its duration. The label look-up is cached, because every request calls this."""
         numbers = self._answers.get((method, route, status))
         if numbers is None:
             numbers = (self._requests.labels(method, route, str(status)), self._request_seconds.labels(route))
@@ -96,9 +91,7 @@ class CellMetrics:
         numbers[1].observe(seconds)
 
     def observe_handout(self, seconds: float, *, shared: bool) -> None:
-        """Record how many seconds a job waited until a runner received it. `shared`: the runner is
-        an instance runner.
-        """
+        """Record how long a job waited for a runner. `shared`: the runner is an instance runner."""
         self._queue_seconds[shared].observe(seconds)
 
     def text(
@@ -114,9 +107,9 @@ class CellMetrics:
     ) -> bytes:
         """Return all metrics in Prometheus' text format.
 
-        The arguments are current numbers: unfinished `jobs` by state and `pipelines` by status, `ended_jobs` and
-        `ended_pipelines` since the start of the process, jobs that wait for a runner (`waiting`), long-polling job
-        requests (`polls`), open event streams (`watchers`).
+        The arguments are current numbers: unfinished `jobs` by state and `pipelines` by status, ended ones since the
+        start of the process, jobs that wait for a runner (`waiting`), long-polling job requests (`polls`), open event
+        streams (`watchers`).
         """
         for state in frozenset(JobState) - FINAL:
             self._jobs.labels(state.value).set(jobs.get(state.value, 0))

@@ -1,7 +1,4 @@
-"""The HTTP server of a cell: uvicorn with the cell's own connection class, and the listening socket.
-
-`remuda.cell.service` runs it.
-"""
+"""The HTTP server of a cell: uvicorn with the cell's own connection class, and the listening socket."""
 
 import asyncio
 import contextlib
@@ -80,9 +77,7 @@ class CellServer(Server):
         self._on_started()
 
     def leave(self) -> None:
-        """Stop accepting connections and end `serve` when the running requests are done, at the latest after
-        `stop_seconds`.
-        """
+        """Accept no more connections; `serve` ends when the running requests are done, at most `stop_seconds` later."""
         self.should_exit = True
         self._leaving.set()
 
@@ -111,7 +106,7 @@ class CellServer(Server):
 
 
 class _Forward(logging.Handler):
-    """A logging handler that passes uvicorn's warnings and errors to the cell's log."""
+    """Passes uvicorn's warnings and errors to the cell's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
@@ -124,7 +119,7 @@ class _Forward(logging.Handler):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a TCP socket bound to host and port. Raises CellError with the reason and advice if that is impossible."""
+    """Return a bound TCP socket. Raises CellError with the reason and advice if that is impossible."""
     where = f"{host or '*'}:{port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(

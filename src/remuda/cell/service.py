@@ -1,10 +1,7 @@
 """Runs a cell in one process. The composition root: only this module creates the parts of a cell and connects them.
 
 The order of a start: lock the data folder, bind the port, open the store, create the parts, load the queue, serve. A
-stop ends long-polling requests first, so that the HTTP server need not wait for them. `remuda.cli` and
-`remuda.localrun` run it.
-
-Invariant: `ready` is called when requests are served, not before.
+stop ends long-polling requests first, so that the HTTP server need not wait for them.
 """
 
 import asyncio
@@ -65,14 +62,12 @@ _log = logger("cell")
 
 
 def new_admin_token(cell_id: int) -> str:
-    """Return a new random access token for the administrator, with the cell's id encoded in it."""
+    """Return a random access token for the administrator, with the cell's id encoded in it."""
     routing = {"c": cell_id, "o": ORGANIZATION_ID, "u": USER_ID}
     return encode(prefix=_USER_PREFIX, routing=routing, random=secrets.token_bytes(16))
 
 
 class CellService:
-    """Starts one cell, serves requests and runs background tasks until it is told to stop."""
-
     def __init__(self, settings: CellSettings, clock: Clock | None = None) -> None:
         self.settings = settings
         self.admin_token_generated: str | None = None
@@ -81,8 +76,8 @@ class CellService:
         self._seals: Seals
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda url: None) -> None:
-        """Start the cell and serve until `stop` is set. `ready` is called with the public URL once requests are served.
-        Raises DataFolderError or another CellError if the cell cannot start.
+        """Serve until `stop` is set. `ready` is called with the public URL once requests are served, not before. Raises
+        DataFolderError or another CellError if the cell cannot start.
         """
         with (
             open_folder(self.settings.data, cell_id=self.settings.cell_id, shared=self.settings.is_shared) as folder,
@@ -163,9 +158,7 @@ class CellService:
         }
 
     async def _reread_keys(self, stop: asyncio.Event) -> None:
-        """Reload the encryption keys periodically until `stop` is set, because another process or a command may have
-        added one.
-        """
+        """Reload the encryption keys periodically, because another process or a command may have added one."""
         while not await wait_for_event(stop, within_seconds=REREAD_SECONDS):
             try:
                 self._seals.refresh()
@@ -242,9 +235,7 @@ class CellService:
         return blobs
 
     async def _ensure_tokens(self, store: Store) -> None:
-        """Store the administrator's token and the runner registration token from the settings. At the first start,
-        generate those that the settings do not give.
-        """
+        """Store the administrator's and the runner registration token; generate missing ones at the first start."""
         secret = self.settings.admin_token
         if secret is None and not await store.people.list_user_tokens():
             secret = self.admin_token_generated = new_admin_token(self.settings.cell_id)

@@ -1,7 +1,4 @@
-"""The settings of a cell: names, units, defaults and checks of their values.
-
-`remuda.cli.cell.settings` reads them once at the start, from command line options, environment variables and a file.
-"""
+"""The settings of a cell: names, units, defaults and checks of their values. They are read once, at the start."""
 
 import math
 from functools import cache
@@ -207,9 +204,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def registry_host(self) -> str:
-        """The host (and port) with which image names of the container registry begin; empty if no registry is
-        configured.
-        """
+        """The host (and port) with which image names of the container registry begin; empty without a registry."""
         return urlsplit(self.registry).netloc
 
     def with_port(self, port: int) -> "CellSettings":
@@ -247,14 +242,12 @@ _MAY_BE_ZERO = frozenset(
 
 
 def is_valid_number(name: str, value: float) -> bool:
-    """True if `value` is valid for the duration or limit `name`: finite, and positive or, for some settings, zero."""
+    """True if a duration or limit is finite, and positive or, for some settings, zero."""
     return math.isfinite(value) and (value > 0 or (value == 0 and name in _MAY_BE_ZERO))
 
 
 def describe_number(name: str) -> str | None:
-    """Return the text that describes the valid values of the duration or limit `name`, for error messages; None if
-    `name` is another kind of setting.
-    """
+    """Describe the valid values of the duration or limit `name`, for error messages; None for other settings."""
     if not name.endswith(("_seconds", "_bytes", "_variables", "_per_minute", "_depth", "_elements", "_entries")):
         return None
     field = _fields()[name]
@@ -265,7 +258,7 @@ def describe_number(name: str) -> str | None:
 
 @cache
 def _fields() -> dict[str, msgspec.structs.FieldInfo]:
-    """Return msgspec's field descriptions of CellSettings by name. Cached, because the look-up is slow."""
+    """Cached, because msgspec's look-up of fields is slow."""
     return {field.name: field for field in msgspec.structs.fields(CellSettings)}
 
 

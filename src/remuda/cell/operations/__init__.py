@@ -1,3 +1,1 @@
-"""Operators' tasks: backup and restore, removal of old data, periodic maintenance, audit log, integrity checks, keys,
-and the data folder.
-"""
+"""Operators' tasks: backup, restore, removal of old data, maintenance, audit log, integrity checks, keys, data folder."""

@@ -1,8 +1,7 @@
 """Copies the files of a backup while the cell runs, and packs and unpacks archives.
 
 Places are copied in the order in which the cell moves files between them, so that a file that moves during the copy is
-still found. A folder is valid only when it is complete: a failed attempt empties it, and if the process dies, the next
-attempt does so. `remuda.cell.operations.backups` calls it.
+still found. A folder is valid only when it is complete: a failed attempt, or the next one, empties it.
 """
 
 import shutil
@@ -22,9 +21,8 @@ _NO_ARCHIVES = (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 @contextmanager
 def fill_folder(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
-    """Check that the folder is empty or new, then run the block, which fills it. If the block fails, the folder is
-    emptied again. `keeps`: names of entries that may exist and are not touched. Raises DataFolderError if the folder
-    cannot be used.
+    """Check that the folder is empty or new, run the block, which fills it, and empty it again if the block fails.
+    `keeps`: entries that may exist and are not touched. Raises DataFolderError if the folder cannot be used.
     """
     kept = {"lost+found", *keeps}
     is_new = not folder.exists()
@@ -64,9 +62,7 @@ def _clear(folder: Path, kept: Iterable[str]) -> None:
 
 
 def copy_traces(traces: Path, to: Path) -> None:
-    """Copy the job logs (traces). First those in the folder, then those in `archive`, because a log moves from the
-    folder to `archive`, and from there to the blobs, which the caller copies later.
-    """
+    """Copy the job logs: first the folder, then `archive`, because a log moves there, and later to the blobs."""
     copy(traces.glob("*.log"), traces, to)
     copy((traces / "archive").glob("*.log"), traces, to)
     for sealed in (to / "archive").glob("*.log"):
@@ -74,9 +70,7 @@ def copy_traces(traces: Path, to: Path) -> None:
 
 
 def copy(files: Iterable[Path], root: Path, to: Path) -> None:
-    """Copy `files` to the folder `to`, with the same paths relative to `root`. A file that has disappeared meanwhile is
-    skipped.
-    """
+    """Copy `files` to the folder `to`, with the same paths relative to `root`. A file that disappeared is skipped."""
     for file in files:
         target = to / file.relative_to(root)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,9 +103,7 @@ def copy_repository(repo: Path, to: Path) -> None:
 
 
 def is_archive(path: Path) -> bool:
-    """True if the name ends like a supported archive (.tar, .tar.gz, .tgz), False if it can be a folder. Raises
-    CellError for other archive types, such as .zip.
-    """
+    """True for .tar, .tar.gz and .tgz, False for a folder. Raises CellError for other archive types, such as .zip."""
     if path.name.endswith(ARCHIVES):
         return True
     if path.name.endswith(_NO_ARCHIVES):
@@ -120,9 +112,7 @@ def is_archive(path: Path) -> bool:
 
 
 def pack(folder: Path, to: Path) -> None:
-    """Write the content of a folder to the archive `to`. The archive appears only when it is complete; until then it
-    takes space beside the folder.
-    """
+    """Write a folder to the archive `to`, which appears only when it is complete."""
     aside = folder.parent / "packed"
     with tarfile.open(aside, "w" if to.name.endswith(".tar") else "w:gz") as packed:
         packed.add(folder, arcname=".")
@@ -132,8 +122,8 @@ def pack(folder: Path, to: Path) -> None:
 
 @contextmanager
 def unpack(source: Path, beside: Path) -> Iterator[Path]:
-    """Yield the folder of a backup. If `source` is an archive, it is unpacked into a temporary folder in `beside`,
-    which is removed at the end of the block. Raises CellError if it cannot be read.
+    """Yield the folder of a backup; an archive is unpacked into a temporary folder in `beside` for the duration of the
+    block. Raises CellError if it cannot be read.
     """
     if not source.name.endswith(ARCHIVES):
         yield source
@@ -151,9 +141,7 @@ def unpack(source: Path, beside: Path) -> Iterator[Path]:
 
 
 def _check_member(member: tarfile.TarInfo) -> None:
-    """Raise TarError for an archive member that is not a file or folder, or whose path leads out of the archive. Python
-    before 3.11.4 has no extraction filter for this.
-    """
+    """Raise TarError for a link or device, or a path that leads out. Python before 3.11.4 has no extraction filter."""
     path = Path(member.name)
     if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
         raise tarfile.TarError(f"{member.name!r} does not belong in a backup")

@@ -1,13 +1,11 @@
-"""Backs up a cell to a folder or archive, and restores it.
+"""Backs up a cell, which may run meanwhile, to a folder or archive, and restores it.
 
 A consistent snapshot of the database rows is copied first, then the files. A file exists before a row names it, so the
 backup has every file that its rows name, unless the file was deleted in between; then its row is removed from the
-backup. A repository's refs are copied before its objects for the same reason. A backup is valid once its manifest
-exists, a restored folder once its version file exists. `remuda cell backup` and `restore` call it; the cell may run
-during a backup.
+backup. A backup is valid once its manifest exists, a restored folder once its version file exists.
 
-The rows are always stored as a SQLite file (`remuda.cell.store.tables`), whatever database the cell uses. Blobs in an
-object storage bucket are not copied. Secrets in the rows are encrypted; the keys are in the backup only on request.
+The rows are always stored as a SQLite file, whatever database the cell uses. Blobs in an object storage bucket are not
+copied. Secrets in the rows are encrypted; the keys are in the backup only on request.
 """
 
 import asyncio
@@ -64,10 +62,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool = True) -> Manifest:
-    """Write a backup to `to`: a new folder, or an archive if the name ends in .tar, .tar.gz or .tgz. Returns its
-    manifest. Raises CellError if `to` cannot be used.
-
-    `with_keys`: include the file of encryption keys, if there is one. Whoever has the backup then has all secrets.
+    """Write a backup to `to`: a new folder, or an archive if the name ends in .tar, .tar.gz or .tgz. Raises CellError
+    if `to` cannot be used. `with_keys`: include the file of encryption keys; whoever has the backup then has all
+    secrets.
     """
     if to.resolve().is_relative_to(settings.data.resolve()):
         raise DataFolderError(f"{to} is in the data folder that is to be backed up; give a place outside")
@@ -109,9 +106,7 @@ async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: b
 
 
 async def restore(source: Path, settings: CellSettings) -> Manifest:
-    """Restore the backup `source` into the empty data folder of the settings and, if they name one, an empty database.
-    Returns the backup's manifest.
-    """
+    """Restore a backup into the empty data folder of the settings and, if they name one, an empty database."""
     data = settings.data
     with unpack(source, data.parent) as backup:
         manifest = _read_manifest(backup, source)
@@ -147,15 +142,13 @@ def _copy_keys(settings: CellSettings, to: Path) -> tuple[str, ...]:
 
 
 async def _keys_of(backup: Path) -> tuple[str, ...]:
-    """Return the ids of the encryption keys with which secrets in the backup's rows are encrypted."""
+    """Return the ids of the encryption keys with which secrets in the backup are encrypted."""
     keys = await count_keys_in_use(CellSettings(data=backup))
     return tuple(sorted(key for key in keys if key))
 
 
 def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
-    """Return the ids of the encryption keys that a restored cell needs and that neither its key file nor the settings
-    have.
-    """
+    """Return the ids of the encryption keys that a restored cell needs but its key file and settings do not have."""
     available = [key_id(read_key(text, VARIABLE)) for text in settings.encryption_keys]
     if not available and key_file(settings).exists():
         available = list(read_keys(key_file(settings)).by_id)
@@ -163,9 +156,7 @@ def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
 
 
 def missing_keys_advice(manifest: Manifest, settings: CellSettings) -> str:
-    """Return the text that tells the operator how to provide the missing encryption keys before the cell starts; empty
-    if none is missing.
-    """
+    """Tell the operator how to provide the missing encryption keys before the cell starts; empty if none is missing."""
     if not (missing := missing_keys(manifest, settings)):
         return ""
     return (

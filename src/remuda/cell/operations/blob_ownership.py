@@ -1,9 +1,8 @@
 """Opens the blob storage of a cell, and checks that the blobs and the data folder belong to the cell's database.
 
 A cell deletes blobs that its database does not know. So a cell must not start with the blobs of another database, for
-example after a mistyped address or with a new database. Likewise, a data folder must not be used with another cell's
-database: its repositories would be missing. The first database that uses a blob storage or data folder marks it as its
-own. Called by `remuda.cell.service` if blobs or rows are not in the data folder.
+example after a mistyped address, nor with another cell's data folder: its repositories would be missing. The first
+database that uses a blob storage or data folder marks it as its own.
 """
 
 import uuid
@@ -27,9 +26,7 @@ _LIMIT_BYTES = 100
 
 
 async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
-    """Return the blob storage of a cell: a bucket or folder if the settings name one, else the folder `default`. Raises
-    CellError if the folder cannot be used.
-    """
+    """Open the bucket or folder that the settings name, else the folder `default`. Raises CellError if unusable."""
     where = settings.blobs
     if "://" in where:
         # Large and native: only cells that use it import it.
@@ -43,9 +40,7 @@ async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
 
 
 async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
-    """Mark the blob storage as that of this store, if it has no mark yet. Raises CellError if it has the mark of
-    another store. `where` is its address for the message.
-    """
+    """Mark the blobs as those of this store. Raises CellError, which names `where`, if they are another store's."""
     owner = await store.settings.load_setting(SETTING)
     if owner is None:
         await store.settings.put_setting(SETTING, uuid.uuid4().hex)

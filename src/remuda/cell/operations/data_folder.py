@@ -2,9 +2,7 @@
 
 The lock is an flock, which the kernel drops when the process dies. With a SQLite database one process holds it; with
 PostgreSQL several processes share it, but the first one holds it alone until its start is done. A folder is rejected if
-it was written by a newer release, has foreign content, or if its rows are in a database other than the one in the
-settings. Other users of the machine cannot read the folder. Called by `remuda.cell.service` before anything else is
-opened.
+it was written by a newer release, has foreign content, or if its rows are in another database.
 
 Invariant: a folder that is rejected is left unchanged.
 """
@@ -48,8 +46,8 @@ class DataFolder:
 
 @contextmanager
 def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFolder]:
-    """Check the data folder and lock it for the duration of the block; with `shared`, several processes may hold the
-    lock. Raises DataFolderError, which says why the folder cannot be used and what to do.
+    """Lock the data folder for the duration of the block; with `shared`, several processes may hold the lock. Raises
+    DataFolderError, which says why the folder cannot be used and what to do.
     """
     with ExitStack() as stack:
         try:
@@ -98,9 +96,7 @@ def _unusable(path: Path, error: OSError) -> DataFolderError:
 
 
 def _check_ours(path: Path) -> None:
-    """Raise DataFolderError if the folder has content that is not a cell's, or an unfinished restore. A mistyped --data
-    must not change the files or the mode of another folder.
-    """
+    """Raise DataFolderError for foreign content or an unfinished restore: a mistyped --data must change nothing."""
     if (path / UNFINISHED).exists():
         raise DataFolderError(
             f"a restore into {path} was not finished; run `remuda cell restore` again, or give another --data"
@@ -117,14 +113,13 @@ def _check_ours(path: Path) -> None:
 
 
 def _is_bare(place: Path) -> bool:
-    """True for an empty folder named `repos`, which may exist before the first start, for example as a mount point."""
+    """True for an empty folder `repos`, which may exist before the first start, for example as a mount point."""
     return place.name == "repos" and place.is_dir() and not any(place.iterdir())
 
 
 def _check_kind(folder: DataFolder, *, shared: bool) -> None:
-    """Raise DataFolderError if --database is given but the folder has a SQLite database, or is missing though the
-    folder belongs to a PostgreSQL database. Otherwise the cell would start with no rows and delete all blobs. `shared`:
-    --database is given.
+    """Raise DataFolderError if --database (`shared`) is given for a folder with a SQLite database, or is missing for
+    one of a PostgreSQL database: the cell would start with no rows and delete all blobs.
     """
     path = folder.path
     if shared and folder.database.exists():
@@ -172,9 +167,7 @@ def _check_version(path: Path) -> None:
 
 
 def _check_cell(path: Path, cell_id: int) -> None:
-    """Store the cell id in a new folder. Raises DataFolderError if the folder has another id: the ids and tokens in it
-    contain the id of the cell that created them.
-    """
+    """Store the cell id in a new folder. Raises DataFolderError if it has another: ids and tokens contain it."""
     number = _read_number(path / "cell")
     if number is None:
         write_whole(path / "cell", f"{cell_id}\n".encode())

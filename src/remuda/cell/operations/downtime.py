@@ -1,9 +1,7 @@
 """Records in a file when the cell did not run, so that no job times out because its runner could not reach the cell.
 
 The file lists the outages; its modification time is when the cell last ran. All processes of a cell share it: while one
-of them runs there is no outage, except for those that a process adds because it could not serve the runners that poll
-it. `remuda.cell.core.waiting.downtime` extends deadlines by the outages. `remuda.cell.service` opens the file and runs
-`watch`; dispatch reads the outages.
+of them runs there is no outage, except for those that a process adds because it could not serve its runners.
 """
 
 import asyncio
@@ -39,9 +37,7 @@ class DowntimeFile:
         self._was_set = False
 
     def begin(self) -> None:
-        """Record the outage from the last time the cell ran until now. If the file is missing or unreadable, the outage
-        counts as having lasted for ever.
-        """
+        """Record the outage from the last run until now; for ever if the file is missing or unreadable."""
         if self._file is None:
             return
         now = self._clock.now()
@@ -54,7 +50,7 @@ class DowntimeFile:
         self._write(now)
 
     def add(self, outage: Outage) -> None:
-        """Record an outage in memory and in the file, so that it still counts after a restart."""
+        """Record an outage in memory and, so that it still counts after a restart, in the file."""
         if self.outages is None:
             return
         # Other processes may have added some. Of two that write at the same moment the later wins, and the other writes

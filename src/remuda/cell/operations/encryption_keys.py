@@ -1,7 +1,7 @@
 """Lists, rotates and removes the keys that encrypt the secrets in a cell's database, while the cell runs or not.
 
 A key can be removed only when no row is encrypted with it, and when every process of the cell has had the time to
-switch to the new one. `remuda cell encryption` calls it; `remuda.cell.secrets` changes the files and rows.
+switch to the new one.
 """
 
 import time
@@ -21,7 +21,7 @@ SETTLED_SECONDS = 120
 
 
 class EncryptionKeyState(msgspec.Struct, frozen=True, kw_only=True):
-    """An encryption key by its id, how many database rows are encrypted with it, and whether it is available."""
+    """An encryption key by its id, how many rows are encrypted with it, and whether it is available."""
 
     id: str
     rows: int
@@ -32,14 +32,11 @@ class EncryptionKeyState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def generate_encryption_key() -> str:
-    """Return a new random encryption key in its text form."""
     return format_key(new_key())
 
 
 def encryption_key_place(settings: CellSettings) -> str:
-    """Return where the encryption keys of a cell are: the name of an environment variable, or the
-    path of the key file.
-    """
+    """Return the environment variable or the key file that has the encryption keys."""
     return VARIABLE if settings.encryption_keys else str(key_file(settings))
 
 
@@ -53,8 +50,7 @@ async def list_encryption_keys(settings: CellSettings) -> list[EncryptionKeyStat
 
 
 async def rotate_encryption_key(settings: CellSettings) -> tuple[str, int]:
-    """Add a new key to the key file, and encrypt all rows with it. If the settings give the keys, no key is added, and
-    the first of them is used.
+    """Add a new key to the key file, unless the settings give the keys, and encrypt all rows with the first key.
 
     Returns the id of the key and the number of rows that changed. Can be repeated after a failure.
     """
@@ -67,9 +63,7 @@ async def rotate_encryption_key(settings: CellSettings) -> tuple[str, int]:
 
 
 async def forget_encryption_key(settings: CellSettings, key: str) -> None:
-    """Remove the key with the id `key` from the key file. Raises CellError if it is unknown, still needed, or the
-    settings give the keys.
-    """
+    """Remove a key from the key file, by its id. Raises CellError if it is unknown, needed, or in the settings."""
     seals = await _read_seals(settings)
     if settings.encryption_keys:
         raise CellError(f"the keys are given in {VARIABLE}; once `list` shows no rows for a key take it out there")

@@ -1,8 +1,6 @@
-"""Opens the database of an existing cell for command line tools, migrates its schema, and reads and writes its audit
-log.
+"""Opens the database of an existing cell for command line tools, migrates its schema, and accesses its audit log.
 
-`remuda.cli.cell` and the key operations of this folder call it. The cell may run meanwhile, except for `migrate` of a
-SQLite file.
+The cell may run meanwhile, except for `migrate` of a SQLite file.
 """
 
 import getpass
@@ -24,9 +22,7 @@ from remuda.cell.values.audit_events import AuditEvent, AuditFilter
 
 
 async def migrate(settings: CellSettings) -> str:
-    """Migrate the database schema to this release's version, or create the tables in an empty database. Returns the
-    schema version.
-    """
+    """Migrate the database schema, or create it in an empty database. Returns the schema version."""
     if settings.is_shared:
         from remuda.cell.store.postgres.store import PostgresStore
 
@@ -50,9 +46,7 @@ def check_revision(rows: Snapshot) -> None:
 
 @asynccontextmanager
 async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Store, int]]:
-    """Open the database of an existing cell for the duration of the block. Yields the store and the cell's id. Raises
-    CellError if there is no database or its schema is not up to date.
-    """
+    """Yield the store and the cell's id. Raises CellError if there is no database or its schema is not up to date."""
     async with snapshots.read(settings) as rows:
         check_revision(rows)
     store, _ = await open_store(msgspec.structs.replace(settings, cell_id=rows.cell_id))
@@ -63,15 +57,12 @@ async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Sto
 
 
 async def read_audit_events(settings: CellSettings, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
-    """Return the newest `limit` events of the audit log that match the filter `wanted`."""
     async with open_existing_store(settings) as (store, _):
         return (await store.settings.list_audit_events(Page(size=limit), wanted))[0]
 
 
 async def record_command(store: Store, action: str, target: str = "") -> None:
-    """Write an audit event for a command line command: `action` is what was done, `target` to what. The author is the
-    current system user.
-    """
+    """Write an audit event with the current system user as author: `action` is what was done, `target` to what."""
     author = f"command of {getpass.getuser()}"
     event = AuditEvent(created_at=time.time(), action=action, author_name=author, target=target)
     await store.settings.add_audit_event(event)

@@ -1,7 +1,6 @@
 """Checks the data of a cell: references between rows, the files that rows name, and the keys of its secrets.
 
-Changes nothing, and the cell may run meanwhile: the rows are a snapshot, the files are read later, and a file exists
-before the row that names it. `remuda cell check` calls it.
+Changes nothing, and the cell may run meanwhile: a file exists before the row that names it.
 """
 
 from collections.abc import AsyncIterator
@@ -48,7 +47,7 @@ _LISTED = 100
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check: how many rows each table has, and the problems that were found."""
+    """How many rows each table has, and the problems that were found."""
 
     cell_id: int
     revision: str
@@ -57,9 +56,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_cell(settings: CellSettings) -> Report:
-    """Check the data of an existing cell, which may be running. Raises DataFolderError if there is no cell, or if its
-    data is of a newer release.
-    """
+    """Check a cell, which may be running. Raises DataFolderError if there is none or it is of a newer release."""
     async with read(settings) as tables:
         check_revision(tables)
         check_is_cell(settings.data)
@@ -68,8 +65,8 @@ async def check_cell(settings: CellSettings) -> Report:
 
 
 async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
-    """Run all checks on a snapshot of the database and on the files. If the schema is older than this release, the only
-    problem reported is the version. Raises DataFolderError if it is newer.
+    """Check a database snapshot and the files; of an older schema, only its version. Raises DataFolderError for a
+    newer.
     """
     check_revision(tables)
     if tables.revision != migrations.HEAD:

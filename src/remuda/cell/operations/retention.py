@@ -1,7 +1,7 @@
 """Keeps or deletes the artifacts of a job, erases a job, and removes a pipeline, when a user requests it.
 
 For artifacts, rows are changed before blobs are removed. If the process dies in between, blobs without rows remain,
-which `remuda.cell.operations.upkeep` removes. `remuda.cell.core.jobs.artifact_expiry` has the rules.
+which `remuda.cell.operations.upkeep` removes.
 """
 
 from msgspec.structs import replace
@@ -27,9 +27,7 @@ async def delete_artifacts(store: Store, blobs: Blobs, job_id: JobId) -> None:
 
 
 async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *, now: float) -> None:
-    """Remove the log (trace) and the artifacts of a job, which itself stays. Raises InvalidError if the job is not
-    finished or has neither.
-    """
+    """Remove the log and the artifacts of a job. Raises InvalidError if it is not finished or has neither."""
     job = await store.jobs.load_job(job_id)
     if job is None or not artifact_expiry.can_be_erased(
         job, has_artifacts=bool(await store.jobs.list_artifacts(job_id))
@@ -43,10 +41,7 @@ async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *
 
 
 async def remove_pipeline(store: Store, traces: Traces, blobs: Blobs, pipeline_id: PipelineId) -> None:
-    """Remove a finished pipeline with its jobs, their logs and artifacts.
-
-    The pipeline's rows are removed last, so that the call can be repeated if the process dies in between.
-    """
+    """Remove a finished pipeline with its jobs, logs and artifacts; its rows last, so that the call can be repeated."""
     page = Page(size=100, ascending=True, counted=False)
     selection = JobFilter(pipeline_id=pipeline_id, with_retried=True)
     while jobs := (await store.jobs.list_jobs(page, selection))[0]:

@@ -1,8 +1,7 @@
-"""Lists the keys that sign a cell's tokens, and replaces the one for job tokens. `remuda cell keys` calls it.
+"""Lists the keys that sign a cell's tokens, and replaces the one for job tokens.
 
-The keys are in the database, and the processes of a running cell see a new one within seconds
-(`remuda.cell.secrets.key_ring`). This module stands alone because the keys in `encryption_keys` are of another kind and
-have nothing in common with these.
+The processes of a running cell see a new key within seconds. This module stands alone because the keys in
+`encryption_keys` are of another kind.
 """
 
 import msgspec
@@ -13,7 +12,7 @@ from remuda.cell.settings import CellSettings
 
 
 class SigningKeyState(msgspec.Struct, frozen=True, kw_only=True):
-    """A signing key, its purpose, and whether it signs new tokens. Older keys only verify existing tokens."""
+    """A signing key and its purpose. Keys that do not sign new tokens only verify existing ones."""
 
     name: str
     purpose: str
@@ -30,9 +29,7 @@ async def list_signing_keys(settings: CellSettings) -> list[SigningKeyState]:
 
 
 async def rotate_job_token_key(settings: CellSettings, *, now: float, at_once: bool) -> str:
-    """Create a new signing key for job tokens and return its name. `at_once`: tokens signed with older keys become
-    invalid immediately.
-    """
+    """Return the name of the new key; `at_once` makes tokens signed with older keys invalid immediately."""
     async with open_existing_store(settings) as (store, cell_id):
         kid = await key_ring.rotate(store, cell_id=cell_id, now=now, at_once=at_once)
         await record_command(store, "signing_key_rotated", kid)

@@ -1,10 +1,8 @@
-"""Periodic maintenance of a cell: archives job logs (traces), and removes expired artifacts, pipelines of deleted
-projects, orphaned blobs, old audit events and unused signing keys.
+"""Periodic maintenance of a cell: archives job logs (traces), and removes what is expired, orphaned or unused.
 
 A row is removed before its blob, so a crash leaves at worst a blob without a row; such orphans are removed a day later.
 A trace is archived when its job is finished and two rounds of maintenance have seen it, so that a request that is still
-writing finds its file. `remuda.cell.core.jobs.artifact_expiry` says how long artifacts are kept. `remuda.cell.service`
-runs `watch`.
+writing finds its file.
 
 Invariant: every part may run twice, in two processes at once, or late.
 """
@@ -44,8 +42,6 @@ FindRef = Callable[[Project, str], Awaitable[object | None]]
 
 
 class Upkeep:
-    """Runs the periodic maintenance of one cell."""
-
     def __init__(
         self, *, store: Store, traces: Traces, blobs: Blobs, find_ref: FindRef, clock: Clock, settings: CellSettings
     ) -> None:
@@ -87,7 +83,7 @@ class Upkeep:
     # traces
 
     async def archive_traces(self) -> int:
-        """Move the logs (traces) of finished jobs to the archive. Returns the number of jobs."""
+        """Move the logs of finished jobs to the archive. Returns the number of jobs."""
         moved = 0
         here = set(await self._traces.list_unarchived())
         for job_id in sorted(here & self._seen):
@@ -129,9 +125,7 @@ class Upkeep:
     # artifacts
 
     async def remove_expired(self) -> int:
-        """Remove expired artifacts, except those that a rule keeps, such as the latest of a branch. Returns the number
-        of artifacts that were checked.
-        """
+        """Remove expired artifacts, except those that a rule keeps. Returns the number of checked artifacts."""
         looked = 0
         now = self._clock.now()
         while due := await self._store.jobs.list_due_artifacts(now, limit=_BATCH):
@@ -179,7 +173,7 @@ class Upkeep:
         return pipeline
 
     async def remove_old_audit_events(self) -> int:
-        """Remove audit events that are older than `audit_expire_in`. Returns the number of removed events."""
+        """Remove audit events older than `audit_expire_in`. Returns how many."""
         kept_for = parse_duration(self._settings.audit_expire_in)
         removed = 0
         while kept_for is not None:
@@ -192,9 +186,7 @@ class Upkeep:
     # deleted projects
 
     async def remove_deleted(self) -> int:
-        """Remove finished pipelines of deleted projects, with their jobs, logs and artifacts. Returns the number of
-        removed pipelines.
-        """
+        """Remove finished pipelines of deleted projects, with logs and artifacts. Returns the number of pipelines."""
         removed, page = 0, Page(size=_BATCH, counted=False)
         while projects := (await self._store.projects.list_projects(page, ProjectFilter(removed=True)))[0]:
             for project in projects:
@@ -221,9 +213,7 @@ class Upkeep:
     # orphans
 
     async def remove_orphans(self) -> int:
-        """Remove blobs that no database row names and that are older than a day. Returns the number
-        of removed blobs.
-        """
+        """Remove blobs that no row names and that are older than a day. Returns how many."""
         removed = 0
         before = self._clock.now() - ORPHAN_SECONDS
         for folder, is_known in ((ARTIFACTS, self._is_artifact), (TRACES, self._is_trace)):

@@ -1,3 +1,1 @@
-"""Manages projects, groups and git refs, starts the pipelines of pushes, and issues tokens for the
-container registry.
-"""
+"""Manages projects, groups and git refs, starts the pipelines of pushes, and issues container registry tokens."""

@@ -1,7 +1,7 @@
 """Creates and lists groups, and the namespaces that projects are in.
 
-A group may be in one other group, of the same organization; users' own namespaces contain no groups. The HTTP
-endpoints, which check rights before, and `remuda.cell.projects.projects` call it.
+A group may be in one other group, of the same organization; users' own namespaces contain no groups. Callers check
+rights before.
 
 Invariant: a namespace is created before its content and removed after it, so everything always has its namespace.
 """
@@ -21,8 +21,6 @@ _PAGE = 100
 
 
 class Namespaces:
-    """Creates and lists the groups of one cell."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
@@ -38,8 +36,8 @@ class Namespaces:
         visibility: str = "private",
         owner_id: int | None = None,
     ) -> Namespace:
-        """Create a group in `parent`, or at the top level; `path` is the last part of its path. `owner_id`: the user
-        who becomes its owner. Raises InvalidError if the path is invalid, ConflictError if it is taken.
+        """Create a group in `parent` or at the top level; `path` is the last part of its path, `owner_id` becomes its
+        owner. Raises InvalidError if the path is invalid, ConflictError if it is taken.
         """
         if parent is not None and not parent.is_group:
             raise InvalidError("a user's own namespace holds no groups")
@@ -64,9 +62,7 @@ class Namespaces:
         return await self._store.people.add_namespace(group, first=owner)
 
     async def ensure(self, path: str, organization_id: int = ORGANIZATION_ID) -> Namespace:
-        """Return the namespace with this full path. If it does not exist, create it as a group, with its missing parent
-        groups, in the organization.
-        """
+        """Return the namespace with this full path, created as a group with its missing parents if there is none."""
         if namespace := await self._store.people.find_namespace(path):
             return namespace
         above, _, last = path.rpartition("/")
@@ -80,9 +76,7 @@ class Namespaces:
             raise
 
     async def adopt_projects(self) -> None:
-        """Create the missing groups of projects that an older release without groups has stored. Does nothing after the
-        first time.
-        """
+        """Create the missing groups of projects that a release without groups stored. Does nothing a second time."""
         if await self._store.settings.load_setting(_ADOPTED):
             return
         for project in await list_all_projects(self._store):
@@ -106,7 +100,6 @@ class Namespaces:
 
 
 async def list_all_projects(store: Store, wanted: ProjectFilter = ProjectFilter()) -> list[Project]:  # noqa: B008 - frozen
-    """Return all projects that match the filter, reading as many pages as needed."""
     projects: list[Project] = []
     while True:
         page, total = await store.projects.list_projects(Page(number=len(projects) // _PAGE + 1, size=_PAGE), wanted)

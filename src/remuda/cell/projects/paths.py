@@ -1,4 +1,4 @@
-"""Checks the paths of new projects and groups by GitLab's rules. Used by the other modules of this folder."""
+"""Checks the paths of new projects and groups by GitLab's rules."""
 
 import re
 
@@ -13,9 +13,7 @@ _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
 
 def check_path(path: str, *, least_parts: int = 2) -> str:
-    """Return the full path of a project or group unchanged. Raises InvalidError if it breaks a rule. `least_parts`: how
-    many parts it must have, 2 for a project (`group/name`).
-    """
+    """Return the full path unchanged; raise InvalidError if it breaks a rule or has fewer than `least_parts` parts."""
     parts = path.split("/")
     if not least_parts <= len(parts) <= MAX_PARTS or len(path) > MAX_PATH:
         form = "namespace/name" if least_parts > 1 else "one or more names with / between them"

@@ -2,13 +2,9 @@
 
 Every branch, tag or merge request that has moved to another commit starts a pipeline, up to a limit per push. To find
 them, the cell compares the refs in the repository with those it has already processed ("seen refs" in the store), and
-does not rely on being told of a push. So a push whose client or process died is processed later: by a new process, or
-by one that finds the push abandoned. `remuda.cell.pipelines.creation` creates the pipelines.
+does not rely on being told of a push. So a push whose client or process died is processed later.
 
-Called by the HTTP endpoints, and by `remuda.cell.service`, which runs `watch`.
-
-Invariant: a ref is stored as processed in the same transaction as its pipeline, so each move of a ref starts exactly
-one.
+Invariant: a ref is stored as processed in the same transaction as its pipeline, so each move starts exactly one.
 """
 
 import asyncio
@@ -69,8 +65,6 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Projects:
-    """Creates, changes and removes the projects of one cell, and starts the pipelines of moved refs."""
-
     def __init__(
         self,
         *,
@@ -141,23 +135,20 @@ class Projects:
         return added
 
     async def remove(self, project: Project) -> None:
-        """Mark the project as deleted, free its path and remove its repository. Periodic maintenance
-        (`remuda.cell.operations.upkeep`) removes its pipelines later.
-        """
+        """Mark the project as deleted, free its path, remove its repository. Upkeep removes its pipelines later."""
         gone = await self._store.projects.change_project(project.id, lambda row: _mark_removed(row, self._clock.now()))
         if gone is not None:
             await self._remove_repository(gone)
 
     async def _remove_repository(self, project: Project) -> None:
-        """Remove the repository of a deleted project, after waiting for a `sync_refs` that is still running."""
+        """Remove the repository, after waiting for a `sync_refs` that is still running."""
         async with self._locks.setdefault(project.id, asyncio.Lock()):
             self._unsynced.discard(project.id)
             await self.repos.remove(project.repo_path)
 
     async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
-        """Create a commit from file actions, start its pipeline, and return the commit's hash. A request that is
-        repeated because its answer was lost returns the existing commit. Raises InvalidError if an action is
-        impossible.
+        """Create a commit from file actions, start its pipeline, and return its hash; a repeated request returns the
+        existing commit. Raises InvalidError if an action is impossible.
         """
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
@@ -173,9 +164,7 @@ class Projects:
 
     @asynccontextmanager
     async def track_push(self, project: Project) -> AsyncIterator[None]:
-        """Wrap code that moves refs of a project: when the block ends, the pipelines of the moved refs are started. If
-        this process dies, another one starts them.
-        """
+        """Start the pipelines of refs that move inside the block when it ends; if this process dies, another does."""
         with self._pushes.begin(project.id) as acted_on:
             try:
                 yield
@@ -208,9 +197,7 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
-        """If `refs` includes the protected branch, return its full name and current commit; else an empty dict. Raises
-        ForbiddenError if the change of that branch would be a force push.
-        """
+        """Return the protected branch's current commit if it is in `refs`. Raises ForbiddenError for a force push."""
         ref = await self.find_forward_ref(project)
         tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
         if ref is None or tip is None:
@@ -252,9 +239,7 @@ class Projects:
         )
 
     async def _parent(self, project: Project, request: CommitRequest) -> str | None:
-        """Return the hash of the commit that becomes the parent of the new commit: the branch's tip or the requested
-        start; None for the first commit of a repository. Raises InvalidError if it cannot be determined.
-        """
+        """Return the branch's tip or the requested start; None for the first commit. Raises InvalidError if unknown."""
         tip = await self.repos.commit_of(project.repo_path, f"refs/heads/{request.branch}")
         start = request.start_branch or request.start_sha
         if tip is not None:
@@ -273,9 +258,7 @@ class Projects:
         return None
 
     async def act_on_refs(self, project: Project) -> None:
-        """Call `sync_refs`. If it fails, log that, and let `watch` try again; nothing is lost, because the commits are
-        in the repository.
-        """
+        """Call `sync_refs`; after a failure `watch` tries again. Nothing is lost: the repository has the commits."""
         self._unsynced.add(project.id)
         try:
             await self.sync_refs(project)
@@ -283,9 +266,7 @@ class Projects:
             _log.warning("cannot start the pipelines of a push; trying again", project=project.path, error=str(error))
 
     async def sync_refs(self, project: Project) -> None:
-        """Start a pipeline for every branch, tag and merge request that has moved since the last call. Raises CellError
-        if that fails.
-        """
+        """Start a pipeline for each ref that has moved since the last call. Raises CellError if that fails."""
         async with self._locks.setdefault(project.id, asyncio.Lock()), self._pushes.take_turn(project.repo_path):
             self._unsynced.add(project.id)
             refs = await self.repos.refs(project.repo_path)
@@ -307,9 +288,7 @@ class Projects:
     async def _find_objects(
         self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]
     ) -> dict[str, str]:
-        """Return the object hash of each existing ref that a push note names. For an annotated tag this is the tag
-        object, not the commit, because pushes name that.
-        """
+        """Return the object of each existing ref that a note names: like pushes, of an annotated tag the tag object."""
         objects = {}
         for ref in {ref for note in notes for ref in note.refs} & refs.keys():
             is_tag = ref.startswith("refs/tags/")
@@ -323,10 +302,8 @@ class Projects:
         seen: Mapping[str, str],
         notes: Mapping[str, PushNote],
     ) -> None:
-        """Start a pipeline for each ref in `moved`, the default branch first, up to the limit per push. The refs beyond
-        the limit are stored as processed without a pipeline.
-
-        `seen` has the commits of the refs before the push, `notes` who pushed them.
+        """Start a pipeline for each moved ref, the default branch first, up to the limit per push; the others count as
+        processed. `seen` has the commits of the refs before the push, `notes` who pushed them.
         """
         default = f"refs/heads/{self.repos.head(project.repo_path)}"
         waiting = dict(sorted(moved.items(), key=lambda item: item[0] != default))
@@ -348,7 +325,7 @@ class Projects:
             await self._store.projects.put_seen_refs(project.id, waiting)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
-        """If the default branch does not exist in the repository, make the first existing branch the default branch."""
+        """If the default branch does not exist in the repository, make the first existing branch the default."""
         branches = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
@@ -356,9 +333,7 @@ class Projects:
     async def _start_pipeline(
         self, project: Project, ref: str, sha: str, *, before_sha: str, note: PushNote | None
     ) -> bool:
-        """Start the pipeline of a ref that has moved from `before_sha` to `sha`. Returns False if there is no pipeline
-        to start, for example because the commit has no pipeline file.
-        """
+        """Return False if there is no pipeline to start, for example because the commit has no pipeline file."""
         is_request = ref.startswith("refs/merge-requests/")
         if is_request and merge_request_iid(ref) is None:
             await self._store.projects.put_seen_refs(project.id, {ref: sha})
@@ -383,17 +358,13 @@ class Projects:
         return await self._pipelines.push(request, is_skipped=is_skipped) is not None
 
     async def find_protected_ref(self, project: Project) -> str | None:
-        """Return the protected branch, to which only maintainers may push: the default branch as a full ref, or None
-        while it does not exist.
-        """
+        """Return the full ref of the default branch, to which only maintainers may push; None until it exists."""
         head = self.repos.head(project.repo_path)
         ref = f"refs/heads/{head}"
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
-        """Raise InvalidError if `ref` is a tag with the same name as the protected branch, unless the tag already
-        exists and points to `target`.
-        """
+        """Raise InvalidError for a tag named like the protected branch, unless it exists and points to `target`."""
         protected = await self.find_protected_ref(project) if ref.startswith("refs/tags/") else None
         if protected is None or ref != tag_with_name_of(protected):
             return
@@ -401,7 +372,7 @@ class Projects:
             raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
 
     async def find_forward_ref(self, project: Project) -> str | None:
-        """Return the full name of the protected branch if force pushes to it are forbidden, else None."""
+        """Return the full name of the protected branch if force pushes to it are forbidden."""
         return None if project.allow_force_push else await self.find_protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
@@ -432,9 +403,7 @@ class Projects:
             await wait_for_any_event(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
 
     def _forget_pushes(self, abandoned: Mapping[str, ProjectId]) -> None:
-        """Remove the records of abandoned pushes that were processed and are too old to move another ref. `abandoned`:
-        record names with project ids.
-        """
+        """Remove the records of abandoned pushes that are processed and too old to move another ref."""
         now = self._clock.monotonic()
         self._abandoned = {name: self._abandoned.get(name, now) for name in abandoned}
         for name, project_id in abandoned.items():

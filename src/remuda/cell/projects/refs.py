@@ -1,9 +1,7 @@
 """Resolves the name of a branch, tag or merge request that a user gives: to its full ref, its commit and its pipelines.
 
 A bare name means a branch before a tag: anybody who may push can create a tag, and must not take over the name of a
-protected branch. Only branches, tags and heads of merge requests can have pipelines. The default branch is the one that
-the repository shows to git clients. Called for every `PipelineRequest` that is made from a name (endpoints, schedules,
-trigger jobs) and to find the newest pipeline or job of a name.
+protected branch. Only branches, tags and heads of merge requests can have pipelines.
 """
 
 from typing import Protocol
@@ -21,7 +19,7 @@ class Commits(Protocol):
     """The interface for looking up the commit of a ref; implemented by `Repositories`."""
 
     async def commit_of(self, repo: str, ref: str) -> str | None:
-        """Return the hash of the commit that a full ref points to; None if there is none."""
+        """Return the hash of the commit that a full ref points to."""
         ...
 
 
@@ -29,14 +27,12 @@ class Heads(Commits, Protocol):
     """The interface for looking up commits and default branches; implemented by `Repositories`."""
 
     def head(self, repo: str) -> str | None:
-        """Return the name of the default branch that git clients see; None if there is none."""
+        """Return the name of the default branch that git clients see."""
         ...
 
 
 def default_branch(repos: Heads, project: Project) -> str:
-    """Return the name of the repository's default branch; if the repository has none, the one in the project's
-    settings.
-    """
+    """Return the repository's default branch; if it has none, the one in the project's settings."""
     return repos.head(project.repo_path) or project.default_branch
 
 
@@ -49,16 +45,12 @@ class SeenRefs(Protocol):
 
 
 def tag_with_name_of(branch: str) -> str:
-    """Return the full ref of the tag that has the same name as a branch, given as a full ref."""
+    """Return the tag with the name of a branch, both as full refs."""
     return _TAGS + branch.removeprefix(_HEADS)
 
 
 async def split_name(refs: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
-    """Return the value of `Pipeline.ref` and of `Pipeline.tag` with which to search for the pipelines of a name.
-
-    The second value is True for a tag, False for a branch or merge request, and None if the name may be either: then
-    both match.
-    """
+    """Return `Pipeline.ref` and `Pipeline.tag` of a name's pipelines; `tag` None: both tags and branches match."""
     if name.startswith(_FOLDERS):
         return name.removeprefix(_HEADS).removeprefix(_TAGS), name.startswith(_TAGS)
     return name, False if await refs.is_ref_seen(project_id, _HEADS + name) else None
@@ -69,9 +61,7 @@ def merge_request_ref(iid: int) -> str:
 
 
 def candidates(name: str) -> tuple[str, ...]:
-    """Return the full refs that a name may mean, in order: the first one that exists is meant. Empty if the name is
-    invalid.
-    """
+    """Return the full refs that a name may mean: the first one that exists is meant. Empty if the name is invalid."""
     if merge_request_iid(name) is not None:
         return (name,)
     for folder in _FOLDERS:
@@ -81,9 +71,7 @@ def candidates(name: str) -> tuple[str, ...]:
 
 
 async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, str] | None:
-    """Return the full ref and the commit hash that a name means; None if there is no such branch,
-    tag or merge request.
-    """
+    """Return the full ref and the commit hash that a name means."""
     for ref in candidates(name):
         sha = await repos.commit_of(project.repo_path, ref)
         if sha is not None:
@@ -92,5 +80,5 @@ async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, st
 
 
 async def find_ref_or_default(repos: Heads, project: Project, name: str) -> tuple[str, str] | None:
-    """Return the full ref and the commit hash that a name means, or None; an empty name means the default branch."""
+    """Return the full ref and the commit hash that a name means; an empty name means the default branch."""
     return await find_ref(repos, project, name or default_branch(repos, project))

@@ -1,8 +1,6 @@
 """Issues tokens for a Docker registry that runs beside the cell, according to the rights of the job or user that asks.
 
-The tokens are signed with the key in the file that the settings name, or with a key that the cell creates and keeps in
-its store for all its processes. `remuda.cell.core.access.registry_images` has the rules. The HTTP endpoints use it when
-the settings name a registry.
+They are signed with the key in the file that the settings name, or with one that the cell creates in its store.
 
 Invariant: a token allows no more than its bearer may do at the moment when it is issued, and is valid for minutes.
 """
@@ -27,8 +25,6 @@ Allows = Callable[[Project], Collection[str]]
 
 
 class Registry:
-    """Issues signed access tokens for one container registry."""
-
     def __init__(self, store: Store, clock: Clock, settings: CellSettings, key: RegistryKey) -> None:
         self._store = store
         self._clock = clock
@@ -37,9 +33,7 @@ class Registry:
 
     @classmethod
     async def open(cls, store: Store, clock: Clock, settings: CellSettings) -> "Registry":
-        """Create a Registry with its signing key, which is loaded or, at the first start, created. Raises CellError if
-        the key file in the settings cannot be used.
-        """
+        """Load or create the signing key. Raises CellError if the key file in the settings cannot be used."""
         if settings.registry_key is not None:
             return cls(store, clock, settings, _load_key(settings.registry_key))
         while (pem := (await store.settings.load_signing_keys()).get(_KEY)) is None:
@@ -48,9 +42,7 @@ class Registry:
         return cls(store, clock, settings, load_registry_key(pem))
 
     async def token(self, scopes: Iterable[str], allows: Allows, *, subject: str) -> str:
-        """Return a signed token that grants the allowed part of the requested scopes, which may be nothing. `allows`
-        returns the allowed actions for a project; `subject` names the bearer.
-        """
+        """Sign a token for the allowed part of the scopes, perhaps none. `allows` returns the actions for a project."""
         access = []
         for scope in registry_images.parse_scopes(scopes):
             project = await self._project(scope.name)

@@ -1,8 +1,4 @@
-"""Immutable values that a cell stores: jobs, pipelines, projects, users, runners. The store reads and writes them;
-`core/` computes new ones from old ones.
-
-All times are seconds since the epoch.
-"""
+"""Immutable values that a cell stores: jobs, pipelines, projects, users, runners. Times are seconds since the epoch."""
 
 from remuda.cell.values.jobs import UNDER_WAY, Artifact, Family, Job, NewJob, Pipeline, StepResult
 from remuda.cell.values.lists import ALL_JOBS, ALL_PIPELINES, JobFilter, Page, PipelineFilter

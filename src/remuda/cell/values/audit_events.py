@@ -1,8 +1,5 @@
 """Audit events: who did what to what, when, and from where.
 
-`remuda.cell.http.edge.auditing` chooses the API calls that are recorded; `remuda.cell.operations.upkeep` removes old
-events.
-
 Invariant: no event holds a secret. Details are names, numbers and switches, never the value of a variable or a token.
 """
 
@@ -14,7 +11,7 @@ Detail = str | int | float | bool | None | list[str]
 
 
 class AuditEvent(Value, frozen=True, kw_only=True):
-    """One action that was executed or denied: who did what to which object, and when."""
+    """One action that was executed or denied."""
 
     id: int = 0
     """Set by the store."""

@@ -1,6 +1,4 @@
-"""Changes to a pipeline that functions in `core/` return, and the values that the store returns after it has written
-them.
-"""
+"""Changes to a pipeline that functions in `core/` return, and the values that the store returns after writing them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +11,7 @@ from remuda.pipeline import JobSpec
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """A retry of a job: a new job with the spec of the old one (`of`), which is marked as retried."""
+    """A new job with the spec of the old one (`of`), which is marked as retried."""
 
     of: JobId
     job: Job
@@ -21,7 +19,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes that a function in `core/` decided for a pipeline and its jobs, to be stored in one transaction."""
+    """The changes to a pipeline and its jobs that are stored in one transaction."""
 
     jobs: tuple[Job, ...] = ()
     """Changed jobs, complete."""
@@ -38,7 +36,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobArtifacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A job and its remaining artifacts, as a function in `core/` decided; the store removes the others."""
+    """A job and its remaining artifacts; the store removes the others."""
 
     job: Job
     artifacts: tuple[Artifact, ...]
@@ -46,7 +44,7 @@ class JobArtifacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PayloadParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored rows from which the payload of a job, as a runner gets it, is built. None: the row is missing."""
+    """The stored rows from which the job payload for a runner is built. None: the row is missing."""
 
     spec: JobSpec | None
     pipeline: Pipeline | None

@@ -1,6 +1,4 @@
-"""Stored values of pipelines and jobs: pipeline, job, artifact, step result. Used by the store and
-all parts of a cell.
-"""
+"""Stored values of pipelines and jobs: pipeline, job, artifact, step result."""
 
 import msgspec
 
@@ -68,8 +66,7 @@ class Pipeline(Value, frozen=True, kw_only=True):
 
 
 class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a job that changes. Its spec (script, image, rules) is stored separately and read only when a runner
-    gets the job.
+    """The part of a job that changes; its spec (script, image, rules) is read only when a runner gets the job.
 
     Fields with default values are not written, because the jobs of a pipeline are often read together. So a default
     must never be changed.
@@ -179,16 +176,12 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def start_time(self) -> float | None:
-        """Return when the job started, or None. A leased job (given to a runner) counts as started, unless the runner
-        confirms the start separately (`two_phase`).
-        """
+        """Return when the job started: when it was leased, unless its runner confirms the start (`two_phase`)."""
         is_begun = self.started_at is None and self.state is JobState.LEASED and not self.two_phase
         return self.leased_at if is_begun else self.started_at
 
     def status(self) -> str:
-        """Return GitLab's name of the job's state, for the API and the Job-Status header. A leased job (given to a
-        runner) counts as running.
-        """
+        """Return GitLab's name of the job's state. A leased job (given to a runner) counts as running."""
         return JobState.RUNNING.value if self.state is JobState.LEASED else self.state.value
 
 

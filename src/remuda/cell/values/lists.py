@@ -89,9 +89,7 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str | None:
-        """The status, if exactly one is selected, else None. The store can then use its index of
-        pipelines by status.
-        """
+        """The status, if exactly one is selected: the store then uses its index by status."""
         return self.statuses[0] if self.statuses is not None and len(self.statuses) == 1 else None
 
     def fits(self, pipeline: Pipeline) -> bool:

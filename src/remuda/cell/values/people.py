@@ -1,8 +1,6 @@
-"""Stored values of organizations, namespaces (groups, and those of users), users and members; and filters for lists of
-them, of projects and of runners.
+"""Stored values of organizations, namespaces, users and members; filters for lists of them, of projects and runners.
 
 The method `fits` defines which values a filter selects; the SQL stores implement the same.
-`remuda.cell.core.access.rights` says what an access level allows.
 """
 
 from collections.abc import Collection
@@ -68,9 +66,7 @@ class Namespace(Value, frozen=True, kw_only=True):
 
     @property
     def group_ids(self) -> tuple[int, ...]:
-        """The ids of the groups that contain a project of this namespace, the nearest first; empty for a user's
-        namespace.
-        """
+        """The ids of the groups that contain a project of this namespace, the nearest first; none for a user's."""
         return (self.id, *self.above) if self.is_group else ()
 
 
@@ -102,9 +98,7 @@ class Member(Value, frozen=True, kw_only=True):
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user can see: everything in the organization that is not private, and the projects and groups of which the
-    user is a member.
-    """
+    """What a user can see: all that is not private in the organization, and the projects and groups of the user."""
 
     organization_id: int
     namespace_id: int
@@ -112,9 +106,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     group_ids: frozenset[int] = frozenset()
 
     def owns(self, project: Project) -> bool:
-        """True if the user is a member of the project or of a group that contains it, or if it is in the user's own
-        namespace.
-        """
+        """True if the user is a member of the project or of a group above it, or if it is in the user's namespace."""
         return project.organization_id == self.organization_id and (
             project.id in self.project_ids
             or project.namespace_id == self.namespace_id
@@ -206,9 +198,7 @@ class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0
 
     def fits(self, runner: Runner, contacted_at: float | None) -> bool:
-        """True if the filter selects the runner. `contacted_at` is when one of its managers last contacted the cell;
-        None: never.
-        """
+        """`contacted_at` is when one of its managers last contacted the cell; None: never."""
         return (
             self.type in ("", runner.type.value)
             and self.paused in (None, runner.paused)
@@ -222,9 +212,7 @@ ALL_RUNNERS = RunnerFilter()
 
 
 def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
-    """Return GitLab's status of a runner or manager: online, offline, stale or never_contacted. `contacted_at` is its
-    last contact with the cell; None: never.
-    """
+    """Return GitLab's status of a runner or manager: online, offline, stale or never_contacted."""
     if contacted_at is not None and now - contacted_at < ONLINE_SECONDS:
         return "online"
     if now - (created_at if contacted_at is None else contacted_at) >= STALE_SECONDS:
@@ -233,9 +221,7 @@ def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
 
 
 def ids_of(pools: Collection[Pool], kind: str) -> list[int]:
-    """Return the sorted ids of those pools that have the kind `kind`. A pool is a kind ("organization", "group" or
-    "project") with an id.
-    """
+    """Return the sorted ids of the pools of a kind ("organization", "group" or "project")."""
     return sorted(number for name, number in pools if name == kind)
 
 

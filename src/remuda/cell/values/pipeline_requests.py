@@ -1,8 +1,4 @@
-"""The request to create a pipeline, made for a push, a user, a schedule or a trigger job.
-
-The HTTP endpoints, schedules and trigger jobs build requests; `remuda.cell.pipelines.creation` turns a request into a
-stored pipeline.
-"""
+"""The request to create a pipeline, made for a push, a user, a schedule or a trigger job."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +9,7 @@ from remuda.cell.values import Job, Pipeline, Project, Schedule
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects jobs of a pipeline file by name or stage. All other jobs are left out, as if their
-    rules excluded them.
-    """
+    """Selects jobs by name or stage. All others are left out, as if their rules excluded them."""
 
     jobs: tuple[str, ...] = ()
     """Job names, or names as written in the file before `parallel` expanded them."""
@@ -32,8 +26,6 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """All data that `remuda.cell.pipelines.creation` needs to create one pipeline."""
-
     project: Project
     source: str
     """CI_PIPELINE_SOURCE: push, web, api, schedule, trigger, pipeline, parent_pipeline or merge_request_event."""

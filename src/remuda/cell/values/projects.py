@@ -1,6 +1,4 @@
-"""Stored values of projects: project, variable, schedule, trigger token, release; and personal
-access tokens of users.
-"""
+"""Stored values of projects: project, variable, schedule, trigger token, release; and users' personal access tokens."""
 
 from typing import Any
 
