@@ -1,1 +1,2 @@
-"""The configuration: gitlab-runner's `config.toml` with Remuda's own sections. Read, checked, changed, explained."""
+"""Reads, checks, edits and explains the manager's configuration: gitlab-runner's `config.toml` with Remuda's own
+sections."""

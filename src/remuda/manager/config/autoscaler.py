@@ -1,8 +1,8 @@
-"""`[runners.autoscaler]`, `[runners.instance]` and the older `[runners.machine]`: machines that come and go. Pure.
+"""Types for the autoscaling sections: `[runners.autoscaler]`, `[runners.instance]` and the older `[runners.machine]`.
 
-The values are as in the file; `fleet_setup.py` converts them for the scaler. A runner with a list of machines
-(`[[runners.remuda.machines]]`) creates none; the list takes `capacity_per_instance`, `max_use_count` and the login of
-`connector_config` as defaults. `as_autoscaler` converts a Docker Machine section to `[runners.autoscaler]`.
+The values are as in the file; `fleet_setup.py` converts them for the scaler. A runner with a fixed list of machines
+(`[[runners.remuda.machines]]`) creates no machines; the list takes `capacity_per_instance`, `max_use_count` and the
+login of `connector_config` as defaults. `as_autoscaler` converts a Docker Machine section to `[runners.autoscaler]`.
 """
 
 from typing import Any
@@ -148,7 +148,8 @@ class MachineConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 def as_autoscaler(machine: MachineConfig, *, limit: int) -> AutoscalerConfig:
-    """Convert a Docker Machine section. Only its periods keep their longer form."""
+    """Convert a `[runners.machine]` section to `[runners.autoscaler]`, with the plugin `docker-machine`. `limit` is the
+    runner's limit of jobs. Its periods stay in Docker Machine's form, which has more fields than cron."""
 
     def policy(section: MachineConfig | MachineAutoscaling, periods: tuple[str, ...], zone: str) -> AutoscalerPolicy:
         has_factor = section.idle_scale_factor > 0

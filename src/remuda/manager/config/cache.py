@@ -1,6 +1,6 @@
-"""`[runners.cache]` of gitlab-runner's configuration: caches in an object storage. Pure.
+"""Types for `[runners.cache]` of gitlab-runner's configuration: caches in an object storage.
 
-Only S3 is supported; with other kinds caches stay in a folder, with a warning.
+Only S3 is supported; with another kind there is a warning, and caches stay in a folder on the machine.
 """
 
 import msgspec
@@ -41,7 +41,7 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str:
-        """Why the configured storage is not used; empty: it is, or none is configured."""
+        """Why the configured object storage cannot be used; empty if it can, or none is configured."""
         if not self.type:
             return ""
         if self.type.lower() != "s3":

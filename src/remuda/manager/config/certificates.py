@@ -1,4 +1,4 @@
-"""TLS files of a runner: `tls-ca-file` and others, or the files in `certs/` beside the configuration.
+"""Finds the TLS files of a runner: `tls-ca-file` and others, or the files in `certs/` beside the configuration file.
 
 As in gitlab-runner, the defaults are `certs/HOST.crt`, `HOST.auth.crt` and `HOST.auth.key`. Jobs get the certificate
 authority as a file, because they may run on another machine; they never get the runner's own key.
@@ -13,7 +13,8 @@ from remuda.manager.config.values import RunnerConfig
 
 
 def with_certificates(runner: RunnerConfig, folder: Path) -> RunnerConfig:
-    """The runner with the default TLS files in `folder` for its server, where it names none."""
+    """Return the runner with default TLS files for its server from `folder`, if they exist and the runner's section
+    names none."""
     host = urlsplit(runner.url).hostname
     if not host or not runner.url.startswith("https:") or not folder.is_dir():
         return runner
@@ -27,7 +28,8 @@ def with_certificates(runner: RunnerConfig, folder: Path) -> RunnerConfig:
 
 
 def authority_of(runner: RunnerConfig) -> str:
-    """The PEM text of the server's certificate authority; empty: none is configured, or the address is not https."""
+    """Return the PEM text of the certificate authority of the runner's server; empty if none is configured or the URL
+    is not https."""
     if not runner.tls_ca_file or not runner.url.startswith("https:"):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Checks the values of a configuration: each runner by itself, then all together. Pure.
+"""Checks the values of a configuration: each runner by itself, then all together. Pure code without I/O.
 
 Every error is a ConfigError that begins with the key; `load.py` is the caller and adds file and line. `keys/` handles
 unknown keys and keys without effect.
@@ -29,7 +29,7 @@ LOG_FORMATS = {"runner": "auto", "text": "text", "json": "json"}
 
 
 def check_runner(runner: RunnerConfig, where: str) -> None:
-    """Raise ConfigError for a runner that cannot work."""
+    """Raise ConfigError if a runner's values are invalid. `where` is the runner's key, such as `runners[0]`."""
     if not runner.url:
         raise ConfigError(f"{where}.url: is missing; give the server's address, for example https://gitlab.example.com")
     address = urlsplit(runner.url)
@@ -59,7 +59,7 @@ def check_runner(runner: RunnerConfig, where: str) -> None:
 
 
 def check_whole(config: ManagerConfig) -> None:
-    """Raise ConfigError for global keys, and for conflicts between runners."""
+    """Raise ConfigError if a global key is invalid or two runners conflict."""
     if config.concurrent < 1:
         raise ConfigError(f"concurrent: {config.concurrent} would never run a job; give at least 1")
     if config.concurrent > MOST_SLOTS:
@@ -85,7 +85,7 @@ def check_whole(config: ManagerConfig) -> None:
 
 
 def _check_executor(runner: RunnerConfig, where: str) -> None:
-    """The executor and the sections that it needs."""
+    """Raise ConfigError if the executor is unknown or a section that it needs is invalid."""
     if runner.executor not in EXECUTORS:
         problem = repr(runner.executor) if runner.executor else "is missing"
         raise ConfigError(f"{where}.executor: {problem}; write one of {', '.join(EXECUTORS)}")
@@ -150,7 +150,7 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
 
 
 def check_duration(value: str | float, where: str) -> None:
-    """Raise ConfigError for a text that is no duration."""
+    """Raise ConfigError if the value of the key `where` is not a duration."""
     try:
         parse_duration(value)
     except ValueError as error:
@@ -158,7 +158,7 @@ def check_duration(value: str | float, where: str) -> None:
 
 
 def _check_uids(config: ManagerConfig) -> None:
-    """Slots of different runners must not share a user."""
+    """Raise ConfigError if the user ids of two runners' slots (`first_uid` and following) overlap."""
     ranges = sorted(
         (runner.remuda.first_uid, runner.remuda.first_uid + (runner.limit or config.concurrent), index)
         for index, runner in enumerate(config.runners)
@@ -173,7 +173,8 @@ def _check_uids(config: ManagerConfig) -> None:
 
 
 def _check_fleet_keys(config: ManagerConfig) -> None:
-    """Machines belong to a runner by its server and its id or name, so these must be unique."""
+    """Raise ConfigError if two runners that create machines have the same server and the same id or name, by which
+    machines are assigned to runners."""
     keys = set()
     for index, runner in enumerate(config.runners):
         if runner.executor not in WITH_MACHINES or runner.remuda.machines:

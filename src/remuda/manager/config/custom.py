@@ -1,4 +1,5 @@
-"""`[runners.custom]`: the programs of GitLab's custom-executor protocol. Pure. `compile/custom.py` uses the values."""
+"""Type and checks for `[runners.custom]`: the operator's programs for GitLab's custom-executor protocol.
+`compile/custom.py` uses the values."""
 
 import msgspec
 
@@ -50,7 +51,7 @@ class CustomConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(custom: CustomConfig, where: str) -> None:
-    """Raise ConfigError for a section with which no job can run."""
+    """Raise ConfigError if the section is incomplete or invalid, so that no job could run."""
     if not custom.run_exec:
         raise ConfigError(f"{where}.run_exec: is missing; name the program that runs the parts of a job")
     for field in msgspec.structs.fields(CustomConfig):

@@ -1,7 +1,7 @@
-"""Explains what would change for a gitlab-runner configuration under Remuda: each key, problems, and advice.
+"""Explains how Remuda treats a gitlab-runner configuration: each key, problems, and advice for the migration.
 
-The facts come from `keys/`, the problems from `load.py`, and a plugin's settings are checked with its schema. Pure,
-except for `look`, which searches for plugins. `remuda manager doctor` prints the report.
+The facts about keys come from `keys/`, the problems from `load.py`; a plugin's settings are checked with its schema.
+The only I/O is in `look`, which searches for plugins. `remuda manager doctor` prints the report.
 """
 
 import tomllib
@@ -21,7 +21,7 @@ from remuda.manager.config.values import WITH_MACHINES, ManagerConfig, Remark
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict about one key."""
+    """How Remuda treats one key of the file."""
 
     line: int | None
     key: str
@@ -31,7 +31,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `remuda manager doctor`."""
+    """The report that `remuda manager doctor` prints."""
 
     diagnoses: tuple[Diagnosis, ...] = ()
     problems: tuple[Remark, ...] = ()
@@ -46,7 +46,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def examine(
     text: str, *, file: str, environment: Mapping[str, str], look: Callable[[str], Look] = lambda _: Look()
 ) -> Report:
-    """Examine a file's text; `look` finds a plugin and asks it for its schema."""
+    """Examine the text of a configuration file and return the report. `look` finds a plugin and asks it for its
+    schema."""
     inspection = inspect(text, file=file, environment=environment)
     try:
         document = tomllib.loads(text)
@@ -70,7 +71,8 @@ def examine(
 
 
 def _settings(use: Use, seen: Look, lines: Mapping[str, int]) -> list[Diagnosis]:
-    """A diagnosis for each setting of a plugin, and for missing ones; none without a schema."""
+    """Return a diagnosis for each setting in a plugin's `plugin_config`, and for each required one that is missing; an
+    empty list if the plugin's schema is unknown."""
     if seen.schema is None or use.settings is None:
         return []
     where = f"{use.where}.plugin_config"
@@ -106,7 +108,7 @@ def _diagnosis(finding: Finding, lines: Mapping[str, int]) -> Diagnosis:
 
 
 def _is_header(finding: Finding) -> bool:
-    """True for a section whose keys have their own diagnoses."""
+    """True if the finding is a section whose keys have their own diagnoses, so that it needs none."""
     return not finding.is_foreign and not finding.fact.is_open and isinstance(finding.value, Mapping)
 
 

@@ -1,10 +1,10 @@
-"""Edits a configuration file in place: comments and order are kept.
+"""Edits a configuration file, and keeps its comments and order.
 
-The file is readable by its owner only, and replaced as a whole, so a crash leaves the old one or the new one. If it is
-a symbolic link, its target is replaced. `registration` decides what to write.
+The file is readable by its owner only. It is replaced as a whole, so after a crash it has the old or the new content.
+If it is a symbolic link, its target is replaced. The package `registration` is the caller.
 
-Invariant: changes are made to the current version (`edit`), by one process at a time. During a call to a server a
-running manager may have written a new token.
+Invariant: one process at a time reads, changes and writes the file (`edit`). Changes are never based on an earlier
+read, because a running manager may have written a new token meanwhile.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ _NEW_FILE = {"concurrent": 1, "check_interval": 0}
 
 
 class ConfigFile:
-    """The parsed file and its path."""
+    """A parsed configuration file that can be changed and written."""
 
     def __init__(self, path: Path, document: tomlkit.TOMLDocument) -> None:
         self.path = path
@@ -34,7 +34,8 @@ class ConfigFile:
 
     @classmethod
     def read(cls, path: Path, *, may_be_new: bool = False) -> "ConfigFile":
-        """Read the file; with `may_be_new` a missing file is a new document."""
+        """Read the file. With `may_be_new`, a missing file gives a new document with default values. Raises ConfigError
+        if the file is missing otherwise, unreadable, or not valid TOML."""
         try:
             text = read_regular(path)
             return cls(path, tomlkit.parse(text if text.endswith("\n") or not text else f"{text}\n"))
@@ -54,7 +55,8 @@ class ConfigFile:
     @classmethod
     @contextmanager
     def edit(cls, path: Path, *, may_be_new: bool = False) -> "Iterator[ConfigFile]":
-        """The current file, locked, and written when the block ends without an error. Do not await inside."""
+        """Lock and read the file, and write it when the `with` block ends without an error. The block must not await,
+        because other processes wait for the lock."""
         with _lock(path.resolve().parent):
             file = cls.read(path, may_be_new=may_be_new)
             yield file
@@ -66,12 +68,12 @@ class ConfigFile:
 
     @property
     def runners(self) -> list[Table]:
-        """The [[runners]] sections; they can be changed in place."""
+        """The `[[runners]]` sections; changes to them change the document."""
         runners = self._document.get("runners")
         return list(runners) if isinstance(runners, AoT) else []
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Add a runner with its sections."""
+        """Append a `[[runners]]` section with its subsections. Raises ConfigError if `runners` is not a list."""
         if "runners" not in self._document:
             self._document.append("runners", tomlkit.aot())
         runners = self._document["runners"]
@@ -84,11 +86,11 @@ class ConfigFile:
             runners[-1].trivia.indent = "\n" * max(2 - lines, 0)
 
     def same_as(self, entry: Table) -> list[Table]:
-        """The sections of the same runner as `entry` of an earlier version: same server and token."""
+        """Return the sections with the same server and token as `entry`, a section of an earlier read of the file."""
         return [own for own in self.runners if all(own.get(key) == entry.get(key) for key in ("url", "token"))]
 
     def remove(self, entries: list[Table]) -> None:
-        """Remove runners, if they are still there."""
+        """Remove these `[[runners]]` sections; sections that are not in the document are ignored."""
         runners = self._document.get("runners")
         if not isinstance(runners, AoT):
             return
@@ -99,11 +101,11 @@ class ConfigFile:
             del self._document["runners"]
 
     def check(self) -> None:
-        """Raise ConfigError if the manager could not use the changed file."""
+        """Raise ConfigError if the changed document is not a valid configuration."""
         parse(self.text, file=str(self.path), environment=os.environ)
 
     def write(self) -> None:
-        """Write the file, readable by its owner only."""
+        """Write the file, readable by its owner only. Raises RegisterError if that fails."""
         target = self.path.resolve()
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -113,13 +115,14 @@ class ConfigFile:
 
     @property
     def is_writable(self) -> bool:
-        """True if the folder seems writable."""
+        """True if the permissions of the file's folder allow this process to replace the file."""
         return os.access(self.path.resolve().parent, os.W_OK | os.X_OK)
 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Lock out other processes. The folder itself is locked, so no lock file is left."""
+    """Lock the folder against other processes within the `with` block. The folder itself is locked, so that no lock
+    file is left. Without effect on file systems without locks."""
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -136,7 +139,8 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _table(entry: Mapping[str, Any]) -> Table:
-    """A TOML table. Plain keys come first, or they would belong to a section inside it."""
+    """Convert a mapping to a TOML table. Plain keys come before subsections, because TOML would otherwise read them as
+    keys of the subsection."""
     table = tomlkit.table()
     for key, value in entry.items():
         if not isinstance(value, Mapping) and not _is_list_of_tables(value):

@@ -1,7 +1,8 @@
-"""Converts a runner's configuration to the scaler's values: groups, limits and policies, with their defaults.
+"""Converts a runner's autoscaling configuration to the scaler's types: groups, limits and policies, with defaults.
 
-It also computes the stable key of a runner in files and tags. `scaling_checks.py` checks the settings; the `autoscaled`
-environment is the caller. Only login key files are opened.
+It also computes the runner's name in state files and owner tags, which stays the same when its token changes.
+`scaling_checks.py` checks the settings; the `autoscaled` environment is the caller. The only I/O is reading login key
+files.
 """
 
 import hashlib
@@ -33,31 +34,32 @@ MOST_SHUTDOWN_SECONDS = 25.0
 
 
 def is_autoscaled(runner: RunnerConfig) -> bool:
-    """True if machines are created for its jobs; a listed machine is not created."""
+    """True if machines are created for the runner's jobs, so that it has no fixed list of machines."""
     return runner.executor in WITH_MACHINES and not runner.remuda.machines
 
 
 def autoscaler_of(runner: RunnerConfig) -> AutoscalerConfig:
-    """The autoscaler section; for Docker Machine the converted one."""
+    """Return the runner's `[runners.autoscaler]` section, or for Docker Machine its `[runners.machine]` section in that
+    form."""
     if runner.executor == DOCKER_MACHINE:
         return as_autoscaler(runner.machine, limit=runner.limit)
     return runner.autoscaler
 
 
 def sections_of(runner: RunnerConfig) -> list[AutoscalerConfig | FallbackConfig]:
-    """The sections of its groups, in the order of their use."""
+    """Return the sections of the runner's instance groups, in the order in which they are used."""
     return [autoscaler_of(runner), *runner.remuda.fallback]
 
 
 def login_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) -> ConnectorConfig:
-    """The login of a group's machines. A fallback group without one has that of the first group."""
+    """Return the login of a group's machines. A fallback group without its own has that of the first group."""
     return section.connector_config or autoscaler_of(runner).connector_config
 
 
 def runner_key(runner: RunnerConfig) -> str:
-    """The name of a runner in files and tags: from its id or name, so that a new token does not change it.
-
-    It includes a digest of the server, because runners of two servers may have the same id.
+    """Return the name of a runner in state files and owner tags. It is computed from the runner's id or name, so that a
+    new token does not change it, and includes a digest of the server, because runners of two servers may have the same
+    id.
     """
     name = str(runner.id) if runner.id else runner.name or runner.short_token
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "runner"
@@ -66,17 +68,17 @@ def runner_key(runner: RunnerConfig) -> str:
 
 
 def host_key_path(folder: Path, instance: str) -> Path:
-    """The file with the first host key of an instance."""
+    """Return the path of the file that stores the first host key of an instance."""
     return folder / "host-keys" / hashlib.sha256(instance.encode()).hexdigest()[:32]
 
 
 def owner_of(runner: RunnerConfig, system_id: str) -> str:
-    """The owner tag of a runner's machines."""
+    """Return the owner tag with which a runner's machines are marked at the provider."""
     return f"{system_id}/{runner_key(runner)}"
 
 
 def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
-    """The runner's policies as rules of the scaler."""
+    """Convert the runner's autoscaling policies to rules of the scaler."""
     return tuple(
         PolicyRule(
             periods=policy.periods,
@@ -93,7 +95,8 @@ def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
 
 
 def group_names(runner: RunnerConfig) -> tuple[str, ...]:
-    """The names of its groups, in the order of their use: names of plugins, numbered if repeated."""
+    """Return the names of the runner's instance groups, in the order in which they are used. The default name is that
+    of the plugin; repeated names are numbered."""
     bases = [_plugin_name(autoscaler_of(runner).plugin)]
     bases += [fallback.name or _plugin_name(fallback.plugin) for fallback in runner.remuda.fallback]
     seen: Counter[str] = Counter()
@@ -105,13 +108,13 @@ def group_names(runner: RunnerConfig) -> tuple[str, ...]:
 
 
 def plugins_of(runner: RunnerConfig) -> dict[str, str]:
-    """The configured plugin of each group."""
+    """Return the configured plugin of each instance group, by group name."""
     plugins = [section.plugin for section in sections_of(runner)]
     return dict(zip(group_names(runner), plugins, strict=True))
 
 
 def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
-    """The setup of a runner's fleet. Raises ConfigError if a key file cannot be read."""
+    """Return the scaler's setup for a runner. Raises ConfigError if a login key file cannot be read."""
     from remuda.taskscaler.fleet.setup import FleetSetup
 
     scaling = autoscaler_of(runner)
@@ -150,7 +153,7 @@ def _groups(runner: RunnerConfig, owner: str) -> "tuple[GroupSetup, ...]":
 
 
 def limits_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) -> "Limits":
-    """The limits of one of its groups."""
+    """Return the scaler's limits for one instance group of a runner; `section` is that of the group."""
     from remuda.taskscaler.core.values import Limits
 
     scaling = autoscaler_of(runner)
@@ -168,7 +171,8 @@ def limits_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) 
 
 
 def as_connector(login: ConnectorConfig) -> "Connector":
-    """The login in the form of the plugin port. Raises ValueError if a duration is invalid."""
+    """Convert a login to the plugin interface's type. Raises ConfigError if the key file cannot be read, ValueError if
+    a duration is invalid."""
     from remuda.fleeting.port import KEEPALIVE_SECONDS, TIMEOUT_SECONDS, Connector
 
     try:
@@ -190,10 +194,12 @@ def as_connector(login: ConnectorConfig) -> "Connector":
 
 
 def read_key(login: ConnectorConfig) -> bytes:
-    """The content of the private key file; empty: none is configured."""
+    """Return the content of the login's private key file; empty if none is configured. Raises OSError if it cannot be
+    read."""
     return Path(login.key_path).expanduser().read_bytes() if login.key_path else b""
 
 
 def _plugin_name(plugin: str) -> str:
-    """The short name: `aws` for `fleeting-plugin-aws`, `/opt/bin/fleeting-plugin-aws` and `registry/group/aws:1.2`."""
+    """Return the short name of a plugin: `aws` for `fleeting-plugin-aws`, `/opt/bin/fleeting-plugin-aws` and
+    `registry/group/aws:1.2`."""
     return Path(plugin).name.partition(":")[0].removeprefix("fleeting-plugin-") or "group"

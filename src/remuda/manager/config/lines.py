@@ -1,7 +1,7 @@
-"""Line numbers of the keys in a `config.toml`: tomllib gives no positions, so the text is scanned again.
+"""Finds the line numbers of the keys in a `config.toml`. tomllib does not report positions, so the text is scanned.
 
-The scan knows headers, keys, and which lines are inside a multi-line string or list. Keys of an inline table have the
-line of that table. `load.py` and `doctor.py` put the lines into their messages.
+The scan recognizes section headers and keys, and skips multi-line strings and lists. Keys of an inline table have the
+line of that table. `load.py` and `doctor.py` add the lines to their messages.
 """
 
 import re
@@ -19,7 +19,7 @@ Lines = Mapping[str, int]
 
 
 def find_lines(text: str) -> Lines:
-    """Line numbers of all keys and sections in valid TOML."""
+    """Return the line numbers of all keys and sections of a text, which must be valid TOML."""
     lines: dict[str, int] = {}
     arrays: dict[str, int] = {}
     section, depth, until = "", 0, ""
@@ -44,13 +44,14 @@ def find_lines(text: str) -> Lines:
 
 
 def line_of_message(message: str, lines: Lines) -> int | None:
-    """The line of the key with which a message begins."""
+    """Return the line of the key with which a message begins; None if it does not begin with a key of the file."""
     place = _PLACE.match(message)
     return line_of(place[0], lines) if place is not None else None
 
 
 def line_of(where: str, lines: Lines) -> int | None:
-    """The line of a key; of its section, if the key itself is not in the file."""
+    """Return the line of the key `where`, or of the nearest section around it if the key is not in the file; None if
+    neither is."""
     while where:
         where = where.rstrip(".")
         if where in lines:
@@ -60,7 +61,8 @@ def line_of(where: str, lines: Lines) -> int | None:
 
 
 def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str:
-    """The name of a section, with the number of each array of tables around it."""
+    """Return the name of a section with array indexes, such as `runners[0].docker`. `parts` are the names in its
+    header; `arrays` has the current index of each array, and is updated if `is_array` (a `[[...]]` header)."""
     name = ""
     for index, part in enumerate(parts):
         name = f"{name}.{part.strip(chr(34) + chr(39))}" if name else part.strip("\"'")
@@ -72,7 +74,8 @@ def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str
 
 
 def _after(text: str, depth: int, until: str) -> tuple[int, str]:
-    """Bracket depth and open multi-line string at the end of a line."""
+    """Return the bracket depth and the delimiter of an open multi-line string at the end of a line; `depth` and `until`
+    are those at its begin."""
     position = 0
     while position < len(text):
         if until:

@@ -1,8 +1,9 @@
-"""Loads gitlab-runner's `config.toml` into frozen values.
+"""Loads gitlab-runner's `config.toml` into immutable objects (`values.py`).
 
-The steps: known keys (`keys/`), their types, environment variables, then the values (`checks.py`). Every message has
-file, line and key. Unknown keys and keys without effect give warnings, with the nearest known name. Only the file
-itself and the certificates beside it are read. `service.py` uses the values; `file.py` writes the file.
+It checks which keys are known (`keys/`), converts the types, expands environment variables, and checks the values
+(`checks.py`). Every message has file, line and key. Unknown keys and keys without effect cause warnings, with the
+nearest known name. Only the file itself and the certificates beside it are read. `service.py` is the main caller;
+`file.py` edits the file.
 """
 
 import os
@@ -26,9 +27,10 @@ _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idle: bool = False) -> Loaded:
-    """Read a configuration file. Raises ConfigError if it cannot be used.
+    """Read a configuration file. Raises ConfigError if it is missing or invalid.
 
-    With `may_be_idle` it may have no runners; an empty file is still an error, because an editor may just write it.
+    With `may_be_idle` a file without runners is valid; an empty file is still an error, because an editor may be about
+    to write it. `environment` has the environment variables; None: those of this process.
     """
     try:
         text = read_regular(path)
@@ -46,14 +48,16 @@ def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idl
 
 
 def read_regular(path: Path) -> str:
-    """The text of a regular file. Raises OSError if it is a pipe or a device, which cannot be read twice."""
+    """Return the text of a regular file. Raises OSError if it is a pipe or a device, which cannot be read again at a
+    reload."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError("it is no regular file")
     return path.read_text(encoding="utf-8")
 
 
 def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Loaded:
-    """Read the text of a configuration file. Raises ConfigError if it cannot be used."""
+    """Convert the text of a configuration file; `file` is its name for messages. With `may_be_idle` it may have no
+    runners. Raises ConfigError with the first problem if it is invalid."""
     inspection = inspect(text, file=file, environment=environment, may_be_idle=may_be_idle)
     if inspection.problems:
         raise ConfigError(inspection.problems[0].in_file(file))
@@ -62,7 +66,8 @@ def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: 
 
 
 def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Inspection:
-    """All problems and warnings of a file's text, and the configuration if there are no problems."""
+    """Return all problems and warnings about the text of a configuration file, and the configuration if there are no
+    problems. With `may_be_idle` a file without runners is no problem."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -87,7 +92,8 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
 
 
 def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], *, is_valid: bool) -> Iterator[str]:
-    """Warnings about the values of one runner; `warnings` are those that exist already."""
+    """Yield warnings about the values of the runner at `index`, except about keys that `warnings` already mention.
+    `is_valid`: the file has no problems, so that autoscaling can be checked, too."""
     runner, where = config.runners[index], f"runners[{index}]"
     if (problem := runner.cache.problem) and not any(warning.startswith(f"{where}.cache") for warning in warnings):
         yield f"{where}.cache: {problem}; caches are kept in cache_dir on this machine instead"
@@ -106,8 +112,8 @@ def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], 
 def _check_values(
     document: Mapping[str, Any], environment: Mapping[str, str]
 ) -> tuple[ManagerConfig | None, list[str]]:
-    """Decode the values. Returns the configuration and its problems: at most one for each runner, and one for the rest
-    of the file."""
+    """Convert and check the values. Returns the configuration (None if a type is wrong) and the problems: at most one
+    for each runner, and one for the rest of the file."""
     relevant = _relevant_sections(document)
     try:
         config = msgspec.convert(relevant, ManagerConfig)
@@ -143,7 +149,8 @@ def _describe(error: msgspec.ValidationError) -> str:
 
 
 def _review(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Warnings about keys, and problems with keys that must not be ignored."""
+    """Return two lists of messages about the keys of a document: warnings, and problems with keys that must not be
+    ignored."""
     # Imported here because callers that make the values themselves do not need the table.
     from remuda.manager.config.keys.fact import Verdict
     from remuda.manager.config.keys.table import walk
@@ -166,7 +173,8 @@ def _review(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _relevant_sections(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without sections of other executors, and with defaults for lists of machines."""
+    """Return the document without sections of executors that a runner does not use, and with defaults for listed
+    machines."""
     runners = document.get("runners")
     if not isinstance(runners, list):
         return dict(document)
@@ -177,7 +185,8 @@ def _relevant_sections(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner without the sections of other executors, which gitlab-runner ignores, too."""
+    """Return a runner's section without the subsections of other executors, which gitlab-runner ignores, too, and with
+    defaults for listed machines."""
     executor = runner.get("executor")
     relevant = {key: value for key, value in runner.items() if executor in SECTIONS.get(key, (executor,))}
     own = relevant.get("remuda")
@@ -190,7 +199,8 @@ def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _expand(text: str, where: str, environment: Mapping[str, str]) -> str:
-    """Replace `$NAME` and `${NAME}` from the manager's environment. Raises ConfigError if a variable is not set."""
+    """Replace `$NAME` and `${NAME}` in the value of the key `where` by environment variables. Raises ConfigError if one
+    is not set."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]

@@ -1,7 +1,9 @@
-"""Warns about plugins of a configuration: missing on this host, or with settings that do not fit their schema.
+"""Warns about autoscaling plugins of a configuration that are missing on this host, or whose settings violate their
+schema.
 
-Only warnings: the manager may run on another host, and a plugin checks its settings itself when it starts. `look_at`
-runs programs, with a timeout; the rest is pure. `remuda manager check` and `doctor` are the callers.
+These are only warnings, because the manager may run on another host, and a plugin checks its settings itself when it
+starts. `look_at` runs the plugin's program, with a timeout; the rest has no I/O. `remuda manager check` and `doctor`
+are the callers.
 """
 
 import os
@@ -28,7 +30,7 @@ _VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of looking for a plugin."""
+    """The result of searching for a plugin on this host and asking it for its schema."""
 
     problem: str = ""
     """Why it was not found; empty: it was."""
@@ -53,12 +55,12 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The key that names the plugin."""
+        """The configuration key that names the plugin, for messages."""
         return self.where if self.settings is None else f"{self.where}.plugin"
 
 
 def look_at(plugin: str) -> Look:
-    """Find a plugin and ask it for its schema. Blocks for at most a few seconds."""
+    """Find a plugin on this host, and run it to get its schema. Blocks for at most a few seconds."""
     try:
         program = Path(find_program(plugin))
     except PermanentError as error:
@@ -74,12 +76,12 @@ def look_at(plugin: str) -> Look:
 
 
 def is_on_path(program: str) -> bool:
-    """True if the program exists, by its path or on PATH."""
+    """True if the program exists on this host; a name without a folder is searched on PATH."""
     return shutil.which(os.path.expanduser(program)) is not None
 
 
 def find_uses(document: Mapping[str, Any]) -> list[Use]:
-    """The plugins of a document's runners. Values of a wrong type are skipped."""
+    """Return all sections of a parsed configuration file that use a plugin. Values of a wrong type are skipped."""
     uses = []
     runners = document.get("runners")
     for index, runner in enumerate(runners if isinstance(runners, list) else []):
@@ -109,7 +111,8 @@ def find_uses(document: Mapping[str, Any]) -> list[Use]:
 def warn_of_plugins(
     text: str, *, look: Callable[[str], Look] = look_at, has_program: Callable[[str], bool] = is_on_path
 ) -> list[Remark]:
-    """Warnings about the plugins in a file's text, with lines; none if it is not valid TOML."""
+    """Return warnings, with line numbers, about the plugins in the text of a configuration file; none if it is not
+    valid TOML. `look` and `has_program` search for plugins and programs."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -122,7 +125,8 @@ def warn_of_plugins(
 
 
 def find_doubts(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Iterator[str]:
-    """Warnings about one plugin; each begins with its key."""
+    """Yield warnings about one use of a plugin; each begins with the configuration key. `seen` is the result of the
+    search for the plugin."""
     if seen.problem:
         yield f"{use.key}: on this host {seen.problem}. If the manager runs on another host, it has to be there"
         return
@@ -149,7 +153,8 @@ def find_doubts(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Ite
 
 
 def _variables(value: Any, where: str = "") -> Iterator[str]:
-    """Settings that are just `$NAME` or `${NAME}`."""
+    """Yield the keys of settings, also nested ones, whose value is just `$NAME` or `${NAME}`. `where` is the key of
+    `value`."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _variables(item, f"{where}.{key}" if where else str(key))

@@ -1,8 +1,8 @@
-"""Checks a plugin's settings against the plugin's JSON schema. Pure.
+"""Checks a plugin's settings against the plugin's JSON schema. Pure code without I/O.
 
-Unknown schema rules are ignored, so that a newer plugin gives no false warnings; the plugin checks its settings itself
-when it starts. Messages never contain a value: it may be a password. `plugin_checks.py` and `doctor.py` are the
-callers.
+Unknown schema rules are ignored, so that a newer plugin causes no false warnings; the plugin checks its settings itself
+when it starts. Messages never contain a setting's value, because it may be a password. `plugin_checks.py` and
+`doctor.py` are the callers.
 """
 
 import operator
@@ -40,7 +40,7 @@ _LIMITS = (
 
 
 def find_mismatches(settings: Any, schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Settings that violate the schema, such as `qemu.disk`, each with its problem."""
+    """Return the settings that violate the schema: pairs of a key, such as `qemu.disk`, and the problem."""
     return list(_check(settings, schema, "", schema, 0))
 
 
@@ -112,7 +112,7 @@ def _check_number(value: float, rule: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _resolve(reference: str, schema: Mapping[str, Any]) -> Any:
-    """The target of a reference within the schema; None: not found."""
+    """Return the part of the schema that a `$ref` points to; None if it is not found or outside of the schema."""
     node: Any = schema if reference.startswith("#") else None
     for part in filter(None, reference.removeprefix("#").split("/")):
         name = part.replace("~1", "/").replace("~0", "~")

@@ -1,7 +1,8 @@
-"""The JSON schema of `config.toml`, for editors and generators of such files.
+"""Generates the JSON schema of `config.toml`, for editors and for programs that write such files.
 
-Built from the values (`values.py`) and the table of keys (`keys/`), which also has keys without effect; descriptions
-contain the verdict. Unknown keys are allowed, except in Remuda's own sections. `remuda manager schema` prints it.
+It is built from the types (`values.py`) and the table of keys (`keys/`), which also has keys without effect; each
+description says how Remuda treats the key. Unknown keys are allowed, except in Remuda's own sections. `remuda manager
+schema` prints it.
 """
 
 from typing import Any
@@ -43,7 +44,8 @@ def build_schema() -> dict[str, Any]:
 
 
 def _inline(node: Any, components: dict[str, Any]) -> Any:
-    """Replace references by their targets, so that each use of a section can have its own description."""
+    """Return a schema with all references replaced by their targets, so that each use of a section can have its own
+    description."""
     if isinstance(node, list):
         return [_inline(item, components) for item in node]
     if not isinstance(node, dict):
@@ -54,7 +56,8 @@ def _inline(node: Any, components: dict[str, Any]) -> Any:
 
 
 def _place(root: dict[str, Any], parts: list[str], fact: Fact) -> None:
-    """Add a key with its description."""
+    """Add the description of a key to the schema `root`, with the key itself and its sections if they are missing.
+    `parts` is the key's path."""
     node, path = root, ""
     for part in parts[:-1]:
         path = f"{path}.{part}" if path else part

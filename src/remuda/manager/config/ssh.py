@@ -1,7 +1,7 @@
-"""`[runners.ssh]` and `[[runners.remuda.machines]]`: machines that jobs run on, reached by SSH. Pure.
+"""Types and checks for `[runners.ssh]` and `[[runners.remuda.machines]]`: machines that jobs run on, reached by SSH.
 
-The checks find incomplete values; whether a machine is reachable shows when the first job runs. The environments `ssh`
-and `machines` use the values.
+The checks find incomplete values; they do not connect to the machines. The environments `ssh` and `machines` use the
+values.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class MachineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_defaults(machine: Mapping[str, Any], runner: Mapping[str, Any]) -> dict[str, Any]:
-    """A machine of the list, with defaults from the runner's autoscaler section."""
+    """Return a machine of `[[runners.remuda.machines]]`, with defaults from the runner's autoscaler section."""
     autoscaler = table_of(runner, "autoscaler")
     connector = table_of(autoscaler, "connector_config")
     legacy = table_of(runner, "machine")
@@ -68,7 +68,7 @@ def with_defaults(machine: Mapping[str, Any], runner: Mapping[str, Any]) -> dict
 
 
 def check_ssh(ssh: SshConfig, where: str) -> None:
-    """Raise ConfigError for an incomplete section."""
+    """Raise ConfigError if the section is incomplete or invalid. `where` is its key."""
     if not ssh.host:
         raise ConfigError(f"{where}.host: is missing; name the machine that jobs run on")
     if not str(ssh.port).isdigit() or not 0 < int(ssh.port) < 65536:
@@ -78,7 +78,7 @@ def check_ssh(ssh: SshConfig, where: str) -> None:
 
 
 def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
-    """Raise ConfigError for an incomplete or ambiguous list of machines."""
+    """Raise ConfigError if a machine of the list is incomplete or two have the same name. `where` is the list's key."""
     for index, machine in enumerate(machines):
         place = f"{where}[{index}]"
         if not machine.host:
@@ -98,6 +98,6 @@ def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
 
 
 def table_of(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A section of a document; empty if it is missing or no table."""
+    """Return a subsection of a parsed section; empty if it is missing or not a table."""
     table = owner.get(key)
     return table if isinstance(table, Mapping) else {}

@@ -1,8 +1,8 @@
-"""A configuration as frozen values: the whole file, a runner, and Remuda's own sections.
+"""Types for a configuration: the whole file, a runner, and Remuda's own sections. All are immutable.
 
 The fields are the supported keys, with gitlab-runner's names and defaults; `keys/` documents every key of
-gitlab-runner. Durations and sizes are stored as written (`checks.py` has checked them); a property beside them returns
-the number.
+gitlab-runner. Durations and sizes are stored as written (`checks.py` has checked them); a property such as
+`prepare_seconds` returns the number.
 """
 
 import re
@@ -146,7 +146,7 @@ class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def upload_seconds(self) -> float:
-        """Seconds; 0 means no separate limit."""
+        """`upload_timeout` in seconds; 0 means that only the job's timeout applies."""
         return parse_duration(self.upload_timeout)
 
 
@@ -230,7 +230,7 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def job_folders(self) -> list[str]:
-        """Configured folders that jobs write to, besides the environment's own."""
+        """The configured builds and cache folders; empty if jobs use the environment's default folders."""
         return [] if self.executor == "custom" else [folder for folder in (self.builds_dir, self.cache_dir) if folder]
 
     @property
@@ -239,12 +239,12 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_custom_build_dir(self) -> bool:
-        """True if jobs may choose their folder."""
+        """True if jobs may choose their working directory with GIT_CLONE_PATH."""
         enabled = self.custom_build_dir.enabled
         return self.has_containers if enabled is None else enabled
 
     def slot_cgroup(self, slot: int) -> str:
-        """The control group of a slot, a path in every hierarchy of the machine; empty: none."""
+        """Return the path of a slot's control group (cgroup) on the machine; empty if slots have none."""
         template = self.slot_cgroup_template or DEFAULT_SLOT_CGROUP
         return template.replace("${slot}", str(slot)).strip("/") if self.has_slot_cgroups else ""
 
@@ -254,12 +254,12 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prepare_seconds(self) -> float:
-        """Seconds; 0 means no separate limit."""
+        """`prepare_timeout` in seconds; 0 means no limit."""
         return parse_duration(self.prepare_timeout)
 
     @property
     def get_sources_seconds(self) -> float:
-        """Seconds; 0 means no separate limit."""
+        """`get_sources_timeout` in seconds; 0 means that only the job's timeout applies."""
         return parse_duration(self.get_sources_timeout)
 
 
@@ -318,7 +318,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem or warning about a file."""
+    """A problem or warning about a configuration file, with its line."""
 
     line: int | None = None
     text: str
@@ -329,7 +329,8 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """All problems and warnings of a file; the configuration, if there are no problems."""
+    """The result of checking a configuration file: all problems and warnings, and the configuration if there are no
+    problems."""
 
     config: ManagerConfig | None = None
     problems: tuple[Remark, ...] = ()
@@ -337,12 +338,13 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def short_token(token: str) -> str:
-    """The public part of a runner token; it names the runner in folders, logs and metrics."""
+    """Return the public first part of a runner token, which names the runner in folders, logs and metrics."""
     return _PREFIX.sub("", token, count=1)[:9]
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Split `host:port`, `:port` or `[v6]:port`. ValueError: not an address."""
+    """Split `host:port`, `:port` or `[v6]:port` (v6: an IPv6 address). Without a host it is 0.0.0.0. Raises ValueError
+    if the text is not an address."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r} is no address; write host:port, for example 127.0.0.1:9252")

@@ -1,1 +1,1 @@
-"""What the manager measures: Prometheus metrics and OpenTelemetry spans."""
+"""The manager's Prometheus metrics and OpenTelemetry spans."""

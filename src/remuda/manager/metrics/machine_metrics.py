@@ -1,8 +1,8 @@
-"""Machines of `docker+machine` under gitlab-runner's names for them, `gitlab_runner_autoscaling_*`.
+"""Metrics of the machines of `docker+machine` runners, with gitlab-runner's names (`gitlab_runner_autoscaling_*`).
 
-Existing dashboards use these names. They have no labels of the runner, but those of the place where its machines are
-created (zone, region, project, type), read from the driver's options; runners with the same place add up.
-`scaling_metrics.py` is the caller.
+Existing dashboards use these names. The metrics have no labels for the runner, but labels for where its machines are
+created (zone, region, project, machine type), read from the driver's options; runners with the same values are summed
+up. `scaling_metrics.py` is the caller.
 """
 
 from collections import Counter
@@ -36,7 +36,8 @@ _OPTIONS = {
 
 
 def target_of(driver: str, options: Sequence[str]) -> tuple[str, str, str, str]:
-    """Zone, region, project and machine type; empty where the options do not say."""
+    """Return zone, region, project and machine type from the options of a Docker Machine driver; a value is empty if
+    the options do not contain it."""
     values = dict(option.partition("=")[::2] for option in options)
     names = _OPTIONS.get(driver, ("", "", "", ""))
     zone, region, project, kind = (values.get(name, "") if name else "" for name in names)
@@ -48,7 +49,7 @@ def target_of(driver: str, options: Sequence[str]) -> tuple[str, str, str, str]:
 
 
 class MachineCounts:
-    """Counts the machines of one runner."""
+    """Updates these metrics for the machines of one `docker+machine` runner."""
 
     def __init__(self, metrics: "ManagerMetrics", runner: "Callable[[], RunnerConfig]") -> None:
         self._metrics = metrics
@@ -82,7 +83,7 @@ class MachineCounts:
         self._count("used")
 
     def measure(self, what: str, seconds: float) -> None:
-        """A duration that the taskscaler reports."""
+        """Record a duration that the taskscaler reports, if `what` is the creation or the removal of a machine."""
         if what == "instance_is_running":
             self._count("created")
             self._observe("creation", seconds)
@@ -109,7 +110,8 @@ class MachineCounts:
 
 
 def show_states(states: "Iterable[Mapping[tuple[str, ...], int]]", gauge: "Gauge") -> None:
-    """Set the gauge to the sums over all runners."""
+    """Set the gauge of machine states to the sums over all runners; `states` has the counts of each runner by
+    labels."""
     sums: Counter[tuple[str, ...]] = Counter()
     for counts in states:
         sums.update(counts)

@@ -1,7 +1,9 @@
-"""All metrics of a manager in one table: name, kind, labels, help text; also gitlab-runner's that are not served.
+"""Table of all metrics of a manager (name, kind, labels, help text), and of gitlab-runner's metrics that it does not
+have.
 
 Names, labels and buckets of `gitlab_runner_*` are gitlab-runner's, so that its dashboards and alerts work. `metrics.py`
-creates the served ones. `docs/reference/generated/metrics.md` lists them; a test scrapes them with a real Prometheus.
+creates the metrics that are served. `docs/reference/generated/metrics.md` lists all; a test scrapes them with a real
+Prometheus.
 """
 
 import msgspec
@@ -30,7 +32,7 @@ _NO_ROUTER = "there is no job router yet, the manager sends job requests to each
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric, served or not."""
+    """One metric of the table. `missing` is set if the manager does not serve it."""
 
     name: str
     kind: str

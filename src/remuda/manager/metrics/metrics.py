@@ -1,7 +1,7 @@
-"""The manager's metrics and their HTTP endpoint. `metric_table.py` has the names and labels.
+"""The manager's Prometheus metrics and their HTTP endpoint. `metric_table.py` has the names and labels.
 
-Gauges of the current state (jobs, slots, health, disk) are computed at each scrape; everything else is counted when it
-happens.
+Gauges of the current state (jobs, slots, health, disk) are computed at each scrape; other metrics are updated when an
+event happens.
 """
 
 import platform
@@ -37,12 +37,12 @@ _LEVELS = ("warning", "error", "fatal", "panic")
 
 
 def mode_of(payload: JobPayload) -> str:
-    """The mode label of a job: TRADITIONAL or STEPS."""
+    """Return the label `mode` of a job: STEPS if its payload has `run`, else TRADITIONAL."""
     return STEPS if payload.run else TRADITIONAL
 
 
 class RunnerLabels(msgspec.Struct, frozen=True, kw_only=True):
-    """Labels that name a runner."""
+    """The label values that identify a runner in metrics."""
 
     runner: str
     runner_name: str
@@ -53,7 +53,7 @@ class RunnerLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSample(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one job, for the gauge of jobs."""
+    """Labels of one current job, for the gauge that counts jobs."""
 
     labels: RunnerLabels
     state: str
@@ -62,7 +62,7 @@ class JobSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manager's slots are used for."""
+    """Numbers of job slots: with running jobs, with open requests for jobs, and free."""
 
     running: int
     requesting: int
@@ -70,18 +70,18 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def for_server(self) -> dict[str, int]:
-        """The form that cells receive: a slot of an open request counts as free."""
+        """The numbers in the form that is sent to cells, where a slot with an open request counts as free."""
         return {"running": self.running, "free": self.requesting + self.free}
 
     @property
     def saturation(self) -> float:
-        """Share of the slots that have jobs, 0 to 1."""
+        """Share of all slots that run jobs, from 0 to 1."""
         slots = self.running + self.requesting + self.free
         return self.running / slots if slots else 1.0
 
 
 class ManagerMetrics:
-    """The manager's registry and everything in it."""
+    """All metrics of the manager, and the methods that update them. `sample` returns the current jobs."""
 
     def __init__(self, sample: Callable[[], Iterable[JobSample]]) -> None:
         self.registry = Registry()
@@ -139,11 +139,11 @@ class ManagerMetrics:
 
     @property
     def load(self) -> Load | None:
-        """The current use of slots; None before `watch` was called."""
+        """The current use of job slots; None before `watch` was called."""
         return None if self._load is None else self._load()
 
     def set_state(self, state: str) -> None:
-        """`state` is one of STATES."""
+        """Set the gauge of the manager's state; `state` is one of STATES."""
         self.current_state = state
         for other in STATES:
             self.gauge("gitlab_runner_process_state_info").labels(other).set(other == state)
@@ -174,7 +174,7 @@ class ManagerMetrics:
             self.gauge("gitlab_runner_request_concurrency").labels(labels[0], labels[2])
 
     def _forget_machines(self, scaled: Sequence[RunnerConfig]) -> None:
-        """Drop the scaling gauges of all other runners."""
+        """Remove the scaling gauges of all runners except `scaled`, the configured runners with autoscaling."""
         labels, tokens = {self.labels(runner) for runner in scaled}, {runner.short_token for runner in scaled}
         for name in SCALING_GAUGES:
             gauge = self.gauge(name)
@@ -182,7 +182,7 @@ class ManagerMetrics:
         self.machine_states = {token: states for token, states in self.machine_states.items() if token in tokens}
 
     def fleet_ended(self, runner: RunnerConfig) -> None:
-        """Drop the scaling gauges of a runner whose fleet has ended."""
+        """Remove the scaling gauges of a runner whose machines are all removed."""
         labels = self.labels(runner)
         for name in SCALING_GAUGES:
             gauge = self.gauge(name)
@@ -196,12 +196,12 @@ class ManagerMetrics:
         self.counter("gitlab_runner_configuration_loading_error_total").inc()
 
     def configuration_saved(self, *, is_done: bool) -> None:
-        """The manager itself wrote the configuration, or could not."""
+        """Count a write of the configuration file by the manager itself; with `is_done` false, a failed one."""
         name = "saved_total" if is_done else "saving_error_total"
         self.counter(f"gitlab_runner_configuration_{name}").inc()
 
     def count_received(self, runner: RunnerConfig, about: JobInfo, *, mode: str, now: float) -> None:
-        """Count a received job and its time in the queue."""
+        """Count a job received from the server, and record its time in the server's queue."""
         labels = self.labels(runner)
         queued, running = about.time_in_queue_seconds, about.project_jobs_running_on_instance_runners_count
         self.counter("gitlab_runner_jobs_total").labels(*labels).inc()
@@ -218,7 +218,7 @@ class ManagerMetrics:
             self.counter("gitlab_runner_acceptable_job_queuing_duration_exceeded_total").labels(*labels).inc()
 
     def count_stage(self, runner: RunnerConfig, stage: str, seconds: float) -> None:
-        """A job left a stage."""
+        """Record how long a job was in a stage, if the runner has enabled that metric."""
         if runner.feature_flags.get(HIGH_CARDINALITY_FLAG, False):
             labels = (*self.labels(runner), stage)
             self.histogram("gitlab_runner_job_stage_duration_seconds").labels(*labels).observe(seconds)
@@ -226,7 +226,7 @@ class ManagerMetrics:
     def count_finished(
         self, labels: RunnerLabels, *, seconds: float, failure_reason: str, mode: str = TRADITIONAL
     ) -> None:
-        """A job ended; `failure_reason` is empty for a success."""
+        """Record the duration of a job that ended, and count a failure; `failure_reason` is empty for a success."""
         self.histogram("gitlab_runner_job_duration_seconds").labels(*labels.values(), mode).observe(seconds)
         if failure_reason:
             failed = labels.runner, labels.runner_name, failure_reason, mode
@@ -234,7 +234,7 @@ class ManagerMetrics:
             self.counter("gitlab_runner_worker_processing_failures_total").labels("job_failure", *labels.values()).inc()
 
     def count_usage(self, labels: RunnerLabels, use: JobUse) -> None:
-        """Resources that a job used; unknown values are left out."""
+        """Record the resources (CPU, memory, disk, network) that a job used; unknown values are left out."""
         for name, kind, amount in (
             ("cpu_seconds", "user", use.cpu_user_seconds),
             ("cpu_seconds", "system", use.cpu_system_seconds),
@@ -250,7 +250,7 @@ class ManagerMetrics:
                 self.histogram(f"remuda_manager_job_{name}_bytes").labels(*labels.values()).observe(size)
 
     def poller_events(self) -> PollerEvents:
-        """Callbacks with which pollers report to the metrics."""
+        """Return the callbacks with which pollers report to the metrics."""
         return PollerEvents(
             opened=self._count_request,
             limited=self._set_limits,
@@ -292,12 +292,13 @@ class ManagerMetrics:
             self.counter("gitlab_runner_worker_processing_failures_total").labels("other", *labels).inc()
 
     def _count_reservation(self, runner: RunnerConfig, operation: str) -> None:
-        """A request for a job reserved a slot of a machine, or ended without a job."""
+        """Count that a request for a job reserved a slot on an autoscaled machine (`reserve`), or ended without a job
+        (`unreserve`)."""
         if counts := self._scaler(runner):
             counts.count_task_operation(operation)
 
     def _scaler(self, runner: RunnerConfig) -> ScalingCounts | None:
-        """The counters of the runner's scaler, if it has one."""
+        """Return the counters of the runner's scaler, or None if it has no autoscaling."""
         return next((counts for counts in self._scalers if counts.short_token == runner.short_token), None)
 
     def add_scaler(self, runner: Callable[[], RunnerConfig]) -> ScalingCounts:
@@ -307,7 +308,7 @@ class ManagerMetrics:
         return counts
 
     def measure_call(self, labels: RunnerLabels, call: Measured) -> None:
-        """A call to the server ended; status -1: without an answer."""
+        """Count a call to the server by status, and record its duration; status -1 means no answer."""
         status_class = f"{call.status // 100}xx" if call.status > 0 else "none"
         of_calls = labels.runner, labels.system_id, call.endpoint
         statuses = self.counter("gitlab_runner_api_request_statuses_total")
@@ -319,7 +320,7 @@ class ManagerMetrics:
         self.counter("gitlab_runner_api_request_retries_total").labels(path, method).inc()
 
     def count_spans(self, outcome: str, number: int) -> None:
-        """`outcome` is sent, dropped or refused."""
+        """Count OpenTelemetry spans by `outcome`: sent, dropped or refused."""
         self.counter("remuda_manager_spans_total").labels(outcome).inc(number)
 
     def labels(self, runner: RunnerConfig) -> tuple[str, str, str]:

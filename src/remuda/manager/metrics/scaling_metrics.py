@@ -1,8 +1,8 @@
-"""Metrics of scalers: upstream's `fleeting_provisioner_*` and `fleeting_taskscaler_*`, and `remuda_manager_scaling_*`,
-which show why jobs wait for machines and what machines cost.
+"""Metrics of autoscaling: gitlab-runner's `fleeting_provisioner_*` and `fleeting_taskscaler_*`, and
+`remuda_manager_scaling_*`, which show why jobs wait for machines and how long machines were used or idle.
 
-All known label values exist from the first plan on, so that rates are right from the first event. `machine_metrics.py`
-has Docker Machine's own names.
+Counters with known label values are created at zero when the scaler makes its first plan, so that Prometheus computes
+rates from the first event on. `machine_metrics.py` has the metrics for Docker Machine.
 """
 
 from collections.abc import Callable
@@ -54,10 +54,11 @@ _OPERATIONS = {
 
 
 class ScalingCounts:
-    """Counts for one scaler. Implements the taskscaler's `Told`. `count_starved` is called for job requests."""
+    """Updates the metrics of one scaler. The taskscaler calls it (its interface `Told`), and the pollers' events call
+    `count_starved`."""
 
     def __init__(self, metrics: "ManagerMetrics", runner: Callable[[], "RunnerConfig"]) -> None:
-        """`runner` returns the current configuration: a new token changes the labels."""
+        """`runner` returns the current configuration of the scaler's runner, from which the labels are computed."""
         self._metrics = metrics
         self._runner = runner
         self._last: Gauges | None = None
@@ -66,7 +67,7 @@ class ScalingCounts:
 
     @property
     def short_token(self) -> str:
-        """Short token of the runner."""
+        """Short token of the scaler's runner."""
         return self._runner().short_token
 
     @property
@@ -96,13 +97,13 @@ class ScalingCounts:
             self._machines.set_gauges(gauges)
 
     def _spend(self, since: "Gauges", seconds: float) -> None:
-        """Count the machine seconds since the last plan."""
+        """Add `seconds`, the time since the last plan, to the machine seconds, for each machine of that plan."""
         for name, group in since.groups.items():
             for use, number in group.machines.items():
                 self._count(f"{_OWN}_machine_seconds_total", name, use, count=number * seconds)
 
     def _begin(self, labels: tuple[str, ...], gauges: "Gauges") -> None:
-        """Create all counters with known labels, at zero."""
+        """Create all counters with known label values at zero, once for each set of runner labels."""
         if labels == self._labels_seen:
             return
         self._labels_seen = labels
@@ -164,7 +165,8 @@ class ScalingCounts:
         self._metrics.fleet_ended(self._runner())
 
     def count_starved(self) -> None:
-        """No slot could be reserved for a request: all machines are busy, or no machine may be added."""
+        """Count that no slot could be reserved for a job request, because all machines are busy or no machine may be
+        added."""
         which = "available" if self._last is None or self._last.may_grow else "iop"
         self.count_task_operation(f"reserve_{which}_capacity_failure")
 

@@ -1,6 +1,6 @@
-"""Creates the span exporter if the environment asks for spans (OTEL_EXPORTER_OTLP_*).
+"""Creates the exporter for OpenTelemetry spans if environment variables enable it (OTEL_EXPORTER_OTLP_*).
 
-It stands alone, so that a manager without spans does not import `spans.py` and its dependencies.
+It is a separate module, so that a manager without spans does not import `spans.py` and its dependencies.
 """
 
 import os
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def exporter_of(clock: Clock, own_id: str, count: Callable[[str, int], None]) -> "SpanExporter | None":
-    """None: no spans are wanted, or the settings are wrong (logged)."""
+    """Return the span exporter that the environment variables configure; None if they configure none or are invalid,
+    which is logged. `own_id` is the manager's id in spans, and `count` counts spans by outcome."""
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
         return None
     from remuda.manager.metrics.spans import find_exporter
@@ -28,7 +29,7 @@ def exporter_of(clock: Clock, own_id: str, count: Callable[[str, int], None]) ->
 
 
 def spans_factory(exporter: "SpanExporter | None") -> "Callable[[JobRow, JobPayload], JobSpans] | None":
-    """A function that creates the spans of a job; None: no spans are wanted."""
+    """Return a function that creates the spans of a job; None without an exporter."""
     if exporter is None:
         return None
     from remuda.manager.metrics.spans import JobSpans

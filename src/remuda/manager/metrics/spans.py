@@ -1,11 +1,11 @@
-"""Jobs and their steps as spans, with the names that OpenTelemetry has for CI (`cicd.*`).
+"""Creates OpenTelemetry spans for jobs and their steps, with OpenTelemetry's attribute names for CI (`cicd.*`).
 
-All jobs of a pipeline are one trace, unless the job has a variable TRACEPARENT: then it joins that trace. A job is a
-span; each attempt at a step is a span below the step that called it. Spans are created from the step results that the
-agent reports; `remuda.telemetry.otlp` sends them. See docs/traces.md.
+All jobs of a pipeline belong to one trace; a job with a variable TRACEPARENT joins that trace instead. A job is a span;
+each attempt of a step is a span below that of the calling step. Spans are created from the step results that the agent
+reports; `remuda.telemetry.otlp` sends them. See docs/traces.md.
 
-Invariant: the ids of a span derive from the job and the result. A manager that resumes a job reads its results from the
-first on and creates the same spans again; receivers treat spans with the same id as one.
+Invariant: the ids of a span are computed from the job and the result. A manager that resumes a job reads its results
+from the first on and creates spans with the same ids again, which receivers treat as duplicates.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,8 @@ _JOB_RESULTS: Mapping[str, str] = {
 
 
 class _Event(msgspec.Struct, kw_only=True):
-    """The fields of a step result that go into a span. Not inputs, outputs and environment: large, and private."""
+    """The fields of a step result that are used for spans. Inputs, outputs and environment are left out, because they
+    are large and private."""
 
     event: str = ""
     path: str = ""
@@ -62,11 +63,11 @@ class _Event(msgspec.Struct, kw_only=True):
 
 
 class JobSpans:
-    """The spans of one job; each is given to `offer` when it ends."""
+    """Creates the spans of one job and its steps, and passes each to `offer` when it ends."""
 
     def __init__(self, row: JobRow, payload: JobPayload, *, offer: Callable[[Span], None]) -> None:
         self.next_seq = 1
-        """The next result that it needs."""
+        """Sequence number of the next step result that is needed."""
         self._offer = offer
         self._key = row.key
         self._job_id = row.job_id
@@ -88,14 +89,16 @@ class JobSpans:
         """Span ids of running steps, by path."""
 
     def with_traceparent(self, variables: Sequence[JobVariable]) -> list[JobVariable]:
-        """The job's variables with TRACEPARENT, so that spans of its own processes go below the job's span."""
+        """Return the job's variables with TRACEPARENT set to the job's span, so that spans of processes in the job
+        become its children."""
         if not self.is_wanted:
             return list(variables)
         own = JobVariable(key=TRACEPARENT, value=self.context.traceparent)
         return [*(variable for variable in variables if variable.key != TRACEPARENT), own]
 
     def on_result(self, seq: int, document: bytes) -> None:
-        """Handle a step result. A repeated or unreadable one is ignored."""
+        """Handle a step result (JSON): create a span when a step has finished. Repeated or unreadable results are
+        ignored."""
         if seq != self.next_seq:
             return
         self.next_seq += 1
@@ -113,7 +116,7 @@ class JobSpans:
             self._open.pop(event.path, None)
 
     def end(self, outcome: Outcome | None, now: float) -> None:
-        """The job is over. Without an outcome the server did not want it any more."""
+        """Create the span of the job, which is over. `outcome` is None if the server dropped or canceled the job."""
         if not self.is_wanted:
             return
         failed = outcome is None or outcome.state == "failed"
@@ -157,7 +160,7 @@ class JobSpans:
         return span_id_of("step", self._key, event.path, event.attempt, began)
 
     def _parent_of(self, path: str) -> str:
-        """Span id of the nearest enclosing step; the job's if there is none."""
+        """Return the span id of the nearest enclosing step that runs, or the job's if there is none."""
         while path:
             path = path.rpartition("/")[0]
             if span_id := self._open.get(path):
@@ -166,7 +169,7 @@ class JobSpans:
 
 
 def _job_attributes(row: JobRow, payload: JobPayload, variables: Mapping[str, str]) -> dict[str, Value]:
-    """Attributes that are known from the start."""
+    """Return the attributes of the job's span that are known when the job starts."""
     info = payload.job_info
     kind = "deploy" if variables.get("CI_ENVIRONMENT_NAME") else info.stage
     attributes = {
@@ -226,13 +229,14 @@ def _result(event: _Event) -> str:
 
 
 def find_exporter(environment: Mapping[str, str], clock: Clock, count: Counted, *, own_id: str) -> SpanExporter | None:
-    """The exporter of a manager's spans; None, with a warning, if the settings are wrong."""
+    """Create the exporter that the environment variables configure. Returns None, and logs a warning, if they are
+    invalid."""
     try:
         settings = read_otlp_settings(environment, service=SERVICE)
         resource = {"service.version": __version__, "service.instance.id": own_id, **settings.resource}
         exporter = SpanExporter(msgspec.structs.replace(settings, resource=resource), clock, count)
     except OtlpError as error:
-        logger("manager").warning("cannot send spans", cause=str(error))
+        logger("manager").warning("invalid OpenTelemetry settings; no spans are sent", cause=str(error))
         return None
-    logger("manager").info("sending spans", to=hide_password(settings.url))
+    logger("manager").info("sending OpenTelemetry spans of jobs", to=hide_password(settings.url))
     return exporter

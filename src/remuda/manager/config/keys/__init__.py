@@ -1,1 +1,2 @@
-"""What becomes of every key of gitlab-runner's `config.toml`: one table for the reader, the doctor and the docs."""
+"""Says for every key of `config.toml` whether it works, differs, is ignored or refused. The loader, `remuda manager
+doctor` and the docs use this table."""

@@ -1,6 +1,6 @@
-"""A fact about one configuration key, and the possible verdicts. Pure.
+"""The type of a fact about one configuration key: how Remuda treats it, and its description. Pure code without I/O.
 
-The tables in this folder consist of facts; `table.py` joins them.
+The other modules of this folder are tables of facts; `table.py` joins them.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """What the author of a key should know."""
+    """How Remuda treats a configuration key, and the text about it for the author of the file."""
 
     verdict: Verdict
     about: str
@@ -35,7 +35,7 @@ class Fact:
     """Returns another fact for some values."""
 
     def of(self, value: Any) -> "Fact":
-        """The fact for this value."""
+        """Return the fact for a key with this value, which may differ from the general one (`unless`)."""
         return self if self.unless is None else self.unless(value) or self
 
 
@@ -49,7 +49,7 @@ def works(about: str, default: str = "", *, is_open: bool = False) -> Fact:
 
 
 def own(about: str, default: str = "", *, is_open: bool = False) -> Fact:
-    """A key that only Remuda has."""
+    """Return a fact about a key that only Remuda has."""
     return Fact(verdict=Verdict.WORKS, about=about, default=default, is_own=True, is_open=is_open)
 
 
@@ -66,7 +66,7 @@ def refused(about: str) -> Fact:
 
 
 def refused_if_set(about: str) -> Fact:
-    """Refused, unless its value is empty or false."""
+    """Return a fact about a key that is refused unless its value is empty or false."""
     unset = works("not set", "none")
     why = f"{UNSAFE}{about}"
     return replace(refused(why), unless=lambda value: None if value else unset)

@@ -1,4 +1,4 @@
-"""Facts about the keys outside `[[runners]]`. Pure."""
+"""Facts about the keys outside of `[[runners]]`: how Remuda treats each. `table.py` joins them."""
 
 from remuda.manager.config.keys.fact import Facts, differs, ignored, own, refused_if_set, works
 

@@ -1,6 +1,7 @@
-"""Facts about the sections of other executors: ssh, instance, autoscaler, Docker Machine, custom. Pure.
+"""Facts about the sections for ssh, instance, autoscaler, Docker Machine and custom executors: how Remuda treats each
+key. `table.py` joins them.
 
-The sections that create machines apply to runners without a list of machines; a list takes its defaults from them.
+The autoscaling sections apply to runners without a fixed list of machines; such a list takes its defaults from them.
 """
 
 from dataclasses import replace

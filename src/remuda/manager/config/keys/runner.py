@@ -1,4 +1,4 @@
-"""Facts about the keys of `[[runners]]` and its small sections. Pure."""
+"""Facts about the keys of `[[runners]]` and its small sections: how Remuda treats each. `table.py` joins them."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Facts about `[runners.cache]`. Pure."""
+"""Facts about the keys of `[runners.cache]`: how Remuda treats each. `table.py` joins them."""
 
 from dataclasses import replace
 from typing import Any

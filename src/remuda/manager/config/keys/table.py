@@ -1,6 +1,7 @@
-"""The table of all keys by path, such as `runners.docker.image`, and the walk through a document. Pure.
+"""The table of facts about all keys by path, such as `runners.docker.image`, and a function that finds the fact for
+each key of a document. Pure code without I/O.
 
-An unknown key gets the nearest known name. A section with a fact of its own speaks for everything below it. `load.py`
+For an unknown key the nearest known name is suggested. A fact about a section applies to all keys in it. `load.py`
 (warnings and problems), `doctor.py` (each key) and the generated docs use the table.
 """
 
@@ -43,7 +44,7 @@ _MARKS = re.compile(r"\[([^\]]*)\]\([^)]*\)|`")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A key of a document with its fact."""
+    """A key of a configuration file with its value and the fact about it."""
 
     where: str
     """Such as `runners[0].docker.image`."""
@@ -59,17 +60,18 @@ class Finding:
 
     @property
     def about(self) -> str:
-        """The text of its fact without markup."""
+        """The text of the fact, without Markdown markup."""
         return plain(self.fact.about)
 
 
 def plain(text: str) -> str:
-    """Remove the markup of docs from a text."""
+    """Remove Markdown links and code marks from a text."""
     return _MARKS.sub(lambda match: match[1] or "", text)
 
 
 def walk(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """All keys of a document. Each section of another executor is one finding."""
+    """Yield a finding for each key of a parsed configuration file. A section of an executor that the runner does not
+    use is a single finding."""
     yield from _walk(document, "", "", is_below=False)
 
 
