@@ -1,7 +1,4 @@
-"""Keep, delete and erase artifacts and logs of jobs, in GitLab's form; and Remuda's list of the files in an archive.
-
-Checks the caller's rights; `remuda.cell.operations.retention` does the work.
-"""
+"""Keep, delete and erase artifacts and logs of jobs, in GitLab's form; and Remuda's list of the files in an archive."""
 
 import msgspec
 from starlette.requests import Request

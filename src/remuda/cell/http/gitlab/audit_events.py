@@ -1,7 +1,5 @@
 """The audit log in GitLab's form: the whole one for administrators, that of a group or project for its owners.
-
-`remuda.cell.http.edge.auditing` writes the events.
-"""
+`remuda.cell.http.edge.auditing` writes the events."""
 
 from typing import Any
 

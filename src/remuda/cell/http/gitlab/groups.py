@@ -1,8 +1,5 @@
-"""Groups, namespaces and organizations in GitLab's form.
-
-Everybody may create a group at the top level; maintainers of a group may create one inside it.
-`remuda.cell.projects.namespaces` checks what may be inside what.
-"""
+"""Groups, namespaces and organizations in GitLab's form. Everybody may create a group at the top level; maintainers of
+a group may create one inside it."""
 
 import msgspec
 from starlette.requests import Request

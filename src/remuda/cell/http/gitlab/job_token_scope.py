@@ -1,8 +1,5 @@
-"""The job token allow list of a project in GitLab's form: the switch, and the projects and groups on the list.
-
-Only what the caller may see, in the same organization, can be added. `remuda.cell.core.access.job_token_scope` says
-what the list allows.
-"""
+"""The job token allow list of a project in GitLab's form: the switch, and the projects and groups on the list. Only
+what the caller may see, in the same organization, can be added."""
 
 from collections.abc import Callable
 from typing import Any
@@ -130,10 +127,7 @@ async def remove_group(edge: Edge, request: Request, project: Project) -> None:
 
 
 async def _change(edge: Edge, project: Project, field: str, decide: Callable[[Any], Any]) -> None:
-    """Change one field of the stored project: `decide` gets its value and returns the new one.
-
-    404 if the project is gone.
-    """
+    """`decide` gets the value of the field and returns the new one. 404 if the project is gone."""
 
     def change(row: Project) -> Project:
         return replace(row, **{field: decide(getattr(row, field))})

@@ -1,8 +1,5 @@
-"""Jobs in GitLab's form, and Remuda's own view of where a job's time went.
-
-Trigger jobs are listed as bridges, as in GitLab; every endpoint that takes a job id takes theirs too. Commands such as
-cancel and retry go to `remuda.cell.dispatch.user_commands`.
-"""
+"""Jobs in GitLab's form, and Remuda's own view of where a job's time went. Trigger jobs are listed as bridges, as in
+GitLab; every endpoint that takes a job id takes theirs too."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -68,10 +65,7 @@ class TimedJobShape(JobShape, kw_only=True):
 
 
 async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
-    """The API responses for jobs, with their pipelines, commits, runners and artifacts, each of which is loaded once.
-
-    A downstream pipeline of another project is shown only if the caller may read it.
-    """
+    """API responses for jobs. A downstream pipeline is left out if the caller may not read its project."""
     projects: dict[ProjectId, Project | None] = {}
     pipelines: dict[PipelineId, Pipeline | None] = {}
     commits: dict[PipelineId, Commit | None] = {}
@@ -145,7 +139,6 @@ async def _page(
 
 
 async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSummaryShape | None:
-    """The pipeline that a trigger job started; None if there is none or the caller may not read it."""
     pipeline = await edge.store.pipelines.load_pipeline(job.downstream_id) if job.downstream_id is not None else None
     project = await edge.store.projects.load_project(pipeline.project_id) if pipeline else None
     if project is not None and project.id != job.project_id:
@@ -218,7 +211,6 @@ async def show_with_times(edge: Edge, caller: Caller, job: Job) -> TimedJobShape
 
 
 async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
-    """The API response for a job, with the fields that only Remuda has."""
     now = edge.clock.now()
     view = (await describe(edge, [job], caller))[0]
     bodies, note = await _events(edge, job)
@@ -253,10 +245,7 @@ async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
 
 
 async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:
-    """Compute where a job's time went, from the results of its steps (`bodies`).
-
-    A finished job without step results is split by the sections of its log.
-    """
+    """Where a job's time went, from the results of its steps (`bodies`) or, if it has none, the sections of its log."""
     spans = job_times.spans_of_steps(bodies, now)
     if spans or job.state not in FINAL or job.started_at is None or job.is_trigger:
         return job_times.split(job, spans, "steps", now)
@@ -268,7 +257,6 @@ async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> Tim
 
 
 async def _piece(edge: Edge, job: Job, start: int, count: int) -> bytes:
-    """Read at most `count` bytes of a job's log, from the offset `start` on."""
     data = bytearray()
     async for piece in edge.traces.read(job.id, start):
         data += piece

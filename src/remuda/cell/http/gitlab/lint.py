@@ -1,8 +1,7 @@
 """`ci/lint` in GitLab's form: checks a pipeline file for this project.
 
-Without `dry_run` a file whose rules leave no job is valid, with a warning; with `dry_run` that is an error, because no
-pipeline would start. Remuda adds `mistakes`, each with its place, and `left_out`, the jobs that rules leave out, with
-the reason.
+If rules leave no job, the file is valid with a warning; with `dry_run` that is an error, because no pipeline would
+start. Remuda adds `mistakes`, each with its place, and `left_out`: jobs that rules leave out, with the reason.
 """
 
 import asyncio

@@ -1,8 +1,5 @@
-"""Members of groups and projects in GitLab's form.
-
-Owners of a group and maintainers of a project change members, up to their own level. A group keeps its last owner.
-Members belong to the same organization.
-"""
+"""Members of groups and projects in GitLab's form. Owners of a group and maintainers of a project change members, up to
+their own level. A group keeps its last owner. Members belong to the same organization."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
@@ -49,8 +46,6 @@ class MemberShape(UserShape, kw_only=True):
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """The group or project in the path."""
-
     owner: Pool
     organization_id: int
     above: tuple[Pool, ...]
@@ -79,10 +74,7 @@ async def _place(edge: Edge, request: Request) -> _Place:
 
 
 def expiry_of(text: str | None, name: str = "expires_at") -> float | None:
-    """Parse a date: the beginning of that day (UTC) in seconds, or None if the text is empty.
-
-    Raises ApiError 400 about the parameter `name` if the text is no date.
-    """
+    """Parse a date to the start of that day (UTC) in seconds. Raises ApiError 400 about `name` if it is no date."""
     if not text:
         return None
     try:
@@ -92,7 +84,6 @@ def expiry_of(text: str | None, name: str = "expires_at") -> float | None:
 
 
 def day_of(seconds: float | None) -> str | None:
-    """Format a time as a date such as 2026-01-31; None stays None."""
     return None if seconds is None else rfc3339(seconds)[:10]
 
 
@@ -107,7 +98,6 @@ async def _views(edge: Edge, members: Iterable[Member]) -> list[MemberShape]:
 
 
 async def _members(edge: Edge, owner: Pool) -> list[Member]:
-    """The direct members of a group or project (`owner`) whose membership has not expired."""
     return active_members(await edge.store.people.list_members(owner), edge.clock.wall())
 
 

@@ -1,9 +1,7 @@
-"""Personal access tokens in GitLab's form: list, create, rotate, revoke.
+"""Personal access tokens in GitLab's form: list, create, rotate (which revokes the old token at once), revoke.
 
 A token is shown once, when it is created; the store has only its SHA-256. People manage their own tokens,
-administrators those of everybody. Rotation revokes the old token at once.
-
-Invariant: no token gets a scope that the token which creates it lacks.
+administrators those of everybody. Invariant: no token gets a scope that the token which creates it lacks.
 """
 
 import secrets
@@ -107,10 +105,7 @@ async def list_all(edge: Edge, request: Request, caller: Caller) -> list[Persona
 
 
 async def _find(edge: Edge, request: Request) -> UserToken:
-    """The personal token in the path (`self`: the caller's own).
-
-    404 for tokens of others unless an administrator calls.
-    """
+    """The personal token in the path (`self`: the caller's own). 404 for others' unless an administrator calls."""
     caller = caller_of(request)
     if text_in_path(request, "token_id") == "self":
         return caller.token

@@ -1,8 +1,5 @@
-"""Create pipelines over HTTP: GitLab's two calls, and Remuda's own with all options.
-
-Turns a call into a `PipelineRequest` and an error into a response; `remuda.cell.pipelines.creation` does the work.
-Trigger tokens and schedules have their own modules and use `ref_of` and `start_pipeline` from here.
-"""
+"""Create pipelines over HTTP: GitLab's two calls, and Remuda's own with all options. `triggers` and `schedules` use
+`ref_of` and `start_pipeline` from here."""
 
 import msgspec
 from starlette.requests import Request
@@ -58,7 +55,6 @@ class NewPipeline(msgspec.Struct, kw_only=True):
 def describe_pipeline(
     edge: Edge, pipeline: Pipeline, project: Project, *, coverage: float | None = None
 ) -> PipelineShape:
-    """The API response for a pipeline, with its state and durations as of now."""
     return pipeline_view(pipeline, project, edge.settings.url, edge.clock.now(), coverage=coverage)
 
 
@@ -184,5 +180,4 @@ def _pipeline_request(
 
 
 def mistake_view(mistake: Mistake) -> View:
-    """Convert a mistake in a pipeline file to JSON values for a response."""
     return msgspec.structs.asdict(mistake)

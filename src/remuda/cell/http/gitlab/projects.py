@@ -1,7 +1,5 @@
-"""Projects in GitLab's form: create, show, list, change, delete. `remuda.cell.projects.paths` has the rules for paths.
-
-Administrators may create a project anywhere, others in their own namespace or in a group in which they are developers.
-"""
+"""Projects in GitLab's form: create, show, list, change, delete. Administrators may create a project anywhere, others
+in their own namespace or in a group in which they are developers."""
 
 import re
 from itertools import count
@@ -40,10 +38,8 @@ routes = Routes()
 
 
 class NewProject(msgspec.Struct, kw_only=True):
-    """Parameters of a new project. `path` may contain the namespace, as in `acme/shop`.
-
-    If an administrator calls, missing groups in it are created.
-    """
+    """Parameters of a new project. `path` may contain the namespace, as in `acme/shop`; missing groups in it are
+    created if an administrator calls."""
 
     name: str | None = None
     path: str | None = None
@@ -87,7 +83,6 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
 
 
 async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
-    """The full path of a new project. Raises ApiError if the caller may not create a project there."""
     if "/" in path:
         await check_namespace(edge, caller, path.rpartition("/")[0])
         return path
@@ -102,10 +97,8 @@ async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | 
 
 
 async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | None:
-    """Find the namespace for a new project; None if it is missing and the caller may create it.
-
-    Raises ApiError 404 if the caller may not know of it, 403 if they may not create a project in it.
-    """
+    """The namespace for a new project; None if it is missing and the caller may create it. Raises ApiError 404 if they
+    may not know of it, 403 if they may not create a project in it."""
     namespace = await edge.store.people.find_namespace(path)
     if namespace is None:
         if not caller.user.is_admin:
@@ -126,12 +119,10 @@ def check_texts(*, name: str | None, description: str | None, visibility: str | 
 
 
 def _slug(name: str) -> str:
-    """Derive the path of a project from its name, for a request that gives no path."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "project"
 
 
 def describe_project(edge: Edge, project: Project, *, is_empty: bool | None = None) -> ProjectShape:
-    """The API response for a project, with the default branch that its repository has now."""
     return project_view(project, edge.settings.url, edge.projects.repos.head(project.repo_path), is_empty=is_empty)
 
 
@@ -149,7 +140,6 @@ async def list_all(edge: Edge, request: Request) -> Paged[ProjectShape]:
 
 
 async def page_of_projects(edge: Edge, request: Request, project_filter: ProjectFilter) -> Paged[ProjectShape]:
-    """A page of the projects that match the filter and that the caller may see."""
     page, query, caller = page_by_id(request), request.query_params, caller_of(request)
     is_own = any(query.get(name, "").lower() in ("true", "1") for name in ("membership", "owned"))
     project_filter = msgspec.structs.replace(

@@ -1,8 +1,7 @@
 """Tokens for clients of a Docker registry: `GET /jwt/auth`, to which the registry sends them (its `realm`).
 
 The caller authenticates by HTTP Basic: a job (`gitlab-ci-token` and its token) or a person (any name and a personal
-token). A caller with a bad token gets 401. Others get a token for what they may do, which may be nothing; the registry
-refuses the rest. Errors have the registry's form, which its clients print.
+token). A bad token gets 401; others get a token for what they may do, perhaps nothing; the registry refuses the rest.
 """
 
 from collections.abc import Collection

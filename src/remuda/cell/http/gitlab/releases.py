@@ -1,7 +1,5 @@
 """Releases in GitLab's form, for users and for jobs of the project (`glab` and `release-cli` call it inside a job).
-
-`remuda.cell.pipelines.releases` has the rules, and creates the release of a job with the keyword `release`.
-"""
+`remuda.cell.pipelines.releases` has the rules."""
 
 from typing import Annotated, Any
 

@@ -1,9 +1,8 @@
 """Runner tokens: register a runner with a registration token, create one as a user, reset tokens.
 
-Administrators create runners for an organization, owners of a group for the group, maintainers of a project for the
-project. Registration tokens are stored in plain text, because people look them up; of a runner's token only the hash.
-
-Invariant: a token that is reset is invalid before its successor is returned.
+Administrators create runners for an organization, owners for a group, maintainers for a project. Registration tokens
+are stored in plain text, because people look them up; of a runner's token only the hash. Invariant: a token that is
+reset is invalid before its successor is returned.
 """
 
 import hmac
@@ -129,10 +128,7 @@ async def ensure_registration_token(store: Store, settings: CellSettings, owner:
 
 
 async def reset_registration_token(store: Store, owner: Pool) -> str:
-    """Create a new registration token for a group, a project or the whole cell (`owner`).
-
-    The old one becomes invalid.
-    """
+    """Create a new registration token for a group, a project or the cell (`owner`). The old one becomes invalid."""
     token = REGISTRATION_PREFIX + secrets.token_urlsafe(15)
     # The owner is stored first: a stored token without an owner would never work.
     await store.settings.put_setting(f"{_OWNER_OF} {token_hash(token)}", f"{owner[0]} {owner[1]}")
@@ -145,10 +141,7 @@ def _name(owner: Pool) -> str:
 
 
 async def _registration_owner(edge: Edge, token: str) -> Pool:
-    """The group, project or cell that a registration token belongs to.
-
-    Raises ApiError 403 if the token is not valid.
-    """
+    """The group, project or cell of a registration token. Raises ApiError 403 if the token is not valid."""
     kind, _, number = (
         await edge.store.settings.load_setting(f"{_OWNER_OF} {token_hash(token)}") or "instance 0"
     ).partition(" ")
@@ -200,10 +193,7 @@ async def create(edge: Edge, caller: Caller, params: CreateRunner) -> RunnerCred
 
 
 async def _reach(edge: Edge, caller: Caller, params: CreateRunner) -> Reach:
-    """What a new runner is for: the instance, a group or a project.
-
-    403 or 404 if the caller may not create one there.
-    """
+    """What a new runner is for; 403 or 404 if the caller may not create one there."""
     user_id = caller.user.id
     match RunnerType(params.runner_type):
         case RunnerType.INSTANCE:
@@ -243,10 +233,7 @@ def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
 
 
 async def _expiry(edge: Edge, runner_type: RunnerType, params: str | None = None) -> float | None:
-    """When a new token expires, by the settings of the cell or sooner if the request says so; None if never.
-
-    `params` is `token_expires_at` in the request. Raises ApiError 400 if that is not a future time.
-    """
+    """When a new token expires: by the settings, or sooner by `params` (`token_expires_at`; 400 if in the past)."""
     now = edge.clock.wall()
     life = (await application_settings(edge.store)).life_seconds(runner_type)
     latest = None if life is None else now + life
@@ -324,10 +311,7 @@ async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) ->
     expires_at = ends_at if by_settings is None else by_settings
 
     def renew(row: Runner) -> Runner | None:
-        """Give the runner its new token.
-
-        Returns None, which changes nothing, if another call has reset it meanwhile.
-        """
+        """Give the runner its new token; None, which changes nothing, if another call has reset it meanwhile."""
         if row.token_hash != runner.token_hash:
             return None
         return replace(row, token_hash=token_hash(token), token_expires_at=expires_at)

@@ -1,7 +1,5 @@
-"""Runners in GitLab's form: list, show, change, remove, link to projects. `runner_tokens` creates them.
-
-A project runner serves at least one project, and only projects of one organization.
-"""
+"""Runners in GitLab's form: list, show, change, remove, link to projects. `runner_tokens` creates them. A project
+runner serves at least one project, and only projects of one organization."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -59,7 +57,6 @@ class RunnerChange(msgspec.Struct, kw_only=True):
 
 
 def apply_change(runner: Runner, change: RunnerChange) -> Runner:
-    """The runner with the given fields changed; 400 if the result is not valid."""
     paused = change.paused if change.active is None else not change.active
     limit = runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout or None
     hold = runner.poll_hold_seconds if change.poll_hold_seconds is msgspec.UNSET else change.poll_hold_seconds
@@ -164,7 +161,6 @@ def _manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> M
 
 
 def _load(manager: RunnerManager) -> dict[str, Any] | None:
-    """The load that a manager reported: jobs running, free slots, and the share in use; None if it reported none."""
     running, free = manager.load_running, manager.load_free
     if running is None or free is None:
         return None
@@ -173,11 +169,8 @@ def _load(manager: RunnerManager) -> dict[str, Any] | None:
 
 
 def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
-    """The runner filter in the query, which may use GitLab's old and new parameters.
-
-    `pools`: only runners of these groups, projects or the instance; None: all. Raises ApiError 400 for a value that
-    is not valid.
-    """
+    """The runner filter in the query, with GitLab's old and new parameters; ApiError 400 if not valid. `pools`: only
+    runners of these groups, projects or the instance; None: all."""
     query = request.query_params
     kind, status = choice_in_query(request, "type", tuple(RunnerType)), query.get("status", "")
     paused = query.get("paused", "").lower()

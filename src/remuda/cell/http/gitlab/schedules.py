@@ -1,8 +1,5 @@
-"""Pipeline schedules in GitLab's form: create, change, run now, with their variables and pipelines.
-
-`remuda.cell.core.pipelines.schedules` parses cron lines. Remuda adds `last_error`: why the last run that was due
-created no pipeline.
-"""
+"""Pipeline schedules in GitLab's form: create, change, run now, with their variables and pipelines. Remuda adds
+`last_error`: why the last run that was due created no pipeline."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -78,7 +75,6 @@ class ScheduleShape(Shape, kw_only=True):
 
 
 def apply_change(old: Schedule, params: Given, now: float) -> Schedule:
-    """The schedule with the given fields changed; 400 if the result is not valid."""
     new = with_given(
         old,
         description=params.description,
@@ -146,10 +142,7 @@ def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
 
 
 async def _find_own(edge: Edge, request: Request) -> Schedule:
-    """The schedule in the path, if the caller owns it or is a maintainer; 403 otherwise.
-
-    Used where variables are shown, and to remove a schedule.
-    """
+    """The schedule in the path; 403 unless the caller owns it or is a maintainer."""
     schedule = await _find(edge, request)
     if not _is_own(caller_of(request), schedule, await project_in_path(edge, request)):
         raise forbidden("only the owner of a schedule and maintainers may do this")
@@ -157,10 +150,8 @@ async def _find_own(edge: Edge, request: Request) -> Schedule:
 
 
 async def _find_to_change(edge: Edge, request: Request) -> Schedule:
-    """The schedule in the path, if the caller owns it or is an administrator; 403 otherwise.
-
-    A maintainer must take ownership first, because the pipelines of a schedule run in its owner's name.
-    """
+    """The schedule in the path; 403 unless the caller owns it or is an administrator. A maintainer must take ownership
+    first, because the pipelines of a schedule run in its owner's name."""
     schedule, user = await _find(edge, request), caller_of(request).user
     if schedule.user_id != user.id and not user.is_admin:
         raise forbidden("only its owner may change a schedule; a maintainer can take ownership first")

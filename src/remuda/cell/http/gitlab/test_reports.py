@@ -1,7 +1,5 @@
-"""The test report of a pipeline in GitLab's form. `remuda.cell.pipelines.test_reports` reads the JUnit files.
-
-The encoded response is kept on disk, so that reports are parsed once for all callers.
-"""
+"""The test report of a pipeline in GitLab's form. The encoded response is kept on disk, so that the JUnit files are
+parsed once for all callers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,10 +38,8 @@ async def summary(edge: Edge, pipeline: Pipeline) -> Response:
 
 
 async def _answer(edge: Edge, pipeline: Pipeline, *, with_cases: bool) -> Response:
-    """The response with the test report of a pipeline, from the cache unless a job has uploaded another report since.
-
-    `with_cases`: include all test cases, not only totals. A blob never changes, so its name identifies its content.
-    """
+    """The response, from the cache unless a job has uploaded another report since. `with_cases`: not only totals. A
+    blob never changes, so its name identifies its content."""
     reports = await find_reports(edge.store, pipeline.id)
     key = ("test report", with_cases, tuple((each.job.id, each.artifact.blob) for each in reports))
     settings = edge.settings

@@ -1,10 +1,8 @@
 """Trigger tokens in GitLab's form, and the call that starts a pipeline with one.
 
-A pipeline may be started with a trigger token of the project, or by a job of the cell whose project is admitted by the
-job token allow list. A token is shown once, when it is created; later only its first characters.
-
-Invariant: a wrong token and a missing project get the same answer, and nothing happens. Tokens are looked up by hash,
-so the time of an answer tells nothing about a near miss.
+A trigger token of the project starts it, or a job whose project the job token allow list admits. A token is shown once,
+when it is created. Invariant: a wrong token and a missing project get the same answer, and nothing happens; tokens are
+looked up by hash, so the time of an answer tells nothing about a near miss.
 """
 
 import secrets
@@ -189,15 +187,12 @@ def _check_variables(variables: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _payload(values: Mapping[str, Any]) -> str:
-    """The parameters of the call as JSON, without the token."""
     return msgspec.json.encode({key: value for key, value in values.items() if key != "token"}).decode()
 
 
 async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
-    """The project in the path, and a pipeline request in which the caller still has to set ref and commit.
-
-    Raises ApiError 404 if the token is not valid or may not start pipelines in the project.
-    """
+    """The project in the path, and a pipeline request to which the caller adds ref and commit. Raises ApiError 404 if
+    the token is not valid or may not start pipelines in the project."""
     try:
         project = await project_in_path(edge, request)
         job = await auth.job_of(edge, token, scope="pipelines") if token.startswith(JOB_PREFIX) else None
@@ -218,11 +213,8 @@ async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project,
 
 
 async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
-    """The pipeline request of a job that calls with its job token; ref and commit are still empty.
-
-    Raises ApiError 404 if the job's user may not start pipelines in the project, 403 if the project's allow list
-    refuses the job.
-    """
+    """The pipeline request of a job, without ref and commit. Raises ApiError 404 if the job's user may not start
+    pipelines in the project, 403 if the project's allow list refuses the job."""
     above, source = (
         await edge.store.pipelines.load_pipeline(job.pipeline_id),
         await edge.store.projects.load_project(job.project_id),

@@ -1,7 +1,5 @@
-"""Users in GitLab's form, and who the caller is.
-
-Only administrators create, change and block users. People see the users of their own organization.
-"""
+"""Users in GitLab's form, and who the caller is. Only administrators create, change and block users. People see the
+users of their own organization."""
 
 import re
 from typing import Annotated

@@ -1,8 +1,5 @@
-"""Variables of projects, groups and the whole cell in GitLab's form, and variables given to one pipeline or job.
-
-Checks names, values, environment scopes and masking by GitLab's rules. `remuda.cell.core.payload.variables` decides
-which value a job gets.
-"""
+"""Variables of projects, groups and the whole cell in GitLab's form, and variables given to one pipeline or job;
+checked by GitLab's rules. `remuda.cell.core.payload.variables` decides which value a job gets."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -44,7 +41,6 @@ class GivenVariable(msgspec.Struct, kw_only=True):
     variable_type: str = "env_var"
 
     def text(self) -> str:
-        """The value as text; numbers and booleans as JSON."""
         return self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
 
 
@@ -118,7 +114,6 @@ class Given(msgspec.Struct, kw_only=True):
 
 
 def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
-    """The variable with the given fields changed; 400 if the result is not valid."""
     if params.variable_type not in (None, "env_var", "file"):
         raise bad_parameter("variable_type does not have a valid value")
     if old.hidden and False in (params.masked, params.masked_and_hidden):
@@ -153,10 +148,7 @@ def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
 
 
 async def _load_variables(edge: Edge, request: Request) -> tuple[ProjectVariable, list[ProjectVariable]]:
-    """An empty variable that belongs to the project, group or cell in the path, and the variables that exist there.
-
-    The empty one is the template for a new variable.
-    """
+    """An empty variable of the project, group or cell in the path (to copy for a new one), and those that exist."""
     path = request.scope["path"]
     if path.startswith("/api/v4/projects/"):
         project = await project_in_path(edge, request)
@@ -194,10 +186,8 @@ async def create(edge: Edge, request: Request, params: Given) -> VariableShape:
 
 
 async def _find(edge: Edge, request: Request, in_scope: str | None = None) -> ProjectVariable:
-    """The variable in the path. If several have its name, `in_scope` or the query's environment scope selects one.
-
-    Raises ApiError 404 if there is none, 409 if there are several.
-    """
+    """The variable in the path; `in_scope` or the query's environment scope selects one of several with that name.
+    Raises ApiError 404 if there is none, 409 if there are several."""
     _, variables = await _load_variables(edge, request)
     key = text_in_path(request, "key")
     scope = in_scope or request.query_params.get("filter[environment_scope]")

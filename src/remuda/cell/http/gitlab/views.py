@@ -1,7 +1,6 @@
 """Responses that several endpoints share, in GitLab's form: each struct with the function that fills it from a value.
 
-A response that only one module gives is defined in that module. Field names are GitLab's, times are RFC 3339. The
-OpenAPI document is made from these structs. Pure: what a field needs from elsewhere (a commit, a runner) is passed in.
+A response that only one module gives is defined in that module. Field names are GitLab's, times are RFC 3339.
 """
 
 from collections.abc import Sequence

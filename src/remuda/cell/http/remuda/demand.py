@@ -1,8 +1,5 @@
-"""`GET /demand`: how much work waits, for administrators and for runner managers that scale.
-
-A runner sees only jobs that it can run, and the shares of its own managers. `remuda.cell.core.waiting.demand` computes
-the shares.
-"""
+"""`GET /demand`: how much work waits, for administrators and for runner managers that scale. A runner sees only jobs
+that it can run, and the shares of its own managers."""
 
 from msgspec.structs import replace
 from starlette.requests import Request

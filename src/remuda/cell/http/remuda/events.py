@@ -1,9 +1,8 @@
 """`GET /api/remuda/v1/events`: changes of jobs, pipelines and runners, as server-sent events.
 
-A person sees the jobs and pipelines of projects that they may read, and the runners that they see in lists. That is
-checked again every few seconds, so a lost right ends what it allowed. A client that does not read gets a `reset` and is
-disconnected; so is one that comes back too late or to another process. The cell keeps only a position for each client,
-so its memory does not grow with slow ones. `remuda.cell.events` produces the events.
+A person sees what they may read; that is checked again every few seconds, so a lost right ends what it allowed. The
+cell keeps only a position for each client, so its memory does not grow with slow ones: a client that does not read, or
+comes back too late or to another process, gets a `reset` and is disconnected.
 """
 
 import asyncio
@@ -50,10 +49,7 @@ class _Sight:
         self._projects: dict[ProjectId, bool] = {}
 
     async def renew(self) -> None:
-        """Load the user's rights again if they are older than RIGHTS_SECONDS.
-
-        Raises ApiError if the token is not valid any more.
-        """
+        """Load the user's rights again if older than RIGHTS_SECONDS. Raises ApiError if the token became invalid."""
         now = self._edge.clock.monotonic()
         if now - self._looked_at >= RIGHTS_SECONDS:
             self._caller = await person(self._edge, self._token)
@@ -166,10 +162,7 @@ async def watch(edge: Edge, request: Request, caller: Caller) -> Response:
 
 
 async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> EventFilter:
-    """The event filter in the query.
-
-    Raises ApiError 404 for a project, pipeline or job that the caller may not know of.
-    """
+    """Raises ApiError 404 for a project, pipeline or job in the filter that the caller may not know of."""
     names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
     unknown = [name for name in names if name not in tuple(EventKind)]
     if unknown:

@@ -1,8 +1,5 @@
-"""Remuda's own calls about a job: why it waits or failed, its payload, its priority.
-
-Only administrators may give a job a higher priority than its project has. `remuda.cell.dispatch.explanations` has the
-reasons.
-"""
+"""Remuda's own calls about a job: why it waits or failed (`remuda.cell.dispatch.explanations`), its payload, its
+priority. Only administrators may give a job a higher priority than its project has."""
 
 from typing import Any
 

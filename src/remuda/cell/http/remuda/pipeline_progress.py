@@ -1,6 +1,6 @@
 """`GET /pipelines/:id/progress`: a pipeline with its jobs, what they wait for, and downstream pipelines, in one answer.
 
-`remuda run` and other callers that follow a pipeline ask often, so steps and files are loaded only on request. The size
+Callers that follow a pipeline, such as `remuda run`, ask often, so steps and files are loaded only on request. The size
 of steps in an answer is limited; a note names the jobs whose steps are not complete.
 """
 

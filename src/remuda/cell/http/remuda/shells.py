@@ -2,8 +2,6 @@
 
 A job on hold is a failed job whose environment is kept for debugging. A shell belongs to its opener. Every call checks
 that the caller is still a maintainer of the job's project, because a shell sees the job's secrets.
-`remuda.cell.shells.shells` decides what may be opened; `remuda.cell.http.runner.shell` is the manager's side;
-`remuda.wire.shell` defines the frames.
 """
 
 from typing import Any
@@ -105,10 +103,8 @@ async def release(edge: Edge, job: Job) -> dict[str, int]:
 
 
 async def append_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """Append the request's body to a stream of a shell, INPUT or OUTPUT. Answers 202 if it was stored.
-
-    Answers 416 if there is a gap, stored bytes differ, the shell has ended, or the reader is far behind.
-    """
+    """Append the request's body to a stream, INPUT or OUTPUT, of a shell; 202 if stored. 416 if there is a gap, stored
+    bytes differ, the shell has ended, or the reader is far behind."""
     data = await Body(request.receive).read(PIECE_BYTES)
     content_range = request.headers.get("content-range", "")
     start = parse_content_range(content_range)
@@ -122,10 +118,7 @@ async def append_frames(edge: Edge, request: Request, about: About, stream: str)
 
 
 async def read_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """The response with the bytes of a stream, INPUT or OUTPUT, from `offset` in the query on.
-
-    Waits a while for some.
-    """
+    """The bytes of a stream, INPUT or OUTPUT, from `offset` in the query on. Waits a while for some."""
     frames = await edge.shells.read(about, stream, number_in_query(request, "offset") or 0)
     headers = {"X-Remuda-Shell-State": frames.state, "Cache-Control": "no-store"}
     return Response(frames.data, media_type="application/octet-stream", headers=headers)

@@ -1,7 +1,5 @@
 """Step policies (which steps may run, and within which limits) of organizations, groups and projects: read and change.
-
-`remuda.steps.policy` validates them.
-"""
+`remuda.steps.policy` validates them."""
 
 from typing import Annotated, Any
 
@@ -35,7 +33,6 @@ class PolicyShape(Shape, kw_only=True):
 
 
 async def _scope(edge: Edge, request: Request) -> Pool:
-    """The kind and id of the organization, group or project in the path. Raises ApiError 404 if it does not exist."""
     kind, number = request.path_params["scope"], number_in_path(request, "id")
     match kind:
         case "organization":

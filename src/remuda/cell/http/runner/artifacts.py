@@ -2,10 +2,8 @@
 
 A job may read its own artifacts, those of the jobs that it depends on (while it may read their project), and through
 the project's address those of any job of its project; a user may as their level allows. A second upload of the same
-type is ignored if it has the same content and refused otherwise. `core.jobs.dotenv` parses dotenv reports,
-`remuda.cell.blobs.archives` reads single files of an archive.
-
-Invariant: a row in the store names a complete blob; a refused upload leaves no blob.
+type is ignored if it has the same content and refused otherwise. Invariant: a row in the store names a complete blob; a
+refused upload leaves no blob.
 """
 
 import secrets
@@ -195,10 +193,7 @@ async def download(edge: Edge, request: Request) -> Response:
 
 
 async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
-    """Raise ApiError 403 if the calling job may not read the project of the other job.
-
-    As in GitLab, rights are checked at every request.
-    """
+    """Raise ApiError 403 if the calling job may not read the other job's project; checked each time, as in GitLab."""
     project, source = (
         await edge.store.projects.load_project(job.project_id),
         await edge.store.projects.load_project(caller.project_id),

@@ -1,8 +1,5 @@
 """Verify and remove runners, and `PUT /jobs/:id` (plain ASGI), by which a runner reports the state of a job.
-
-`check_runner` has GitLab's rules for the attributes of a runner. Runners are created in
-`remuda.cell.http.gitlab.runner_tokens`; `remuda.cell.dispatch.runner_calls` applies the update of a job.
-"""
+`check_runner` has GitLab's rules for the attributes of a runner."""
 
 import re
 
@@ -72,17 +69,13 @@ def check_runner(runner: Runner) -> Runner:
 
 
 def is_protected(access_level: str | None) -> bool:
-    """True for `ref_protected`, GitLab's value for runners that run only jobs of protected refs.
-
-    400 for unknown values.
-    """
+    """True for `ref_protected`, GitLab's value for runners of protected refs only. 400 for unknown values."""
     if access_level not in (None, "", "not_protected", "ref_protected"):
         raise bad_parameter("access_level does not have a valid value")
     return access_level == "ref_protected"
 
 
 def credentials(runner: Runner, token: str) -> RunnerCredentials:
-    """The response with a runner's id, its token and when that expires, as in GitLab's Runner API."""
     expires_at = None if runner.token_expires_at is None else rfc3339(runner.token_expires_at)
     return RunnerCredentials(id=runner.id, token=token, token_expires_at=expires_at)
 
@@ -124,10 +117,7 @@ async def discover_router(edge: Edge, request: Request) -> Response:
 
 
 def _compare(edge: Edge, params: UpdateJob, updated: Updated) -> None:
-    """Count and log a finished job whose stored log has another checksum than its runner reports.
-
-    It keeps its result.
-    """
+    """Count and log a finished job whose stored log has another checksum than reported. It keeps its result."""
     reported = params.output.checksum if params.output else None
     stored = updated.job.trace_checksum
     if updated.code == 200 and reported and stored and reported != stored:

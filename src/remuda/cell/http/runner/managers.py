@@ -1,8 +1,5 @@
 """Records in the store which runner managers poll with a runner's token, and caches runners by the hash of their token.
-
-A manager that polls every few seconds is written once a minute only; what it reports of itself is written at once if it
-changed.
-"""
+A manager that polls often is written once a minute only, but at once if what it reports of itself changed."""
 
 import math
 from collections import OrderedDict
@@ -25,8 +22,6 @@ _MAX_TEXT = 255
 
 
 class Managers:
-    """Records in the store when each runner manager last called and what it reported; caches runners by token hash."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
@@ -42,7 +37,6 @@ class Managers:
         return None if is_expired else runner
 
     def remember_runner(self, runner: Runner) -> None:
-        """Cache a runner that was just read from the store."""
         self._runners[runner.token_hash] = runner
         self._runners.move_to_end(runner.token_hash)
         if len(self._runners) > _REMEMBERED:
@@ -64,10 +58,7 @@ class Managers:
         return True
 
     def is_fresh(self, job: Job, ip: str) -> bool:
-        """True if a call of the job's manager from this address was recorded within the last minute.
-
-        That is so for most calls, which then need no write.
-        """
+        """True if a call of the job's manager from this address was recorded in the last minute: no need to write."""
         if job.runner_id is None:
             return True
         before = self._written.get((job.runner_id, (job.system_id or LEGACY)[:_MAX_SYSTEM_ID]))
@@ -88,10 +79,7 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> None:
-        """Record a call of a runner manager: its address, its description of itself (`info`) and its `load`.
-
-        The load changes with every job, so it is written only along with other changes.
-        """
+        """Record a call of a runner manager. Its `load` changes often, so it is written only with other changes."""
         now = self._clock.now()
         key = (runner_id, (system_id or LEGACY)[:_MAX_SYSTEM_ID])
         before = self._written.get(key)

@@ -1,8 +1,7 @@
 """Step results: the runner manager sends them with sequence numbers, people read them.
 
-A result that is already stored is ignored, so a manager may repeat any. One that comes too early is answered with 409
-and the number that is expected, one above the limit with 413, after which the manager sends no more. Secrets are
-removed and long results are cut before they are stored. `remuda.cell.core.jobs.result_limits` limits the total.
+One that is stored already is ignored, so a manager may repeat any. One that comes too early gets 409 and the expected
+number, one above the limit 413, after which the manager sends no more. Secrets are removed, long results are cut.
 """
 
 from collections.abc import Iterable
@@ -54,10 +53,7 @@ class StepsShape(Shape, kw_only=True):
 
 
 class StepTimes(TypedDict, total=False):
-    """The fields of a step result that are about time, and `note`, which says that results are missing.
-
-    Not validated.
-    """
+    """Fields of a step result about time, and `note`, which says that results are missing. Not validated."""
 
     event: Any
     path: Any
@@ -103,10 +99,7 @@ async def add(edge: Edge, request: Request) -> Response:
 
 
 def _encode(result: dict[str, Any]) -> bytes:
-    """Encode a step result for the store. One that is too long is stored with its short fields only.
-
-    It is not dropped, because the sequence numbers must have no gap.
-    """
+    """Encode a step result. One that is too long keeps its short fields only, because sequence numbers have no gaps."""
     body = msgspec.json.encode(result)
     if len(body) <= RESULT_BYTES:
         return body
@@ -164,6 +157,5 @@ def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def _seconds(began: object, ended: object) -> float | None:
-    """The seconds between two timestamps in text form; None if one cannot be parsed."""
     start, end = parse_time(began), parse_time(ended)
     return None if start is None or end is None else max(round(end - start, 6), 0.0)

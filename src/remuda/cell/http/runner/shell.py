@@ -1,8 +1,7 @@
 """Interactive shells, the runner manager's side: a long poll for users' requests, and the two streams of a shell.
 
 A manager learns only of shells in jobs that were handed out to it (its runner's token and its `system_id`). One long
-poll per runner carries all requests, so a manager is reached behind any number of address translations, and costs
-nothing while nobody opens a shell.
+poll per runner carries all requests, so a manager is reached behind any address translation.
 """
 
 from starlette.requests import Request

@@ -1,9 +1,5 @@
-"""Traces: runners append at exact offsets (`PATCH`, plain ASGI, every few seconds per job), people read.
-
-The trace store checks whether bytes fit, `remuda.cell.dispatch.runner_calls` whether the job may still log.
-
-Invariant: `Range` in the answer is the number of bytes stored, so a runner that lost count finds the right offset.
-"""
+"""Traces: runners append at exact offsets (`PATCH`, plain ASGI, every few seconds per job), people read. Invariant:
+`Range` in the answer is the number of bytes stored, so a runner that lost count finds the right offset."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -67,10 +63,7 @@ def find_cached_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
 
 
 def append_now(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | None:
-    """Append to the trace without waiting, and return the answer.
-
-    Returns None if only the ordinary handler can answer.
-    """
+    """Append to the trace without waiting, and return the answer; None if only the ordinary handler can answer."""
     content_range = first_headers(scope).get(b"content-range", b"").decode("latin-1")
     start = parse_content_range(content_range)
     if (
@@ -121,15 +114,11 @@ async def _size(edge: Edge, job: Job) -> int:
 
 
 def _has_tag(header: str, tag: str) -> bool:
-    """True if an `If-None-Match` header contains this ETag or is `*`."""
     return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
 
 
 def _parse_range(header: str, size: int) -> tuple[int, int] | None:
-    """Start and end of the range in a `Range` header; None if the whole log must be sent.
-
-    That is, if there is no range, more than one, or a malformed one.
-    """
+    """Start and end of the range; None if the whole log must be sent: no range, several, or a malformed one."""
     match = _BYTES.fullmatch(header.replace(" ", ""))
     if match is None or not (match[1] or match[2]):
         return None
