@@ -1,1 +1,1 @@
-"""Operators' tasks: backup, restore, removal of old data, maintenance, audit log, integrity checks, keys, data folder."""
+"""Operators' tasks: backup, restore, removal of old data, upkeep, audit log, integrity checks, keys, data folder."""
