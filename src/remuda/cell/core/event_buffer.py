@@ -1,9 +1,6 @@
 """A bounded buffer of numbered events, their format as server-sent events, and a filter for subscribers.
-
-`remuda.cell.events` adds events, `remuda.cell.http.remuda.events` sends them.
-
-Invariant: a subscriber that continues from a number gets every later event, or None if some were dropped.
-"""
+`remuda.cell.events` adds events, `remuda.cell.http.remuda.events` sends them. Invariant: a subscriber that continues
+from a number gets every later event, or None if some were dropped."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -78,10 +75,8 @@ class Buffer(msgspec.Struct):
             self._events.popleft()
 
     def forget(self) -> None:
-        """Drop all events.
-
-        A subscriber that continues from an earlier number gets a `reset` event, which tells it that events are missing.
-        """
+        """Drop all events. A subscriber that continues from an earlier number gets a `reset` event, which tells it that
+        events are missing."""
         self._events.clear()
         self.last += 1
 
@@ -108,10 +103,8 @@ class Buffer(msgspec.Struct):
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.mark(number).encode(), event.kind.encode(), event.body)
 
     def heartbeat(self, number: int) -> bytes:
-        """Return a keep-alive message with the current event id.
-
-        With it a subscriber whose filter matches few events can still reconnect from a recent id.
-        """
+        """Return a keep-alive message with the current event id. With it a subscriber whose filter matches few events
+        can still reconnect from a recent id."""
         return b": alive\nid: %b\n\n" % self.mark(number).encode()
 
     def reset(self, reason: str) -> bytes:

@@ -1,9 +1,7 @@
-"""The in-memory state of the dispatcher: waiting jobs, held job requests, assigned jobs, caches and counters.
-
-All services of this folder share one `DispatchMemory`. Its methods are synchronous, so the state is consistent between
-two awaits of a caller. Everything but the counters can be rebuilt from the store (`store_sync`), so a crash or a lost
-notification of another process costs time, but never a job.
-"""
+"""The in-memory state of the dispatcher: waiting jobs, held job requests, assigned jobs, caches and counters. All
+services of this folder share one `DispatchMemory`. Its methods are synchronous, so the state is consistent between two
+awaits of a caller. Everything but the counters can be rebuilt from the store (`store_sync`), so a crash or a lost
+notification of another process costs time, but never a job."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -61,10 +59,8 @@ class DispatchMemory:
         return f"c{self._cell_id}-{to_base36(int(self.listening_since * 1000))}-{to_base36(self._enqueued)}"
 
     def announce(self, jobs: Sequence[Job]) -> None:
-        """Update the memory with jobs as they were just stored.
-
-        Pending jobs are added to the queue and wake held requests; trigger jobs are scheduled for the cell itself.
-        """
+        """Update the memory with jobs as they were just stored. Pending jobs are added to the queue and wake held
+        requests; trigger jobs are scheduled for the cell itself."""
         enqueued = 0
         for job in jobs:
             self.job_cache.forget(job.id)
@@ -123,10 +119,8 @@ class DispatchMemory:
 
     @contextmanager
     def record_changes(self) -> Iterator[dict[JobId, Job]]:
-        """Collect the jobs that this process changes while the block runs, in which the caller reads all jobs.
-
-        They are newer than what the caller reads.
-        """
+        """Collect the jobs that this process changes while the block runs, in which the caller reads all jobs. They are
+        newer than what the caller reads."""
         self._recorded = {}
         try:
             yield self._recorded
@@ -135,8 +129,7 @@ class DispatchMemory:
 
     def replace_assigned(self, jobs: Iterable[Job]) -> None:
         """Replace the set of assigned jobs and the counts per project. `jobs` are all stored jobs in an assigned
-        state.
-        """
+        state."""
         jobs = list(jobs)
         self.stops.note_all(jobs)
         before = set(self.assigned_per_project)

@@ -1,10 +1,7 @@
-"""Reads from the store what the payload of a job is built from, and signs its tokens.
-
-`core.payload` builds the payload, `artifact_dependencies` finds the artifacts. `handout` calls this for every job.
-
-Invariant: the ids of jobs of other pipelines whose artifacts the payload names, and the hash of an opaque token, are
-stored with the job before the payload is sent. The job's token gives access only to artifacts of those jobs.
-"""
+"""Reads from the store what the payload of a job is built from, and signs its tokens. `core.payload` builds the
+payload, `artifact_dependencies` finds the artifacts. `handout` calls this for every job. Invariant: the ids of jobs of
+other pipelines whose artifacts the payload names, and the hash of an opaque token, are stored with the job before the
+payload is sent. The job's token gives access only to artifacts of those jobs."""
 
 import asyncio
 import secrets
@@ -96,12 +93,10 @@ async def draft_payload(
     public_url: str,
     now: float,
 ) -> Draft:
-    """Build the payload of a leased job for a runner with these features.
-
-    `parts` are the stored parts of the payload, with the settings that `policy_settings` names. Raises NotFoundError if
-    a part is missing in the store, MissingDependencyError if required artifacts are missing, CannotStartError if the
-    job cannot start for another reason.
-    """
+    """Build the payload of a leased job for a runner with these features. `parts` are the stored parts of the payload,
+    with the settings that `policy_settings` names. Raises NotFoundError if a part is missing in the store,
+    MissingDependencyError if required artifacts are missing, CannotStartError if the job cannot start for another
+    reason."""
     context = await _build_context(store, job, runner, parts, public_url)
     dependencies = await find_dependencies(store, context, now=now)
     await _check(store, context, features)
@@ -158,10 +153,8 @@ def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> 
 
 
 async def _id_tokens(store: Store, context: JobContext, now: float) -> dict[str, str]:
-    """Return the signed identity tokens that the job's `id_tokens` keyword asks for, by variable name.
-
-    The first token of a cell creates the signing key.
-    """
+    """Return the signed identity tokens that the job's `id_tokens` keyword asks for, by variable name. The first token
+    of a cell creates the signing key."""
     if not context.spec.id_tokens:
         return {}
     keys = await load_id_keys(store)

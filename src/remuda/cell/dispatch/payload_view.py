@@ -1,7 +1,5 @@
-"""Shows users the payload of a job: built as for a runner, with secrets masked.
-
-No valid token is created for it. `core.payload.redaction` defines what a secret is. The HTTP edge calls this.
-"""
+"""Shows users the payload of a job: built as for a runner, with secrets masked. No valid token is created for it.
+`core.payload.redaction` defines what a secret is. The HTTP edge calls this."""
 
 from typing import Any
 

@@ -1,10 +1,6 @@
-"""Handles the calls of a runner about its job: start, keep-alive, log, step results, end.
-
-Checks which job a token belongs to, and delays the end of a job while bytes of its log are missing. The HTTP edge calls
-this for every request with a job token.
-
-Invariant: the log is durable before the end of its job is stored.
-"""
+"""Handles the calls of a runner about its job: start, keep-alive, log, step results, end. Checks which job a token
+belongs to, and delays the end of a job while bytes of its log are missing. The HTTP edge calls this for every request
+with a job token. Invariant: the log is durable before the end of its job is stored."""
 
 import asyncio
 from collections.abc import Sequence
@@ -79,11 +75,9 @@ class RunnerCalls:
     async def authenticate(
         self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job"
     ) -> Job:
-        """Return the job of a token. Raises ForbiddenError if the token is invalid, or for another job or scope.
-
-        A token is valid while a runner has the job. With `ended` also afterwards, for calls that a runner may repeat;
-        the returned job may then be some seconds out of date (`job_cache`).
-        """
+        """Return the job of a token. Raises ForbiddenError if the token is invalid, or for another job or scope. A
+        token is valid while a runner has the job. With `ended` also afterwards, for calls that a runner may repeat; the
+        returned job may then be some seconds out of date (`job_cache`)."""
         cache = self._memory.job_cache
         try:
             job = await (self._keys.find_job(token, scope, cache.get) if ended else self._keys.find_job(token, scope))
@@ -102,19 +96,14 @@ class RunnerCalls:
         return job
 
     def authenticate_from_cache(self, token: str, job_id: int) -> Job | None:
-        """Return the job of a token if the signing keys and the job are cached.
-
-        None means that the cache does not suffice or the token may be invalid: then call `authenticate`.
-        """
+        """Return the job of a token if the signing keys and the job are cached. None means that the cache does not
+        suffice or the token may be invalid: then call `authenticate`."""
         job = self._keys.find_cached_job(token, "job", self._memory.job_cache.get)
         return job if job is not None and job.id == job_id and job.state in ASSIGNED else None
 
     async def _fail_expired(self, claims: JobClaims) -> ForbiddenError:
-        """Fail a job that ran until its token expired, because its runner cannot report any more.
-
-        Returns the error to raise. A token that expired before the job was handed out belongs to an earlier hand-out
-        and changes nothing.
-        """
+        """Fail a job that ran until its token expired, because its runner cannot report any more. Returns the error to
+        raise. A token that expired before the job was handed out belongs to an earlier hand-out and changes nothing."""
         job = await self._jobs.load_job(JobId(claims.job_id))
         if job is None or job.epoch != claims.epoch or claims.expires_at <= (job.leased_at or 0):
             return ForbiddenError("the job token is not accepted: it has expired")
@@ -126,9 +115,7 @@ class RunnerCalls:
 
     async def touch(self, job: Job) -> Job:
         """Record a call of the runner: a leased job starts now, a started one is still alive. Most calls need no write.
-
-        Raises ForbiddenError if the runner does not have the job any more.
-        """
+        Raises ForbiddenError if the runner does not have the job any more."""
         now = self._clock.now()
         if not leases.needs_touch(job, now, self._settings):
             return job
@@ -146,16 +133,13 @@ class RunnerCalls:
 
     async def _acknowledge(self, job: Job, now: float) -> Job | None:
         """Store the time of a runner's call in the job, without reading its pipeline; None if the job was taken
-        away.
-        """
+        away."""
         return await self._jobs.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
 
     async def _start(self, job: Job, now: float) -> Job | None:
-        """Store the start of a job; None if it was handed out again since (its epoch differs).
-
-        Only the first start changes the pipeline, and only that one has to read the other jobs. The jobs of a new
-        pipeline start nearly at the same time: the others wait here until the first start is stored.
-        """
+        """Store the start of a job; None if it was handed out again since (its epoch differs). Only the first start
+        changes the pipeline, and only that one has to read the other jobs. The jobs of a new pipeline start nearly at
+        the same time: the others wait here until the first start is stored."""
         while (other := self._starting.get(job.pipeline_id)) and not self._memory.job_cache.is_in_running(job):
             await other.wait()
         if self._memory.job_cache.is_in_running(job):
@@ -188,11 +172,9 @@ class RunnerCalls:
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
-        """Append `data` to the log of a job at the byte offset `start`.
-
-        For an ended job only bytes that are stored already are accepted. Raises ForbiddenError if the log becomes too
-        large (the job then fails), or the runner does not have the job any more.
-        """
+        """Append `data` to the log of a job at the byte offset `start`. For an ended job only bytes that are stored
+        already are accepted. Raises ForbiddenError if the log becomes too large (the job then fails), or the runner
+        does not have the job any more."""
         if job.state in FINAL:
             appended = await self._traces.compare(job.id, start, data)
             if not appended.taken:
@@ -247,10 +229,8 @@ class RunnerCalls:
         return following
 
     async def update_job(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
-        """Apply the job state that a runner reports. Returns the answer for the runner.
-
-        `refused`: the reason why the cell turns a reported success into a failure.
-        """
+        """Apply the job state that a runner reports. Returns the answer for the runner. `refused`: the reason why the
+        cell turns a reported success into a failure."""
         if update.state == "running" and job.state in ASSIGNED:
             return Updated(code=200, job=await self.touch(job))
         if update.state not in ("success", "failed", "running"):
@@ -293,11 +273,9 @@ class RunnerCalls:
         return Updated(code=200, job=ended)
 
     async def _has_wrong_checksum(self, job: Job, update: UpdateJob, checksum: str) -> bool:
-        """Return whether the stored log differs from the runner's, so that the runner must send it again.
-
-        `checksum` is that of the stored log. `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored
-        log is accepted.
-        """
+        """Return whether the stored log differs from the runner's, so that the runner must send it again. `checksum` is
+        that of the stored log. `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored log is
+        accepted."""
         said = (update.output.checksum if update.output else None) or update.checksum or ""
         now = self._clock.now()
         if not said.startswith("crc32:") or said == checksum:
@@ -317,8 +295,7 @@ class RunnerCalls:
 
     async def _drop_refused_log(self, job: Job) -> bool:
         """Remove a stored log that was refused, because its runner sends it again. Returns False if it was not
-        refused.
-        """
+        refused."""
         # Another process may have refused it, so the cached job is not enough.
         row = await self._jobs.load_job(job.id)
         if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in ASSIGNED:
@@ -327,10 +304,8 @@ class RunnerCalls:
         return True
 
     async def _may_have_begun_script(self, job: Job, update: UpdateJob, size: int) -> bool:
-        """Return False if it is certain that the script of the job never began, else True.
-
-        `size` is the size of its log.
-        """
+        """Return False if it is certain that the script of the job never began, else True. `size` is the size of its
+        log."""
         if update.remuda_may_have_begun:
             return True
         if update.info is not None and update.info.name == REPORTS_STEPS:
@@ -347,10 +322,8 @@ class RunnerCalls:
         return lost_attempts.has_begun_script_by_log(bytes(log), size)
 
     async def _lacks_trace(self, job: Job, update: UpdateJob) -> bool:
-        """Return whether the runner wrote more log bytes than have arrived, so that the end of the job must wait.
-
-        After `_TRACE_PATIENCE_SECONDS` the end is accepted without the missing bytes.
-        """
+        """Return whether the runner wrote more log bytes than have arrived, so that the end of the job must wait. After
+        `_TRACE_PATIENCE_SECONDS` the end is accepted without the missing bytes."""
         said = update.output.bytesize if update.output else None
         if said is None or said <= await self._traces.size(job.id):
             return False

@@ -1,11 +1,8 @@
 """Keeps the list of jobs that a manager should stop: jobs that are being canceled, and for some minutes jobs that the
-cell ended itself.
-
-A manager that asks gets the complete list, so a lost answer, process or event loses nothing. The list only makes the
-manager ask about a job; the answer to that call decides. A manager that never asks learns of the stop with its next
-call about the job. `remuda.cell.dispatch.memory` reports every change of a job here, `remuda.cell.shells.shells`
-answers managers.
-"""
+cell ended itself. A manager that asks gets the complete list, so a lost answer, process or event loses nothing. The
+list only makes the manager ask about a job; the answer to that call decides. A manager that never asks learns of the
+stop with its next call about the job. `remuda.cell.dispatch.memory` reports every change of a job here,
+`remuda.cell.shells.shells` answers managers."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -53,10 +50,8 @@ class StopRequests:
             self._sweep(now)
 
     def note_all(self, assigned: Iterable[Job]) -> None:
-        """Update the stop requests from all assigned jobs.
-
-        A job that was being canceled and is not among them has ended.
-        """
+        """Update the stop requests from all assigned jobs. A job that was being canceled and is not among them has
+        ended."""
         jobs = {job.id: job for job in assigned}
         for of_manager in list(self._requests.values()):
             for job_id, (_, until) in list(of_manager.items()):

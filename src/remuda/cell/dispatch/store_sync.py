@@ -1,8 +1,6 @@
-"""Updates the memory of the dispatcher from the store.
-
-Several processes may share one store: each hands jobs out and ends them. Their notifications (`follow`) arrive within
-moments but may be lost; `timeouts` therefore reads everything again with every sweep.
-"""
+"""Updates the memory of the dispatcher from the store. Several processes may share one store: each hands jobs out and
+ends them. Their notifications (`follow`) arrive within moments but may be lost; `timeouts` therefore reads everything
+again with every sweep."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -41,11 +39,8 @@ class StoreSync:
         return jobs
 
     async def load_pending(self) -> Sequence[Job]:
-        """Read the pending jobs into the memory and return them.
-
-        Also reads the jobs that are in the queue of this process but not pending in the store, so that they leave the
-        queue.
-        """
+        """Read the pending jobs into the memory and return them. Also reads the jobs that are in the queue of this
+        process but not pending in the store, so that they leave the queue."""
         waiting = list(self._memory.waiting_jobs)
         pending = await self._store.jobs.list_jobs_in([JobState.PENDING])
         self._memory.announce(pending)
@@ -54,10 +49,8 @@ class StoreSync:
         return pending
 
     async def follow(self) -> None:
-        """Read jobs into the memory when other processes of the cell report them as changed.
-
-        Runs until it is cancelled.
-        """
+        """Read jobs into the memory when other processes of the cell report them as changed. Runs until it is
+        cancelled."""
         async with aclosing(self._store.watch_changes()) as changes:
             async for job_ids in changes:
                 self._memory.changed_jobs.note(*job_ids)

@@ -1,10 +1,8 @@
-"""Periodic work of dispatch: starts delayed jobs, ends jobs whose runner is gone or that take too long.
-
-A delayed job starts within a second of its start time. Everything else is checked once per lease duration at the
-latest, so a lost notification or a crash costs about a minute. A runner counts as silent only while the cell could
-receive its calls: the time starts anew after the store was unavailable or the process was blocked
-(`core.waiting.downtime`). `core` decides what happens to each job. `remuda.cell.service` runs `watch`.
-"""
+"""Periodic work of dispatch: starts delayed jobs, ends jobs whose runner is gone or that take too long. A delayed job
+starts within a second of its start time. Everything else is checked once per lease duration at the latest, so a lost
+notification or a crash costs about a minute. A runner counts as silent only while the cell could receive its calls: the
+time starts anew after the store was unavailable or the process was blocked (`core.waiting.downtime`). `core` decides
+what happens to each job. `remuda.cell.service` runs `watch`."""
 
 import asyncio
 import math
@@ -102,10 +100,8 @@ class Timeouts:
         return min((due_at for due_at, _ in delayed if due_at > now), default=math.inf)
 
     async def _sweep(self) -> float:
-        """Check all assigned and waiting jobs for timeouts. Returns the time at which the next check is needed.
-
-        A lease that starts during the check ends later than that, so it need not wake the loop.
-        """
+        """Check all assigned and waiting jobs for timeouts. Returns the time at which the next check is needed. A lease
+        that starts during the check ends later than that, so it need not wake the loop."""
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
         since, outages = self._memory.listening_since, self.presence.outages
@@ -170,10 +166,8 @@ class Timeouts:
                 await self._run_logged(self._changes.fail(job, *verdict), job=job.id)
 
     async def _run_logged(self, change: Awaitable[object], **about: int) -> None:
-        """Await the change of one job or pipeline, and log an unexpected error, so that the sweep continues.
-
-        `about` are the ids to log. Raises StoreError, because further changes would fail, too.
-        """
+        """Await the change of one job or pipeline, and log an unexpected error, so that the sweep continues. `about`
+        are the ids to log. Raises StoreError, because further changes would fail, too."""
         try:
             await change
         except StoreError:

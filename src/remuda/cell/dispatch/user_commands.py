@@ -1,8 +1,6 @@
-"""Commands of users on jobs and pipelines: cancel, play, retry, unschedule, prioritize.
-
-`core.jobs.lifecycle` decides, and raises InvalidError if the state of the job does not allow a command. The HTTP edge
-calls this. Pipelines are canceled by `JobChanges.cancel_pipeline`.
-"""
+"""Commands of users on jobs and pipelines: cancel, play, retry, unschedule, prioritize. `core.jobs.lifecycle` decides,
+and raises InvalidError if the state of the job does not allow a command. The HTTP edge calls this. Pipelines are
+canceled by `JobChanges.cancel_pipeline`."""
 
 from collections.abc import Callable, Mapping
 
@@ -29,10 +27,8 @@ class UserCommands:
         self._clock = clock
 
     async def cancel_job(self, job_id: int, *, force: bool = False) -> Job:
-        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once.
-
-        An ended job stays as it is.
-        """
+        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once. An ended job stays
+        as it is."""
         return await self._change(
             job_id, lambda family, number, now: lifecycle.cancel(family, number, now, force=force)
         )

@@ -1,3 +1,1 @@
-"""Persistent storage of a cell, except for job logs (traces) and blobs: abstract ports, and one folder per database
-(SQLite, PostgreSQL, memory).
-"""
+"""Persistent storage of a cell, except for job logs and blobs: ports, and one folder per database."""

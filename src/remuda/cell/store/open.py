@@ -1,9 +1,5 @@
-"""Opens the store of a cell: SQLite or PostgreSQL, with encrypted ("sealed") secrets.
-
-The encryption keys are loaded first, or created for a store that has no secrets yet; wrong keys abort the start.
-Secrets that an older release stored unencrypted are encrypted before the store is used. The service and all commands
-open a store with `open_store`.
-"""
+"""Opens the store of a cell: SQLite or PostgreSQL, with encrypted ("sealed") secrets. Wrong encryption keys abort the
+start. Secrets that an older release stored unencrypted are encrypted first."""
 
 from remuda.cell.secrets.key_files import CHECK, load_seals
 from remuda.cell.secrets.resealing import compact, reseal
@@ -15,10 +11,7 @@ from remuda.cell.store.sqlite.store import SqliteStore
 
 
 async def open_store(settings: CellSettings) -> tuple[Store, Seals]:
-    """Open the store of a cell. Returns the store and the object that encrypts and decrypts its secrets.
-
-    Raises CellError if the store or the encryption keys cannot be used.
-    """
+    """Return the store and the object that encrypts its secrets. Raises CellError if one of them cannot be used."""
     if settings.is_shared:
         # The import takes time that a cell with SQLite need not spend.
         from remuda.cell.store.postgres.store import PostgresStore

@@ -1,7 +1,4 @@
-"""Reads long lists of jobs in pieces, so that other tasks of the event loop run in between.
-
-The SQL stores use it where a list may have thousands of jobs.
-"""
+"""Reads long lists of jobs in pieces, so that other tasks of the event loop run in between."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -18,9 +15,7 @@ async def read_in_pieces(
     read: Callable[[Collection[JobId]], Awaitable[Sequence[Job]]],
     states: Collection[JobState],
 ) -> list[Job]:
-    """Read jobs by id, some at a time, with `read`. Returns those that are still in one of `states` when they are
-    read.
-    """
+    """Read jobs by id, some at a time. Returns those that are in one of `states` when they are read."""
     jobs: list[Job] = []
     for first in range(0, len(job_ids), PIECE):
         jobs += [job for job in await read(job_ids[first : first + PIECE]) if job.state in states]

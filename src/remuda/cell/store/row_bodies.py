@@ -27,9 +27,7 @@ def decode(kind: type[T], body: bytes) -> T:
 
 
 def decode_cached(kind: type[T], body: bytes) -> T:
-    """Decode a value from the body of a row. Cached, for values that many jobs share, such as pipelines and
-    projects.
-    """
+    """Decode the body of a row. Cached, for values that many jobs share, such as pipelines and projects."""
     any_kind: Any = kind
     value: T = _decode_cached(any_kind, body)
     return value
@@ -42,5 +40,5 @@ def _decode_cached(kind: Any, body: bytes) -> Any:
 
 @lru_cache(maxsize=_CACHED_JOBS)
 def decode_job(body: bytes) -> Job:
-    """Decode a job from the body of its row. Cached, because each change of a pipeline reads all its jobs again."""
+    """Cached, because each change of a pipeline reads all its jobs again."""
     return decode(Job, body)

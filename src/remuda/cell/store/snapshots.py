@@ -1,8 +1,5 @@
-"""Reads all rows of a cell at one moment, from SQLite or PostgreSQL, for checks, backups and restores.
-
-A backup is always a SQLite file, so a cell can be restored into the other kind of database, too. Bodies and columns are
-the same in both, except that PostgreSQL shortens some texts (`postgres.database.shorten`).
-"""
+"""Reads all rows of a cell at one moment, from SQLite or PostgreSQL, for checks, backups and restores. A backup is
+always a SQLite file, so a cell can be restored into the other kind of database, too."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
@@ -75,10 +72,7 @@ class _PostgresSnapshot:
 
 @asynccontextmanager
 async def read(settings: CellSettings) -> AsyncIterator[Snapshot]:
-    """Open a snapshot of a cell's database; changes that are made later are not visible in it.
-
-    Raises DataFolderError if the database has no tables of a cell or cannot be read.
-    """
+    """A view of a cell's database as it is now. Raises DataFolderError if it has no tables or cannot be read."""
     if not settings.is_shared:
         path = settings.data / "cell.sqlite"
         with _open_for_reading(path) as db:
@@ -121,10 +115,7 @@ def check_revision(snapshot: Snapshot) -> None:
 
 
 def remove_missing(path: Path, *, artifacts: Collection[Artifact], traces: Collection[JobId]) -> None:
-    """Remove references to missing files from a SQLite file: delete the rows of `artifacts`, mark `traces` as erased.
-
-    `traces` are the ids of jobs whose logs are missing.
-    """
+    """Remove references to missing files from a SQLite file: rows of artifacts, and logs of the jobs in `traces`."""
     with closing(sqlite3.connect(path)) as db, db:
         for artifact in artifacts:
             db.execute("DELETE FROM artifacts WHERE job_id = ? AND type = ?", (artifact.job_id, artifact.type))
@@ -173,7 +164,7 @@ async def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
 
 
 def _sort_tables(db: sqlite3.Connection) -> Sequence[str]:
-    """Return the names of the tables that hold data. A table comes after those its foreign keys refer to."""
+    """Return the tables that hold data, each after those its foreign keys refer to."""
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} - _NOT_ROWS
     needs = {table: {row[2] for row in db.execute(f"PRAGMA foreign_key_list({table})")} for table in sorted(tables)}
     return list(TopologicalSorter(needs).static_order())
@@ -189,10 +180,7 @@ def migrate_file(path: Path) -> int:
 
 
 async def load(source: Path, url: str, cell_id: int) -> None:
-    """Copy all rows of a migrated SQLite file into an empty PostgreSQL database, in one transaction.
-
-    Raises DataFolderError if the database already has tables of a cell.
-    """
+    """Copy a SQLite file into PostgreSQL in one transaction. Raises DataFolderError if there are tables already."""
     from remuda.cell.store.postgres import schema
     from remuda.cell.store.postgres.database import connect, where
 

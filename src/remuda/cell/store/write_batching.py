@@ -1,13 +1,8 @@
-"""Batches writes: changes that many requests make at the same time share one statement, transaction or thread.
-
-While a batch is being stored, further changes collect in the next batch, and the request that opened that batch stores
-it for all. A single change waits only for a few turns of the event loop. The stores and `traces` use this.
-
-Invariant: a caller that gets None may store its change alone. Nothing of a batch is stored after a failure that the
-database reported. If the request that stores a batch was cancelled, a change may already be stored; a caller that
-stores it alone then finds it stored. After a lost connection the outcome is unknown, and every caller gets a
-StoreError.
-"""
+"""Batches writes: while a batch is being stored, further changes collect in the next one, and the request that opened
+it stores it for all. A single change waits only for a few turns of the event loop. Invariant: a caller that gets None
+may store its change alone, because nothing of a batch is stored after a failure that the database reported. After a
+cancelled batch it may find its change stored already. After a lost connection the outcome is unknown, and every caller
+gets a StoreError."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -40,11 +35,8 @@ class _Batch(Generic[C, R]):
 
 
 class WriteBatcher(Generic[C, R]):
-    """Batches one kind of change.
-
-    `store` stores many changes and returns the result of each, or None for a change that its caller must store alone.
-    It raises StoreError if it is unknown whether the changes were stored, and another exception if they were not.
-    """
+    """Batches one kind of change. `store` returns the result of each change, or None for one that its caller must store
+    alone. It raises StoreError if the outcome is unknown, another exception if nothing was stored."""
 
     def __init__(self, store: Callable[[Sequence[C]], Awaitable[Sequence[R | None]]], *, lanes: int) -> None:
         self._store = store
@@ -52,11 +44,8 @@ class WriteBatcher(Generic[C, R]):
         self._next: _Batch[C, R] | None = None
 
     async def submit(self, change: C) -> R | None:
-        """Store a change together with those of concurrent callers, and return its result.
-
-        None means that it was not stored, and the caller must store it alone. Raises StoreError if the outcome is
-        unknown.
-        """
+        """Store a change with those of concurrent callers. None: not stored, the caller must store it alone. Raises
+        StoreError if the outcome is unknown."""
         batch = self._next
         if batch is None or len(batch.changes) >= _AT_ONCE:
             batch = _Batch[C, R](change)

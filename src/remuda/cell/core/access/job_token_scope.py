@@ -15,10 +15,8 @@ MAX_ENTRIES = 200
 
 
 def admits(target: Project, source: Project, *, is_reading: bool) -> bool:
-    """Return whether jobs of `source` may access `target` with their tokens.
-
-    `is_reading`: to read its code and artifacts; otherwise to start its pipelines.
-    """
+    """Return whether jobs of `source` may access `target` with their tokens. `is_reading`: to read its code and
+    artifacts; otherwise to start its pipelines."""
     return (
         target.id == source.id
         or not target.job_token_scope_enabled

@@ -42,10 +42,8 @@ def unknown_scopes(scopes: Iterable[str], user: User) -> list[str]:
 
 
 def scopes_allow(scopes: Collection[str], *, is_reading: bool, also: Collection[str] = ()) -> bool:
-    """Return whether a token with these scopes may make a call.
-
-    `api` allows all calls, `read_api` those that only read, and the scopes in `also` this call.
-    """
+    """Return whether a token with these scopes may make a call. `api` allows all calls, `read_api` those that only
+    read, and the scopes in `also` this call."""
     sufficient = {"api", *also, *(("read_api",) if is_reading else ())}
     return not sufficient.isdisjoint(scopes)
 
@@ -60,10 +58,8 @@ def _highest(members: Sequence[Member], owners: Collection[Pool]) -> int:
 
 
 def project_level(user: User, members: Sequence[Member], project: Project) -> int | None:
-    """Return the user's access level in a project; None if the user cannot see it.
-
-    `members` are the active memberships of the user.
-    """
+    """Return the user's access level in a project; None if the user cannot see it. `members` are the active memberships
+    of the user."""
     if user.is_admin:
         return ADMINISTRATOR
     if project.organization_id != user.organization_id:
@@ -78,10 +74,8 @@ def project_level(user: User, members: Sequence[Member], project: Project) -> in
 
 
 def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> int | None:
-    """Return the user's access level in a namespace; None if the user cannot see it.
-
-    `members` are the active memberships of the user.
-    """
+    """Return the user's access level in a namespace; None if the user cannot see it. `members` are the active
+    memberships of the user."""
     if user.is_admin:
         return ADMINISTRATOR
     if namespace.organization_id != user.organization_id:

@@ -1,10 +1,7 @@
 """Keys of artifacts and logs (traces) in the blob storage. A key contains the id of its job, so that blobs without a
-database row can be found.
-
-A thousand jobs share a folder, so that no folder grows too large. Keys of artifacts are stored with the artifact, and
-old ones lack that folder; keys of traces are computed. Used by the HTTP edge, the trace archive and the periodic
-maintenance.
-"""
+database row can be found. A thousand jobs share a folder, so that no folder grows too large. Keys of artifacts are
+stored with the artifact, and old ones lack that folder; keys of traces are computed. Used by the HTTP edge, the trace
+archive and the periodic maintenance."""
 
 from remuda.model.job import JobId
 

@@ -1,10 +1,6 @@
-"""Reads the variables of a dotenv report, with which a job passes variables to later jobs.
-
-GitLab's rules: one `NAME=value` per line, no empty lines, no comments, quotes are part of the value, the last value of
-a name wins. Called when a report is uploaded.
-
-Invariant: no more than the limit is decompressed, however small the compressed file is.
-"""
+"""Reads the variables of a dotenv report, with which a job passes variables to later jobs. GitLab's rules: one
+`NAME=value` per line, no empty lines, no comments, quotes are part of the value, the last value of a name wins. Called
+when a report is uploaded. Invariant: no more than the limit is decompressed, however small the compressed file is."""
 
 import re
 import zlib
@@ -63,8 +59,7 @@ def _reason(line: str, name: str, equals: str) -> str:
 
 def _unpack(packed: bytes, limit_bytes: int) -> bytes:
     """Decompress gzip, up to one byte above the limit. Accepts several concatenated gzip streams, which runners
-    send.
-    """
+    send."""
     if not packed.startswith(b"\x1f\x8b"):
         return packed
     content = b""

@@ -79,11 +79,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job:
-    """Return a new job that retries `job`; the store assigns its id.
-
-    `tries` is the number of the new attempt. `lost_tries` is how many attempts were lost before the script began; they
-    do not count in `tries`.
-    """
+    """Return a new job that retries `job`; the store assigns its id. `tries` is the number of the new attempt.
+    `lost_tries` is how many attempts were lost before the script began; they do not count in `tries`."""
     return replace(
         job,
         **_BLANK,
@@ -129,10 +126,8 @@ def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
 
 
 class FamilyDraft:
-    """A pipeline with its jobs, to which changes are applied step by step.
-
-    `changes` returns them with their consequences.
-    """
+    """A pipeline with its jobs, to which changes are applied step by step. `changes` returns them with their
+    consequences."""
 
     def __init__(self, family: Family, now: float) -> None:
         self.now = now
@@ -147,10 +142,8 @@ class FamilyDraft:
         return self._changed.get(job_id) or next((job for job in self._family.jobs if job.id == job_id), None)
 
     def get(self, job_id: JobId) -> Job:
-        """Return the job with its changes so far.
-
-        Raises InvalidError if it was retried, so that a newer attempt exists.
-        """
+        """Return the job with its changes so far. Raises InvalidError if it was retried, so that a newer attempt
+        exists."""
         job = self.find(job_id)
         if job is None:
             raise InvalidError(f"job {job_id} was retried; use the newest job of its name in the pipeline")
@@ -174,8 +167,7 @@ class FamilyDraft:
 
     def move(self, job: Job, event: JobEvent) -> None:
         """Apply an event to a job. If its resource group is occupied, ENQUEUE lets the job wait for the group
-        instead.
-        """
+        instead."""
         if event is JobEvent.ENQUEUE and job.resource_group and self._is_taken(job.resource_group):
             event = JobEvent.HOLD
         self.put(_apply_event(job, event, self.now))
@@ -203,11 +195,9 @@ class FamilyDraft:
                 self.cancel(other)
 
     def cancel(self, job: Job, *, force: bool = False) -> None:
-        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once.
-
-        A trigger job waits until its downstream pipeline has stopped. A job that was handed out to a manager without
-        two-phase commit may already run; if it does not, its lease expires.
-        """
+        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once. A trigger job waits
+        until its downstream pipeline has stopped. A job that was handed out to a manager without two-phase commit may
+        already run; if it does not, its lease expires."""
         is_forced = force and not job.is_trigger
         if job.state in FINAL or (job.state is JobState.CANCELING and not is_forced):
             return
@@ -217,11 +207,8 @@ class FamilyDraft:
         self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
     def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
-        """Replace a job by a new job that retries it.
-
-        `at_once` enqueues the new job without checking its prerequisites. `tries` and `lost_tries` are the counters of
-        the new job (`further_try`).
-        """
+        """Replace a job by a new job that retries it. `at_once` enqueues the new job without checking its
+        prerequisites. `tries` and `lost_tries` are the counters of the new job (`further_try`)."""
         self._changed[job.id] = replace(job, retried=True)
         self._retry_of[job.name] = job.id
         fresh = further_try(job, tries, self.now, lost_tries=lost_tries)

@@ -85,10 +85,8 @@ def resume(family: Family, now: float) -> Changes:
 
 
 def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: float) -> Changes:
-    """End an assigned job, retry it by its rules, and enqueue or skip the jobs that waited for it.
-
-    Changes nothing if the job has ended, or was handed out again since (its epoch differs).
-    """
+    """End an assigned job, retry it by its rules, and enqueue or skip the jobs that waited for it. Changes nothing if
+    the job has ended, or was handed out again since (its epoch differs)."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.epoch != epoch or job.state not in ASSIGNED:
@@ -100,11 +98,9 @@ def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: flo
 
 
 def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | None:
-    """Return the job as succeeded, if its success changes no other job; None if `finish` must read the other jobs.
-
-    The result is valid only while another job of the pipeline is pending or assigned: the end of that job then decides
-    about the pipeline.
-    """
+    """Return the job as succeeded, if its success changes no other job; None if `finish` must read the other jobs. The
+    result is valid only while another job of the pipeline is pending or assigned: the end of that job then decides
+    about the pipeline."""
     if job.epoch != epoch or job.state is not JobState.RUNNING or not (job.ends_alone and outcome.succeeded):
         return None
     return apply_outcome(job, outcome, now)
@@ -159,10 +155,8 @@ def cancel_all(family: Family, now: float) -> Changes:
 
 
 def retry(family: Family, job_id: JobId, now: float) -> Changes:
-    """Retry an ended job for a user: enqueue a new job at once, with its full number of automatic retries.
-
-    Jobs that were skipped because of the ended job are reset to waiting.
-    """
+    """Retry an ended job for a user: enqueue a new job at once, with its full number of automatic retries. Jobs that
+    were skipped because of the ended job are reset to waiting."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _TRIED:
@@ -173,10 +167,8 @@ def retry(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def retry_all(family: Family, now: float) -> Changes:
-    """Retry all failed and canceled jobs of the pipeline, each when its prerequisites have ended.
-
-    Skipped jobs are reset to waiting.
-    """
+    """Retry all failed and canceled jobs of the pipeline, each when its prerequisites have ended. Skipped jobs are
+    reset to waiting."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state in (JobState.FAILED, JobState.CANCELED):
@@ -187,10 +179,8 @@ def retry_all(family: Family, now: float) -> Changes:
 
 
 def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]) -> Changes:
-    """Enqueue a manual or delayed job now, with additional variables.
-
-    Jobs that were skipped because of it are reset to waiting.
-    """
+    """Enqueue a manual or delayed job now, with additional variables. Jobs that were skipped because of it are reset to
+    waiting."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _PLAYABLE:
@@ -201,10 +191,8 @@ def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]
 
 
 def prioritize(job: Job, priority: int, now: float) -> Job | None:
-    """Set the priority of a job that has no runner yet; None if it has that priority already.
-
-    Raises InvalidError if the priority is out of range, or the job is assigned, ended or a trigger job.
-    """
+    """Set the priority of a job that has no runner yet; None if it has that priority already. Raises InvalidError if
+    the priority is out of range, or the job is assigned, ended or a trigger job."""
     if abs(priority) > MAX_PRIORITY:
         raise InvalidError(f"priority {priority}: it is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if job.is_trigger:

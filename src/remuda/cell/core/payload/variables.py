@@ -59,9 +59,7 @@ def applicable(
     variables: Iterable[ProjectVariable], *, group_ids: Sequence[int], environment: str
 ) -> list[ProjectVariable]:
     """Return the variables of cell, groups and project that apply to an environment, in ascending precedence.
-
-    `group_ids` has the nearest group first. Protected variables are included; `user_variables` filters them.
-    """
+    `group_ids` has the nearest group first. Protected variables are included; `user_variables` filters them."""
 
     def strength(variable: ProjectVariable) -> tuple[int, tuple[bool, int]]:
         if variable.project_id:
@@ -106,11 +104,8 @@ class _Same(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _of_pipeline(pipeline: _Same, project: _Same, public_url: str) -> Mapping[str, Variable]:
-    """Return the predefined variables of a pipeline by name.
-
-    Cached, because the jobs of a pipeline are often handed out one after the other, so callers must not change the
-    result.
-    """
+    """Return the predefined variables of a pipeline by name. Cached, because the jobs of a pipeline are often handed
+    out one after the other, so callers must not change the result."""
     return _variables(of_pipeline(pipeline.value, project.value, public_url))
 
 
@@ -122,10 +117,8 @@ def _variables(values: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def user_variables(context: JobContext) -> list[Variable]:
-    """Return the variables from users and from dotenv reports of earlier jobs, in ascending precedence.
-
-    Protected variables are left out unless the pipeline runs for a protected ref.
-    """
+    """Return the variables from users and from dotenv reports of earlier jobs, in ascending precedence. Protected
+    variables are left out unless the pipeline runs for a protected ref."""
     raw, files = set(context.spec.raw_variables), set(context.pipeline.file_variables)
     return [
         *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in context.spec.variables.items()),
@@ -143,11 +136,8 @@ def user_variables(context: JobContext) -> list[Variable]:
 
 
 def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
-    """Return the cell's own values of the predefined variables that users override; None for one without.
-
-    `ours` are the predefined variables, `theirs` those of users. A runner gives the own values to steps that a policy
-    inserts.
-    """
+    """Return the cell's own values of the predefined variables that users override; None for one without. `ours` are
+    the predefined variables, `theirs` those of users. A runner gives the own values to steps that a policy inserts."""
     names = {variable.key for variable in theirs if is_predefined(variable.key)}
     if not names:
         return {}
@@ -160,10 +150,8 @@ def last_wins(variables: Iterable[Variable]) -> list[Variable]:
 
 
 def expansion(variables: Iterable[Variable]) -> Expansion:
-    """Return an object that expands variables in texts for the cell itself.
-
-    It leaves file variables out, because the cell does not know their paths on the runner.
-    """
+    """Return an object that expands variables in texts for the cell itself. It leaves file variables out, because the
+    cell does not know their paths on the runner."""
     usable = [variable for variable in last_wins(variables) if not variable.file]
     raw = frozenset(variable.key for variable in usable if variable.raw)
     return Expansion({variable.key: variable.value for variable in usable}, raw=raw)

@@ -1,8 +1,5 @@
-"""Reads the options of a push (`git push -o`), which have GitLab's names.
-
-As in GitLab, an unknown or invalid option is ignored and the push accepted. Pure; `remuda.cell.projects.projects` calls
-it.
-"""
+"""Reads the options of a push (`git push -o`), which have GitLab's names. As in GitLab, an unknown or invalid option is
+ignored and the push accepted. Pure; `remuda.cell.projects.projects` calls it."""
 
 import re
 from collections.abc import Mapping, Sequence

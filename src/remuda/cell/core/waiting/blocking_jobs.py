@@ -1,8 +1,5 @@
-"""Finds the jobs that a job waits for, that caused its skip, or that caused its cancel.
-
-`remuda.model.progress` has the rules by which jobs are enqueued; this module explains their result afterwards. Called
-by `why` and `demand`.
-"""
+"""Finds the jobs that a job waits for, that caused its skip, or that caused its cancel. `remuda.model.progress` has the
+rules by which jobs are enqueued; this module explains their result afterwards. Called by `why` and `demand`."""
 
 import math
 from collections import deque
@@ -61,10 +58,8 @@ def explain_skip(job: Job, family: Family) -> SkipReason:
 
 
 def find_cancel_causes(job: Job, family: Family) -> list[Job]:
-    """Return the failed jobs because of which this job was canceled.
-
-    Empty unless the pipeline is configured to cancel all jobs after a failure (`cancel_on_job_failure`).
-    """
+    """Return the failed jobs because of which this job was canceled. Empty unless the pipeline is configured to cancel
+    all jobs after a failure (`cancel_on_job_failure`)."""
     if family.pipeline.cancel_on_job_failure != "all":
         return []
     ended = math.inf if job.finished_at is None else job.finished_at

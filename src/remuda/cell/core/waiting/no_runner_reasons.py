@@ -1,7 +1,5 @@
 """Explains why no runner has taken a pending job: which runners match, their availability, the jobs ahead, and advice.
-
-`remuda.model.runner` decides which runner fits, `remuda.queue` the order. Called by `why`.
-"""
+`remuda.model.runner` decides which runner fits, `remuda.queue` the order. Called by `why`."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Explains the state of a job, as text and as data: what it waits for, or why it ended, and what a user could do.
-
 `no_runner_reasons` explains pending jobs, `blocking_jobs` finds the causes of skipped and canceled ones.
-`remuda.cell.dispatch.explanations` brings the values.
-"""
+`remuda.cell.dispatch.explanations` brings the values."""
 
 from collections.abc import Sequence
 from typing import assert_never

@@ -1,8 +1,6 @@
-"""An in-memory implementation of the store's `Database` port, for unit tests.
-
-No method suspends, so everything between two turns of the event loop is one transaction. There is no rollback: the
-ports check all conditions before their first change, so a transaction that raises has changed nothing.
-"""
+"""An in-memory implementation of the store's `Database` port, for unit tests. No method suspends, so everything between
+two turns of the event loop is one transaction. There is no rollback: the ports check all conditions before their first
+change, so a transaction that raises has changed nothing."""
 
 import operator
 from collections import defaultdict
@@ -60,7 +58,6 @@ class MemoryDatabase:
         return await work(self)
 
     def values(self, table: Table[T]) -> list[T]:
-        """Return all values of a table, in the order in which they were added."""
         return list(self._tables[table.name].values())
 
     def get(self, table: Table[T], *key: Any) -> T | None:

@@ -16,8 +16,6 @@ from remuda.pipeline import JobSpec
 
 
 class MemoryJobs(JobStore):
-    """Implements `JobStore` on a `MemoryDatabase`."""
-
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)
         self._database = database

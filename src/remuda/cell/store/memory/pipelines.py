@@ -16,8 +16,6 @@ from remuda.model.progress import OVER
 
 
 class MemoryPipelines(PipelineStore):
-    """Implements `PipelineStore` on a `MemoryDatabase`."""
-
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)
         self._database = database

@@ -1,14 +1,7 @@
-"""The schema of a cell's tables as Alembic revisions, for SQLite and PostgreSQL.
-
-A migration is a list of SQL statements, which `sqlite.schema` and `postgres.schema` run in a transaction. A revision
-never reads rows in Python. `HEAD` is the revision of this release, `NAMES` are all revisions it knows. Alembic takes
-long to import and is needed for migrations only: `sqlite.sql` beside this file is the whole schema for a new SQLite
-file.
-
-To add a revision, add a file in `versions` and its name in `NAMES`, and run `tools/sqlite-sql`; a test checks that
-`sqlite.sql` is up to date. SQLite can compute a column from the body; PostgreSQL needs a column that the store writes
-(`Table.generated`).
-"""
+"""The schema of a cell's tables as Alembic revisions: SQL statements that never read rows in Python. Importing Alembic
+is slow, so a new SQLite file is created from `sqlite.sql`, the whole schema. To add a revision, add a file in
+`versions` and its name in `NAMES`, and run `tools/sqlite-sql`; a test checks that `sqlite.sql` is up to date. SQLite
+can compute a column from the body; PostgreSQL needs a column that the store writes (`Table.generated`)."""
 
 import io
 from pathlib import Path
@@ -40,10 +33,8 @@ _FOLDER = Path(__file__).parent
 
 
 def statements(dialect: str, since: str | None) -> list[str]:
-    """Return the SQL statements that migrate a database from the revision `since` (None: an empty database) to `HEAD`.
-
-    `dialect` is Alembic's name of the database: `sqlite` or `postgresql`.
-    """
+    """Return the SQL from the revision `since` (None: empty database) to `HEAD`; `dialect`: `sqlite` or
+    `postgresql`."""
     from alembic import command
     from alembic.config import Config
 
@@ -55,16 +46,13 @@ def statements(dialect: str, since: str | None) -> list[str]:
 
 
 def sqlite_statements() -> list[str]:
-    """Return the SQL statements that create the schema in a new SQLite file, without importing Alembic."""
+    """Return the SQL that creates the schema in a new SQLite file, without importing Alembic."""
     text = (_FOLDER / "sqlite.sql").read_text()
     return [statement.strip() for statement in text.split(";\n") if statement.strip()]
 
 
 def check(where: str, revision: str, owner: int | None, cell_id: int) -> None:
-    """Raise DataFolderError if the schema `revision` is unknown to this release, or the database is of another cell.
-
-    `where` names the database in the error message. `owner` is the id of the cell that owns the database, if known.
-    """
+    """Raise DataFolderError if the schema `revision` is unknown to this release, or `owner` is another cell."""
     if revision not in NAMES:
         raise DataFolderError(
             f"{where} has schema version {revision}, made by a newer release; this one reads up to {HEAD}. "

@@ -1,8 +1,5 @@
-"""Column types for the Alembic revisions, so that a column has the same content in SQLite and PostgreSQL.
-
-Ids need 64 bits, but SQLite uses only an INTEGER column as its row id. Text is ordered by its bytes, whatever the
-locale of the database server. A boolean is stored as 0 or 1.
-"""
+"""Column types for the Alembic revisions, so that a column has the same content in SQLite and PostgreSQL. SQLite uses
+only an INTEGER column as its row id. Text is ordered by its bytes, whatever the locale of the server."""
 
 from typing import Any
 
@@ -21,7 +18,6 @@ def key(name: str = "id") -> sa.Column[Any]:
 
 
 def of(table: str, name: str, *, on_delete: str | None = None) -> sa.Column[Any]:
-    """Return a column with a foreign key to the id of another table."""
     return sa.Column(name, ID, sa.ForeignKey(f"{table}.id", ondelete=on_delete), nullable=False)
 
 
@@ -30,5 +26,4 @@ def text(name: str, *, nullable: bool = False) -> sa.Column[Any]:
 
 
 def body() -> sa.Column[Any]:
-    """Return the column that has the whole value of a row as JSON."""
     return sa.Column("body", BODY, nullable=False)

@@ -1,10 +1,7 @@
-"""The interfaces ("ports") to a cell's store, one for each of seven subjects. tests/contract has one test suite that
-every implementation must pass.
-
-The store's writes are transactions. Where a change needs a decision, the caller passes a pure function and the store
-calls it inside the transaction with the current values. The function may be called more than once and must have no side
-effects. So a decision and its consequences are stored together or not at all.
-"""
+"""The interfaces ("ports") to a cell's store; tests/contract has one test suite that every implementation must pass.
+Writes are transactions. Where a change needs a decision, the caller passes a pure function, which the store calls
+inside the transaction with the current values, possibly more than once. So a decision and its consequences are stored
+together or not at all."""
 
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.people import PeopleStore

@@ -1,9 +1,6 @@
-"""The interface that the store's ports need from a database: tables, rows, and transactions.
-
-SQLite, PostgreSQL and memory each implement it. The ports of seldom used tables are written once on top of it; those of
-jobs and pipelines have further methods in each database. A row holds the whole value as its JSON body, and beside it
-the columns that queries need (`Table.columns`).
-"""
+"""The interface that the store's ports need from a database (SQLite, PostgreSQL or memory). The ports of seldom used
+tables are written once on top of it; those of jobs and pipelines have further methods in each database. A row holds the
+whole value as its JSON body, and beside it the columns that queries need (`Table.columns`)."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +24,6 @@ Comparison = tuple[str, str, Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Table(Generic[T]):
-    """Describes one table: its name, the type of its values, its key and its columns."""
-
     name: str
     kind: type[T]
     key: tuple[str, ...] = ("id",)
@@ -76,11 +71,7 @@ TOKENS = Lock("tokens")
 
 
 class Rows(Protocol):
-    """Reads and writes rows of single tables.
-
-    Keyword arguments (`**columns`) select rows: each names a column, or a field of the body, and the value it must
-    have.
-    """
+    """Reads and writes rows. `**columns` selects rows by the values of columns or of fields of the body."""
 
     async def find(self, table: Table[T], **columns: Any) -> T | None:
         """Return the row whose columns have these values, or None. The values must identify at most one row."""
@@ -95,10 +86,7 @@ class Rows(Protocol):
         limit: int | None = None,
         **columns: Any,
     ) -> list[T]:
-        """Return the rows whose columns have these values and for which the comparison `where` holds.
-
-        A column name in `order` may end in DESC.
-        """
+        """Return the rows that have these values and for which `where` holds. Names in `order` may end in DESC."""
         ...
 
     async def add(self, table: Table[T], *values: T) -> None:
@@ -106,10 +94,7 @@ class Rows(Protocol):
         ...
 
     async def add_if_absent(self, table: Table[T], value: T) -> bool:
-        """Add a row.
-
-        Returns False, and adds nothing, if a row has the same key or the same value in another unique column.
-        """
+        """Add a row, unless one has the same key or the same value in a unique column. Returns whether it was added."""
         ...
 
     async def put(self, table: Table[T], value: T) -> None:
@@ -129,9 +114,7 @@ class Transaction(Rows, Protocol):
     """Reads and writes rows in one transaction: all its changes are committed together, or none."""
 
     async def find_locked(self, table: Table[T], **columns: Any) -> T | None:
-        """Return the row with these column values, or None, and lock it against other transactions until this one
-        ends.
-        """
+        """Return the row with these values, or None, and lock it against other transactions until this one ends."""
         ...
 
     async def has_match(self, table: Table[Any], selection: Any) -> bool:
@@ -167,33 +150,21 @@ class Database(Rows, Protocol):
     """The database of a cell: reads, single writes, and transactions."""
 
     async def change(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], lock: Lock | None = None) -> T:
-        """Run `work` in a transaction, which takes `lock` first, and return its result.
-
-        `work` may be called more than once, because a transaction that conflicts with another one is repeated.
-        """
+        """Run `work` in a transaction, which takes `lock` first. After a conflict `work` is called again."""
         ...
 
     async def find_page(
         self, table: Table[T], page: Page, selection: Any, *, order: str | None = None
     ) -> tuple[list[T], int]:
-        """Return one page of the rows that match the filter `selection`, and the total number of matches.
-
-        The newest row comes first, unless `order` names a column to sort by.
-        """
+        """Return one page of the matching rows, newest first or sorted by `order`, and the number of all matches."""
         ...
 
     async def put_inside(self, table: Table[T], value: T, owner: Table[Any], owner_id: int) -> bool:
-        """Add or replace a row, if the table `owner` has a row with the id `owner_id`. Returns False if it has none.
-
-        Check and write are one statement.
-        """
+        """Add or replace a row in one statement. Returns False if `owner` has no row with the id `owner_id`."""
         ...
 
     async def remove_some(self, table: Table[Any], where: Comparison, *, limit: int) -> int:
-        """Remove at most `limit` rows for which `where` holds, from a table whose rows have an id.
-
-        Returns how many were removed.
-        """
+        """Remove at most `limit` rows for which `where` holds, from a table with ids. Returns how many."""
         ...
 
     async def close(self) -> None: ...
@@ -206,10 +177,7 @@ class Database(Rows, Protocol):
 
 
 async def add_row(database: Database, table: Table[S], value: S, *, taken: str = "the new id is taken already") -> S:
-    """Store a value with a new id, and return it with that id.
-
-    Raises ConflictError with the message `taken` if another row has the same value in the unique column of the table.
-    """
+    """Store a value with a new id. Raises ConflictError (`taken`) if its value in a unique column exists already."""
 
     async def add(rows: Transaction) -> S:
         added = replace(value, id=await rows.draw_id(table))
@@ -223,10 +191,7 @@ async def add_row(database: Database, table: Table[S], value: S, *, taken: str =
 async def change_row(
     database: Database, table: Table[T], row_id: int, decide: Callable[[T], T | None], lock: Lock | None = None
 ) -> T | None:
-    """Change a row in a transaction: store and return what `decide` returns for its current value.
-
-    Changes nothing and returns None if `decide` returns None or the row does not exist.
-    """
+    """Store and return what `decide` returns for the current row; None if it returns None or the row does not exist."""
 
     async def change(rows: Transaction) -> T | None:
         value = await rows.find_locked(table, id=row_id)

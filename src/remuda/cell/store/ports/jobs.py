@@ -1,8 +1,5 @@
-"""The store port of jobs, their step results and the rows of their artifacts.
-
-Each database has its own queries for jobs, because every call of a runner goes through them. The methods for results
-and artifacts are shared by all databases.
-"""
+"""The store port of jobs, their step results and the rows of their artifacts. Each database has its own queries for
+jobs, because every call of a runner goes through them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,8 +15,6 @@ from remuda.pipeline import JobSpec
 
 
 class JobStore(ABC):
-    """Stores and finds jobs, their step results and their artifacts."""
-
     def __init__(self, database: Database) -> None:
         self._rows = database
 
@@ -47,11 +42,8 @@ class JobStore(ABC):
 
     @abstractmethod
     async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
-        """Return the jobs that are in one of these states and whose pipelines have not ended, oldest first.
-
-        Pipelines that wait for a manual action are included only if they were updated after `held_since`, because such
-        pipelines accumulate for as long as the cell exists.
-        """
+        """Return the jobs in these states whose pipelines have not ended, oldest first. Pipelines that wait for a
+        manual action count only if updated after `held_since`, because such pipelines accumulate without end."""
 
     @abstractmethod
     async def count_jobs(self) -> Mapping[str, int]:
@@ -61,10 +53,7 @@ class JobStore(ABC):
     async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
-        """Return the newest successful job with this name on a ref, or None.
-
-        `tag` True: the ref is a tag; False: a branch; None: either.
-        """
+        """Return the newest successful job of this name on a ref. `tag`: only tags (True) or branches (False)."""
 
     @abstractmethod
     async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
@@ -72,47 +61,33 @@ class JobStore(ABC):
 
     @abstractmethod
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
-        """Return the job that was leased to this request of a runner and is not acknowledged yet, or None.
-
-        So a runner that repeats a request gets the same job.
-        """
+        """Return the job leased to this request and not acknowledged yet: a repeated request gets the same job."""
 
     @abstractmethod
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
-        """Change one job: store and return what `decide` returns.
-
-        Returns None, and stores nothing, if `decide` returns None. `known` is the job as the caller last read it. While
-        the stored job still equals it, it is not read again.
-        """
+        """Store and return what `decide` returns for the job; None stores nothing. `known` is the job as the caller
+        last read it: while the stored job still equals it, it is not read again."""
 
     @abstractmethod
     async def end_beside(self, known: Job, ended: Job) -> bool:
-        """Store the job `ended`, whose end changes no other job (`lifecycle.finish_alone`).
-
-        Returns whether it was stored. It is not stored if the row differs from `known`, or if no job of its pipeline
-        with a higher id is pending, leased or running: then the pipeline may have ended, and `change_family` must
-        decide. If several jobs end at the same time, at least one of them goes through `change_family`, and that
-        decision sees all others.
-        """
+        """Store the job `ended`, whose end changes no other job (`lifecycle.finish_alone`). Returns whether it was
+        stored. It is not stored if the row differs from `known`, or if no job of its pipeline with a higher id is
+        pending, leased or running: then the pipeline may have ended, and `change_family` must decide. So of jobs that
+        end at the same time, at least one goes through `change_family` and sees all others."""
 
     @abstractmethod
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
     ) -> PayloadParts | None:
-        """Store the lease of a job to a runner, and return the parts of the job's payload; None if it is not stored.
-
-        `known` is the job before the lease, `leased` after it. It is not stored if the stored job differs from `known`
-        or the stored runner from `runner`, or if the same request of the runner already has another job
-        (`find_leased_job`).
-        """
+        """Store the change of a job from `known` to `leased`, and return the parts of its payload. Returns None, and
+        stores nothing, if the stored job differs from `known` or the stored runner from `runner`, or if the same
+        request of the runner already has another job (`find_leased_job`)."""
 
     async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
-        """Store step results that follow the stored ones without a gap. Returns the next expected sequence number.
-
-        Results already stored are ignored. `limit_bytes` limits their total size per job (`core.jobs.result_limits`).
-        """
+        """Store step results that follow the stored ones without a gap; ignores those stored already. Returns the next
+        expected sequence number. `limit_bytes` limits the size per job (`core.jobs.result_limits`)."""
 
         async def add(rows: Transaction) -> int:
             await _lock_job(rows, job_id)
@@ -128,9 +103,7 @@ class JobStore(ABC):
         return await self._rows.find_all(RESULTS, where=("seq", ">", after), order=("seq",), limit=limit, job_id=job_id)
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
-        """Store an artifact and return it. If the job already has one of this type, return that one and change
-        nothing.
-        """
+        """Store and return an artifact. If the job has one of this type, return that one and change nothing."""
 
         async def put(rows: Transaction) -> Artifact:
             await _lock_job(rows, artifact.job_id)
@@ -152,10 +125,7 @@ class JobStore(ABC):
     async def change_artifacts(
         self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], JobArtifacts | None]
     ) -> Sequence[Artifact]:
-        """Change a job and its artifacts in one transaction, as `decide` returns them; None changes nothing.
-
-        Returns the artifacts that `decide` left out; their rows are removed.
-        """
+        """Store a job and its artifacts as `decide` returns them (None: no change). Returns the removed artifacts."""
 
         async def change(rows: Transaction) -> Sequence[Artifact]:
             job = await rows.find_locked(JOBS, id=job_id)

@@ -30,7 +30,6 @@ class UserFilter(msgspec.Struct, frozen=True, kw_only=True):
     organization_id: int | None = None
 
     def fits(self, user: User) -> bool:
-        """Return whether the filter selects this user."""
         search = self.search.casefold()
         return self.organization_id in (None, user.organization_id) and (
             search in f"{user.username}\n{user.name}".casefold() or search == user.email.casefold()
@@ -38,12 +37,9 @@ class UserFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeopleStore:
-    """Stores organizations, namespaces, users, members and user tokens.
-
-    A new store has FIRST_ORGANIZATION, FIRST_NAMESPACE and FIRST_USER of `remuda.cell.values.people`. Every `add_*`
-    method assigns a new id and ignores the one in the value. Paths and user names are unique, ignoring case; a method
-    raises ConflictError if one is taken.
-    """
+    """Stores organizations, namespaces, users, members and user tokens. A new store has the FIRST_* values of
+    `values.people`. `add_*` methods assign a new id. Paths and user names are unique, ignoring case; a method raises
+    ConflictError if one is taken."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -65,10 +61,7 @@ class PeopleStore:
         return await self._database.find_all(ORGANIZATIONS, order=("id",))
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
-        """Store a namespace with a new id, and `first` as its first member.
-
-        Raises ConflictError if a namespace or a project has the path.
-        """
+        """Store a namespace with its first member. Raises ConflictError if a namespace or project has the path."""
 
         async def add(rows: Transaction) -> Namespace:
             added = await _add_namespace(rows, namespace)
@@ -94,10 +87,7 @@ class PeopleStore:
             raise NotFoundError(f"there is no group {namespace.id}")
 
     async def remove_namespace(self, namespace_id: int) -> bool:
-        """Remove a namespace with its members and variables. Returns False if it does not exist.
-
-        Raises ConflictError while it contains a project or a namespace.
-        """
+        """Remove a namespace with members and variables. Raises ConflictError while it contains anything."""
 
         async def remove(rows: Transaction) -> bool:
             has_project = await rows.has_match(PROJECTS, ProjectFilter(namespace_id=namespace_id))
@@ -132,10 +122,7 @@ class PeopleStore:
     async def list_users(
         self, page: Page, *, search: str = "", organization_id: int | None = None
     ) -> tuple[Sequence[User], int]:
-        """Return one page of users, newest first, and the total number of matches.
-
-        `search` is part of a name, or a whole mail address.
-        """
+        """Return one page of users, newest first. `search` is part of a name, or a whole mail address."""
         return await self._database.find_page(USERS, page, UserFilter(search=search, organization_id=organization_id))
 
     async def put_user(self, user: User) -> None:
@@ -158,10 +145,8 @@ class PeopleStore:
         return await self._database.find_all(MEMBERS, order=("kind", "owner_id"), user_id=user_id)
 
     async def add_user_token(self, token: UserToken, *, instead_of: int | None = None) -> UserToken:
-        """Store a token with a new id, and revoke the token with the id `instead_of`, in one transaction.
-
-        Raises ConflictError if the old token is revoked already, or if a token with the same hash exists.
-        """
+        """Store a token and revoke `instead_of`, in one transaction. Raises ConflictError if that is revoked already,
+        or if a token with the same hash exists."""
 
         async def add(rows: Transaction) -> UserToken:
             if await rows.find(USER_TOKENS, token_hash=token.token_hash):
@@ -184,7 +169,6 @@ class PeopleStore:
         return await self._database.find(USER_TOKENS, id=token_id)
 
     async def list_user_tokens(self) -> Sequence[UserToken]:
-        """Return the tokens of all users, in the order in which they were added."""
         return await self._database.find_all(USER_TOKENS, order=("number",))
 
     async def list_user_tokens_of(self, user_id: int | None) -> Sequence[UserToken]:
@@ -195,18 +179,12 @@ class PeopleStore:
     async def change_user_token(
         self, token_id: int, decide: Callable[[UserToken], UserToken | None]
     ) -> UserToken | None:
-        """Change a token: store and return what `decide` returns for its current value.
-
-        Changes nothing and returns None if `decide` returns None or the token does not exist.
-        """
+        """Store and return what `decide` returns for a token; None if it returns None or there is no such token."""
         return await change_row(self._database, USER_TOKENS, token_id, decide, TOKENS)
 
 
 async def check_path_is_free(rows: Transaction, path: str, *, but: int | None = None) -> None:
-    """Raise ConflictError if a namespace or a project has the path, because they share one set of paths.
-
-    `but` is the id of a project that may have it.
-    """
+    """Raise ConflictError if a namespace, or a project other than `but`, has the path: both share one set of paths."""
     project = await rows.find(PROJECTS, path_key=path.casefold())
     namespace = await rows.find(NAMESPACES, path_key=path.casefold())
     if namespace or (project and project.id != but):
@@ -221,7 +199,7 @@ async def _add_namespace(rows: Transaction, namespace: Namespace) -> Namespace:
 
 
 async def _draw_free_id(rows: Transaction, table: Table[Any]) -> int:
-    """Return a new id. Skips ids that exist: those of the first rows are constants and were not drawn."""
+    """Skips ids that exist: those of the first rows are constants and were not drawn."""
     while await rows.find(table, id=(number := await rows.draw_id(table))):
         pass
     return number

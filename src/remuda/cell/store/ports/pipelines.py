@@ -1,7 +1,4 @@
-"""The store port of pipelines, and of decisions about all jobs of a pipeline.
-
-`add_pipeline` is shared by all databases; each database has its own queries for the other methods.
-"""
+"""The store port of pipelines, and of decisions about all jobs of a pipeline."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -34,16 +31,11 @@ class PipelineStore(ABC):
         schedule: Schedule | None = None,
         due_at: float | None = None,
     ) -> Family:
-        """Store a pipeline, its jobs, the handled ref and the schedule's next run time, in one transaction.
-
-        `sees` is the ref and commit to mark as handled. `schedule` is the schedule with its next run time; its row gets
-        that time and the pipeline's id (`remuda.cell.core.pipelines.schedules.with_pipeline`). `due_at` is the time for
-        which the schedule runs: raises ConflictError if the row has another time, because another process ran it.
-
-        If a pipeline of this `upstream_job_id` exists, that one is returned and nothing is stored. Ids and the
-        pipeline's iid come from the store. Jobs that can start are enqueued in the same transaction
-        (`lifecycle.begin`).
-        """
+        """Store a pipeline, its jobs, the handled ref and the schedule's next run time, in one transaction. Jobs that
+        can start are enqueued (`lifecycle.begin`). If a pipeline of this `upstream_job_id` exists, it is returned and
+        nothing is stored. `sees` is the ref and commit to mark as handled, `schedule` the schedule with its next run
+        time, `due_at` the time for which it runs: raises ConflictError if its row has another time, because another
+        process ran it."""
         owner = pipeline.project_id
 
         async def add(rows: Transaction) -> Family:
@@ -82,7 +74,6 @@ class PipelineStore(ABC):
         """Return the pipelines of a ref that have not ended, oldest first."""
 
     async def find_downstream(self, upstream_job_id: JobId) -> Pipeline | None:
-        """Return the pipeline that a trigger job started, or None."""
         return await self._rows.find(PIPELINES, upstream_job_id=upstream_job_id)
 
     @abstractmethod
@@ -90,17 +81,11 @@ class PipelineStore(ABC):
 
     @abstractmethod
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Change a pipeline and its jobs in one transaction, by what `decide` returns for their current values.
-
-        Returns what was stored. Raises NotFoundError if the pipeline does not exist.
-        """
+        """Store what `decide` returns for the current pipeline and jobs. Raises NotFoundError for an unknown id."""
 
     @abstractmethod
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
-        """Remove a pipeline with all its jobs, including retried ones, their results and artifact rows.
-
-        Returns False if it does not exist.
-        """
+        """Remove a pipeline with all its jobs, including retried ones, their results and artifact rows."""
 
     @abstractmethod
     async def count_pipelines(self) -> Mapping[str, int]:
@@ -108,7 +93,6 @@ class PipelineStore(ABC):
 
 
 def _begin(family: Family, now: float) -> Family:
-    """Return a new pipeline with its jobs after its start: jobs that wait for no other job become pending."""
     changes = lifecycle.begin(family, now)
     begun = {job.id: job for job in changes.jobs}
     jobs = tuple(begun.get(job.id, job) for job in family.jobs)

@@ -13,7 +13,7 @@ from remuda.model.job import ProjectId
 
 
 class ProjectStore:
-    """Stores and finds projects, CI/CD variables and seen refs (the last commit of a ref that the cell has handled)."""
+    """Stores projects, CI/CD variables and seen refs (the last commit of a ref that the cell has handled)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -42,11 +42,8 @@ class ProjectStore:
     async def change_project(
         self, project_id: ProjectId, decide: Callable[[Project], Project | None]
     ) -> Project | None:
-        """Change a project: store and return what `decide` returns for its current value.
-
-        Returns None if `decide` returns None or the project does not exist. Raises ConflictError if the new path is
-        taken.
-        """
+        """Store and return what `decide` returns for a project; None if it returns None or there is no such project.
+        Raises ConflictError if the new path is taken."""
 
         async def change(rows: Transaction) -> Project | None:
             project = await rows.find_locked(PROJECTS, id=project_id)
@@ -73,10 +70,7 @@ class ProjectStore:
         )
 
     async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
-        """Replace a variable if `replace` is set, else add a new one.
-
-        Returns False if the variable to replace does not exist, or the one to add exists already.
-        """
+        """Replace a variable, or add one. Returns False if the one to replace is missing or the one to add exists."""
         put = self._database.update if replace else self._database.add_if_absent
         return await put(VARIABLES, variable)
 
@@ -95,9 +89,7 @@ class ProjectStore:
         return await self._database.find(SEEN_REFS, project_id=project_id, ref=ref) is not None
 
     async def put_seen_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
-        """Mark commits as handled, by full ref name, without creating pipelines. The commit None forgets a deleted
-        ref.
-        """
+        """Mark commits as handled, by full ref name, without creating pipelines; None forgets a deleted ref."""
 
         async def put(rows: Transaction) -> None:
             for ref, sha in sorted(refs.items()):

@@ -11,8 +11,6 @@ from remuda.model.job import RunnerId
 
 
 class RunnerStore:
-    """Stores and finds runners and their managers."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -31,15 +29,10 @@ class RunnerStore:
         return await self._database.find_page(RUNNERS, page, selection)
 
     async def change_runner(self, runner_id: RunnerId, decide: Callable[[Runner], Runner | None]) -> Runner | None:
-        """Change a runner: store and return what `decide` returns for its current value.
-
-        Changes nothing and returns None if `decide` returns None or the runner does not exist.
-        """
+        """Store and return what `decide` returns for a runner; None if it returns None or there is no such runner."""
         return await change_row(self._database, RUNNERS, runner_id, decide)
 
     async def remove_runner(self, runner_id: RunnerId) -> bool:
-        """Remove a runner with its managers. Returns False if it does not exist."""
-
         async def remove(rows: Transaction) -> bool:
             await rows.remove(MANAGERS, runner_id=runner_id)
             return bool(await rows.remove(RUNNERS, id=runner_id))

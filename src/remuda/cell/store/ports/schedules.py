@@ -10,13 +10,10 @@ from remuda.model.job import ProjectId
 
 
 class ScheduleStore:
-    """Stores and finds pipeline schedules, trigger tokens and releases."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add_schedule(self, schedule: Schedule) -> Schedule:
-        """Store a schedule with a new id, and return it with that id."""
         return await add_row(self._database, SCHEDULES, schedule)
 
     async def load_schedule(self, schedule_id: int) -> Schedule | None:
@@ -26,10 +23,7 @@ class ScheduleStore:
         return await self._database.find_all(SCHEDULES, order=("id",), project_id=project_id)
 
     async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
-        """Change a schedule: store and return what `decide` returns for its current value.
-
-        Changes nothing and returns None if `decide` returns None or the schedule does not exist.
-        """
+        """Store and return what `decide` returns; None if it returns None or there is no such schedule."""
         return await change_row(self._database, SCHEDULES, schedule_id, decide)
 
     async def remove_schedule(self, schedule_id: int) -> bool:
@@ -59,10 +53,7 @@ class ScheduleStore:
         return bool(await self._database.remove(TRIGGERS, id=trigger_id))
 
     async def put_release(self, release: Release, *, replace: bool) -> bool:
-        """Replace a release if `replace` is set, else add a new one.
-
-        Returns False if the release to replace does not exist, or the one to add exists already.
-        """
+        """Replace a release, or add one. Returns False if the one to replace is missing or the one to add exists."""
         put = self._database.update if replace else self._database.add_if_absent
         return await put(RELEASES, release)
 

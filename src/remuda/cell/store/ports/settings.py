@@ -10,8 +10,6 @@ from remuda.cell.values.audit_events import ALL_EVENTS, AuditEvent, AuditFilter
 
 
 class SettingStore:
-    """Stores and finds settings of the cell, signing keys and audit events."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -41,10 +39,7 @@ class SettingStore:
         return {setting.name: setting.value for setting in settings}
 
     async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
-        """Change a setting: store and return what `decide` returns for its current value (None: not set).
-
-        If `decide` returns None, nothing is stored and None is returned.
-        """
+        """Store and return what `decide` returns for the current value (None: not set); None stores nothing."""
 
         async def change(rows: Transaction) -> str | None:
             setting = await rows.find(SETTINGS, name=name)
@@ -56,7 +51,6 @@ class SettingStore:
         return await self._database.change(change, Lock("setting", name))
 
     async def add_audit_event(self, event: AuditEvent) -> AuditEvent:
-        """Store an audit event with a new id, and return it with that id."""
         return await add_row(self._database, AUDIT_EVENTS, event)
 
     async def load_audit_event(self, event_id: int) -> AuditEvent | None:

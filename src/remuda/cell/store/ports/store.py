@@ -14,9 +14,7 @@ from remuda.model.job import JobId
 
 
 class Store:
-    """Persistent storage of a cell, except for job logs (traces) and blobs. Each attribute is the port of one
-    subject.
-    """
+    """Persistent storage of a cell, except for job logs and blobs. Each attribute is the port of one subject."""
 
     def __init__(self, database: Database, jobs: JobStore, pipelines: PipelineStore) -> None:
         self.jobs = jobs
@@ -36,16 +34,10 @@ class Store:
         await self.database.warm_up()
 
     async def check_writable(self) -> None:
-        """Commit a small write, to test whether the store accepts writes.
-
-        Raises StoreError if not (full disk, read-only).
-        """
+        """Commit a small write. Raises StoreError if the store accepts no writes (full disk, read-only)."""
         await self.database.check_writable()
 
     def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Yield ids of jobs that other processes of this cell changed. Some changes may never be reported.
-
-        An empty collection means that some reports may have been lost. Ends at once if only one process can use the
-        store.
-        """
+        """Yield ids of jobs that other processes of this cell changed, though some may never be reported. An empty
+        collection means that reports may have been lost. Ends at once if only one process can use the store."""
         return self.database.watch_changes()

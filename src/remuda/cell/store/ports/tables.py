@@ -23,15 +23,11 @@ from remuda.cell.values.people import Member, Namespace, Organization, User
 
 
 class Setting(NamedTuple):
-    """A row of the table `settings`: the name and the value of a setting."""
-
     name: str
     value: str
 
 
 class StoredKey(NamedTuple):
-    """A row of the table `signing_keys`: the id and the PEM of a key."""
-
     kid: str
     pem: bytes
 
@@ -45,10 +41,7 @@ class SeenRef(NamedTuple):
 
 
 def _columns(*fields: str, **computed: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
-    """Return a function that computes the columns of a row from its value.
-
-    `fields` are copied from the value to columns of the same name; `computed` has a function for each further column.
-    """
+    """Return a function that computes a row's columns: `fields` copied from the value, `computed` by function."""
 
     def columns(row: Any) -> dict[str, Any]:
         copied = {name: getattr(row, name) for name in fields}

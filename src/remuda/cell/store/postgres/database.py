@@ -1,13 +1,7 @@
-"""The PostgreSQL implementation of the store's `Database` port: connections, transactions, reads, ids, and error
-handling.
-
-A transaction that lost a race (a deadlock, a row that changed, an id that another process took) is run again, a few
-times. A transaction whose connection was lost is not, because it may have been committed. A read is repeated once. Lost
-connections are replaced when they are next needed, so the cell recovers as soon as the database is back.
-
-Connections come from `pool`; asyncpg prepares each statement once per connection. A transaction begins and takes its
-first lock in one message, because each further message costs as much as most of the work in it.
-"""
+"""The PostgreSQL implementation of the store's `Database` port. A transaction that lost a race (a deadlock, a row that
+changed, an id that another process took) is run again, a few times. One whose connection was lost is not, because it
+may have been committed. A read is repeated once. A transaction begins and takes its first lock in one message, because
+each further message costs as much as most of the work in it."""
 
 import asyncio
 import hashlib
@@ -108,9 +102,7 @@ def store_error(error: BaseException) -> StoreError:
 
 
 def shorten(text: str) -> str:
-    """Return a text as a `Table.shortened` column stores it: cut and with a hash if it is long, without NUL
-    characters.
-    """
+    """Return a text as a `Table.shortened` column has it: without NUL, and if it is long, cut and with a hash."""
     if len(text) > _LONGEST_TEXT:
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
         text = f"{text[: _LONGEST_TEXT - len(digest)]}{digest}"
@@ -128,10 +120,7 @@ def storable(value: Any) -> Any:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
-    """Open a connection outside the pool, without a time limit for statements, and close it at the end of the block.
-
-    Raises DataFolderError if connecting or a statement in the block fails.
-    """
+    """A connection outside the pool, without time limit. Raises DataFolderError if connecting or the block fails."""
     try:
         try:
             db = await asyncpg.connect(url, timeout=_WAIT_SECONDS)
@@ -149,10 +138,7 @@ async def connect(url: str) -> AsyncIterator[Connection]:
 
 
 class _Borrowed:
-    """A context manager that takes a connection from the pool and returns it, or closes it if it is lost or busy.
-
-    A class, because `asynccontextmanager` took as long as some statements.
-    """
+    """Takes a connection from the pool; `asynccontextmanager` would take as long as some statements."""
 
     __slots__ = ("_db", "_pool")
 
@@ -227,8 +213,6 @@ class _Rows(SqlRows):
 
 
 class PostgresTransaction(_Rows):
-    """Implements `Transaction` on one PostgreSQL connection."""
-
     def __init__(self, db: Connection) -> None:
         self.db = db
 
@@ -271,10 +255,7 @@ class PostgresTransaction(_Rows):
         return Family(pipeline=pipeline, jobs=jobs, taken=await self.find_taken_groups(pipeline, jobs))
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        """Return those resource groups of the given jobs that a job of another pipeline occupies.
-
-        Takes a lock, so that no other transaction assigns resource groups of the project until this one ends.
-        """
+        """Also locks the resource groups of the project against other transactions until this transaction ends."""
         groups = groups_by_column(jobs)
         if not groups:
             return frozenset()
@@ -290,18 +271,15 @@ class PostgresTransaction(_Rows):
 
 
 def groups_by_column(jobs: Iterable[Job]) -> dict[str, str]:
-    """Return the names of the resource groups of jobs, by their (possibly shortened) text in the database column."""
+    """Return the resource groups of jobs, by their (possibly shortened) text in the database column."""
     return {shorten(job.resource_group): job.resource_group for job in jobs if job.resource_group}
 
 
 def group_query_values(pipeline: Pipeline, groups: Collection[str]) -> tuple[Any, ...]:
-    """Return the parameters of the SQL statement `TAKEN_GROUPS`."""
     return pipeline.project_id, pipeline.id, list(groups), [state.value for state in OCCUPYING]
 
 
 class PostgresDatabase(_Rows, SqlDatabase):
-    """Implements `Database` on PostgreSQL, with two pools of connections."""
-
     def __init__(self, pool: Pool, keyed: Pool, notifications: JobNotifications) -> None:
         self._pool = pool
         self._keyed_pool = keyed
@@ -339,10 +317,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
                 await pool.close()
 
     async def warm_up(self) -> None:
-        """Run the frequent statements once on each connection, because the server plans a statement at its first use.
-
-        Errors are ignored.
-        """
+        """Run the frequent statements once on each connection, because the first use plans them. Ignores errors."""
 
         async def plan(db: Connection) -> None:
             for sql, lists in self.frequent.items():
@@ -358,18 +333,12 @@ class PostgresDatabase(_Rows, SqlDatabase):
         await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
 
     def borrow(self, *, keyed: bool = False) -> _Borrowed:
-        """Return a context manager that takes a connection from a pool and returns it at the end.
-
-        `keyed` selects the pool for statements that find rows by key only.
-        """
+        """Take a connection from a pool for a block; `keyed`: from the pool for statements that find rows by key."""
         return _Borrowed(self._keyed_pool if keyed else self._pool)
 
     @asynccontextmanager
     async def begin(self, lock: str = "", *, keyed: bool = False) -> AsyncIterator[Connection]:
-        """Run the block in a transaction: commit at its end, roll back on an exception.
-
-        `lock` is SQL without parameters that is sent together with BEGIN. `keyed` is as for `borrow`.
-        """
+        """Run the block in a transaction. `lock` is SQL without parameters that is sent together with BEGIN."""
         async with self.borrow(keyed=keyed) as db:
             try:
                 try:
@@ -395,10 +364,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return await self.transact(lambda db: work(PostgresTransaction(db)), _statement(lock) if lock else "")
 
     async def transact(self, work: Callable[[Connection], Awaitable[T]], lock: str = "") -> T:
-        """Run `work` in a transaction and return its result. A transaction that lost a race is run again, a few times.
-
-        `lock` is SQL that is sent together with BEGIN. Raises StoreError if the transaction fails.
-        """
+        """Run `work` in a transaction, again if it lost a race; `lock` as for `begin`. Raises StoreError on failure."""
         for failures in count(1):
             try:
                 async with self.begin(lock) as db:
@@ -439,15 +405,11 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return await self.load(table.kind, select_by_key(table.name, column, type(value)), value)
 
     async def load(self, kind: type[T], sql: str, key: Any) -> T | None:
-        """Return the decoded value of the row with a key, or None. `sql` is as for `load_body`."""
         body = await self.load_body(sql, key)
         return decode(kind, body) if body else None
 
     async def load_body(self, sql: str, key: Any) -> bytes | None:
-        """Return the JSON body of the row with a key, or None.
-
-        `sql` selects keys and bodies for a list of keys, so that concurrent calls can share one statement.
-        """
+        """Return the body of a row. `sql` selects a list of keys, so that concurrent calls share one statement."""
         body: bytes | None = await self.fetch_together(sql, partial(self._fetch_bodies, sql), storable(key))
         return body
 
@@ -465,7 +427,6 @@ class PostgresDatabase(_Rows, SqlDatabase):
 
 
 def select_by_key(table: str, column: str, key: type[Any]) -> str:
-    """Return the SQL that selects keys and bodies of the rows whose `column` is in a list of keys."""
     kind = "text" if issubclass(key, str) else "bigint"
     return f"SELECT {column}, body FROM {table} WHERE {column} = ANY($1::{kind}[])"
 
@@ -476,6 +437,6 @@ def _statement(lock: Lock) -> str:
 
 
 def row_count(tag: str) -> int:
-    """Return the number of changed rows from the server's status text of a statement (`UPDATE 3`)."""
+    """Return the number of changed rows from a status text of the server such as `UPDATE 3`."""
     count = tag.rpartition(" ")[2]
     return int(count) if count.isdigit() else 0

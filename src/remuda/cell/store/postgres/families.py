@@ -1,12 +1,7 @@
-"""Makes several decisions about families (a pipeline with its jobs) in one PostgreSQL transaction.
-
-Each decision sees the results of the earlier ones. An exception is passed on only to the caller of its decision.
-Decisions that add jobs, and those about jobs with resource groups (which the pipelines of a project share), must be
-stored in a transaction of their own. `pipelines` uses this.
-
-Invariant: pipelines are locked in the order of their ids, so that transactions cannot deadlock. A job is stored only if
-its row still equals what was read.
-"""
+"""Makes several decisions about families (a pipeline with its jobs) in one PostgreSQL transaction; each sees the
+results of the earlier ones. Decisions that add jobs, and those about jobs with resource groups, which the pipelines of
+a project share, need a transaction of their own. Invariant: pipelines are locked in the order of their ids, so that
+transactions cannot deadlock. A job is stored only if its row still equals what was read."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -47,7 +42,6 @@ class FamilyChange(msgspec.Struct, frozen=True):
 
 
 def lock_statement(pipeline_ids: Iterable[PipelineId]) -> str:
-    """Return the SQL that locks these pipelines against decisions of other transactions."""
     ids = ", ".join(str(int(pipeline_id)) for pipeline_id in sorted(set(pipeline_ids)))
     return (
         f"SELECT FROM pipelines WHERE id IN ({ids}) ORDER BY id FOR NO KEY UPDATE;"
@@ -57,10 +51,7 @@ def lock_statement(pipeline_ids: Iterable[PipelineId]) -> str:
 
 
 async def change_families(db: Connection, decisions: Sequence[FamilyDecision]) -> Sequence[FamilyChange | None]:
-    """Make decisions about locked pipelines and store them. Returns the result of each decision.
-
-    The result is None for a decision that must be stored in a transaction of its own; nothing is stored for it.
-    """
+    """Make and store decisions about locked pipelines. None: not stored, because it needs its own transaction."""
     fetched = await db.fetch(FAMILIES, sorted({decision.pipeline_id for decision in decisions}))
     families, bodies = read_families(fetched)
     changes, jobs, pipelines = apply_decisions(decisions, families)
@@ -87,10 +78,8 @@ def read_families(rows: Iterable[Any]) -> tuple[dict[PipelineId, Family], Mappin
 def apply_decisions(
     decisions: Sequence[FamilyDecision], families: dict[PipelineId, Family]
 ) -> tuple[Sequence[FamilyChange | None], Sequence[Job], Sequence[Pipeline]]:
-    """Make decisions without storing them. Returns the result of each, and all changed jobs and pipelines.
-
-    The result is None for a decision that must be stored in a transaction of its own.
-    """
+    """Make decisions without storing them. Returns the result of each (None: it needs a transaction of its own), and
+    all changed jobs and pipelines."""
     made: list[FamilyChange | None] = []
     jobs: dict[JobId, Job] = {}
     pipelines: dict[PipelineId, Pipeline] = {}

@@ -1,9 +1,6 @@
-"""The PostgreSQL implementation of the `JobStore` port. Every call of a runner goes through it.
-
-Several processes use one database at the same time. A job is changed only if its row is still, byte for byte, what the
-decision was based on; otherwise the decision is made again. So a lease needs one message to the server and holds no
-lock between reading and writing.
-"""
+"""The PostgreSQL implementation of the `JobStore` port, for several processes at the same time. A job is changed only
+if its row is still, byte for byte, what the decision was based on; otherwise the decision is made again. So a lease
+needs one message to the server and holds no lock between reading and writing."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -42,8 +39,6 @@ _OPTIMISTIC_TRIES = 3
 
 
 class PostgresJobs(SqlJobs):
-    """Implements `JobStore` on a `PostgresDatabase`."""
-
     def __init__(self, database: PostgresDatabase) -> None:
         super().__init__(database)
         self._database = database
@@ -124,12 +119,9 @@ class PostgresJobs(SqlJobs):
         return result if isinstance(result, PayloadParts) else None
 
     async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[PayloadParts | bool | None]:
-        """Store changes of jobs with one statement.
-
-        Returns for each whether it was stored; for a lease, the payload parts. Of two changes of one job only the first
-        is stored, because neither has seen the other. None for all changes: the statement failed, and each caller must
-        store its change alone. Raises StoreError if the connection was lost.
-        """
+        """Store changes of jobs with one statement. Returns for each whether it was stored; for a lease, the payload
+        parts. Of two changes of one job only the first is stored. None for all: the statement failed, and each caller
+        must store its change alone. Raises StoreError if the connection was lost."""
         first = {write.job.id: write for write in reversed(writes)}
         chosen = list(first.values())
         columns = map(list, zip(*(write.values() for write in chosen), strict=True))

@@ -1,10 +1,7 @@
-"""Tells the other processes of a cell which jobs this process changed, with PostgreSQL's LISTEN and NOTIFY.
-
-A notification is sent after the transaction, not in it, because PostgreSQL commits notifying transactions one after the
-other in the whole database. Ids that collect in the meantime are sent together. Notifications may be lost with their
-process or connection. Therefore the listener gets an empty notification after every gap, and also reads the database
-periodically.
-"""
+"""Tells the other processes of a cell which jobs this process changed, with PostgreSQL's LISTEN and NOTIFY. A
+notification is sent after the transaction, not in it, because PostgreSQL commits notifying transactions one after the
+other in the whole database. Notifications may be lost; therefore the listener gets an empty one after every gap, and
+also reads the database periodically."""
 
 import asyncio
 import random
@@ -38,8 +35,6 @@ _SERVER_SETTINGS = {"application_name": "remuda cell: hints", "synchronous_commi
 
 
 class JobNotifications:
-    """Sends ids of changed jobs to the other processes of the cell, and receives theirs."""
-
     def __init__(self, url: str) -> None:
         self._url = url
         self._unsent: dict[JobId, None] | None = None
@@ -49,7 +44,6 @@ class JobNotifications:
         self._news = asyncio.Event()
 
     def send(self, jobs: Iterable[Job]) -> None:
-        """Notify the other processes that this one changed these jobs."""
         if self._unsent is not None and len(self._unsent) < _MOST_UNSENT:
             is_urgent = not self._unsent
             for job in jobs:
@@ -76,7 +70,6 @@ class JobNotifications:
             self._unsent = None
 
     async def _listen(self) -> AsyncIterator[Collection[JobId]]:
-        """Yield ids of jobs that other processes changed, until the connection is lost."""
         db = await asyncpg.connect(
             self._url, timeout=_ANSWER_SECONDS, command_timeout=_ANSWER_SECONDS, server_settings=_SERVER_SETTINGS
         )
@@ -111,10 +104,8 @@ class JobNotifications:
             raise
 
     async def _wait(self, db: Any, seconds: float) -> None:
-        """Wait at most `seconds` for ids to send or to yield. Raises ConnectionResetError if the connection is closed.
-
-        A connection that was silent for long is tested with a query.
-        """
+        """Wait for ids to send or yield; tests a long silent connection. Raises ConnectionResetError if it is
+        closed."""
         if seconds <= 0:
             return
         self._news.clear()

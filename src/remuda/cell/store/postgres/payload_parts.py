@@ -14,11 +14,8 @@ T = TypeVar("T")
 
 
 def select_payload_parts(first: int) -> str:
-    """Return the SQL that selects payload parts of many jobs.
-
-    Its parameters are five lists: ids of jobs, pipelines, projects and groups, and names of settings. `first` is the
-    number of the first parameter (`$1`).
-    """
+    """Return the SQL that selects payload parts for five lists of keys: ids of jobs, pipelines, projects and groups,
+    and names of settings. `first` is the number of its first parameter (`$1`)."""
     jobs, pipelines, projects, groups = (f"ANY(${number}::bigint[])" for number in range(first, first + 4))
     return (
         "SELECT 'spec' AS kind, jobs.id, 0 AS group_id, '' AS name, specs.body"
@@ -53,7 +50,6 @@ class PartsQuery(NamedTuple):
 
 
 def query_values(queries: Sequence[PartsQuery]) -> tuple[list[Any], ...]:
-    """Return the parameters of the SQL statement `PAYLOAD_PARTS` for several jobs."""
     return (
         list({query.job_id for query in queries}),
         list({query.pipeline_id for query in queries}),

@@ -1,11 +1,7 @@
-"""The PostgreSQL implementation of the `PipelineStore` port.
-
-Several processes use one database at the same time. A pipeline's row is locked while a decision about its jobs is made,
-a project's row while it gets a pipeline, and all resource groups of a project while one of them is assigned.
-
-A decision about a pipeline may be based on a job as it was just before that job was leased. The result is then as if
-the runner had called a moment later.
-"""
+"""The PostgreSQL implementation of the `PipelineStore` port, for several processes at the same time. A pipeline's row
+is locked while a decision about its jobs is made, a project's row while it gets a pipeline, and all resource groups of
+a project while one is assigned. A decision may be based on a job as it was just before that job was leased: the result
+is then as if the runner had called a moment later."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -48,8 +44,6 @@ _OPTIMISTIC_TRIES = 3
 
 
 class PostgresPipelines(SqlPipelines):
-    """Implements `PipelineStore` on a `PostgresDatabase`."""
-
     def __init__(self, database: PostgresDatabase) -> None:
         super().__init__(database)
         self._database = database

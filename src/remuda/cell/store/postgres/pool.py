@@ -1,12 +1,6 @@
-"""A pool of PostgreSQL connections with little overhead per use.
-
-Callers that must wait get connections in the order in which they asked. asyncpg's own pool creates a task and timers
-for every connection that is returned, which took longer than the statement itself. `database` uses this pool and
-returns connections between transactions only.
-
-Invariant: a connection has one user at a time, and a waiting caller is woken as soon as a connection is free or may be
-opened.
-"""
+"""A pool of PostgreSQL connections; callers that wait get connections in the order in which they asked. asyncpg's own
+pool creates a task and timers for every returned connection, which took longer than the statement itself. Invariant: a
+connection has one user at a time, and a waiting caller is woken as soon as a connection is free or may be opened."""
 
 import asyncio
 from collections import deque
@@ -27,8 +21,6 @@ IDLE_SECONDS = 300
 
 
 class Pool:
-    """A pool of up to `most` connections, each opened when it is first needed."""
-
     def __init__(
         self,
         connect: Callable[[], Awaitable[Connection]],
@@ -80,7 +72,6 @@ class Pool:
             self._idle.append((db, self._clock.monotonic()))
 
     async def warm_up(self, work: Callable[[Connection], Awaitable[object]]) -> None:
-        """Open all connections and run `work` on each."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._most):
                 group.create_task(self._warm(work), name=f"connection {number}")
@@ -103,10 +94,7 @@ class Pool:
             self._count -= 1
 
     async def _wait_turn(self) -> Connection | None:
-        """Wait until another caller returns a connection, and return that.
-
-        None means that the caller may open a new one.
-        """
+        """Wait until another caller returns a connection. None: the caller may open a new one."""
         waiting: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
@@ -122,7 +110,6 @@ class Pool:
             raise
 
     def _let_next_open(self) -> None:
-        """Let the next waiting caller open a connection."""
         if waiting := self._next():
             waiting.set_result(None)
         else:

@@ -1,11 +1,6 @@
-"""Batches reads: rows that many requests read by key at the same time are read with one statement.
-
-While a statement runs, keys of further requests collect, and the first of these requests reads all of them. A single
-request does not wait. Nearly every request begins by reading one job or runner, and a statement costs far more than a
-row. `database` uses this.
-
-Invariant: a row is read after the caller asked for it, so every caller sees its own writes.
-"""
+"""Batches reads: while a statement runs, keys that further requests want collect, and the next statement reads all of
+them. A single request does not wait. Nearly every request begins by reading one job or runner, and a statement costs
+far more than a row. Invariant: a row is read after the caller asked for it, so every caller sees its own writes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +21,7 @@ class _Batch(Generic[K, R]):
 
 
 class ReadBatcher(Generic[K, R]):
-    """Batches reads of one kind of row. `fetch` reads the rows of many keys at once."""
+    """Batches reads of one kind of row; `fetch` reads many keys at once."""
 
     def __init__(self, fetch: Callable[[Sequence[K]], Awaitable[Mapping[K, R]]]) -> None:
         self._fetch = fetch
@@ -34,7 +29,6 @@ class ReadBatcher(Generic[K, R]):
         self._next: _Batch[K, R] | None = None
 
     async def get(self, key: K) -> R | None:
-        """Return the row of a key, or None if it does not exist. Concurrent calls share one `fetch`."""
         batch = self._next
         if batch is None:
             return await self._lead(key)

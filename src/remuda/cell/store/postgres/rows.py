@@ -73,7 +73,6 @@ class Write(NamedTuple):
     """Store it only while a later job of its pipeline is under way."""
 
     def values(self) -> tuple[Any, ...]:
-        """Return the parameters of the SQL statement `STORE_JOBS`."""
         return (
             *update_values(self.before, self.job),
             self.runner,
@@ -87,10 +86,7 @@ def update_values(before: bytes, job: Job) -> tuple[Any, ...]:
 
 
 async def update_jobs(db: Connection, jobs: Sequence[Job], bodies: Mapping[JobId, bytes]) -> None:
-    """Store changed jobs.
-
-    `bodies` has the row of each job as it was read; raises LostRaceError if a row has changed since.
-    """
+    """Store changed jobs. Raises LostRaceError if a row is no longer as it was read (`bodies`)."""
     if len(jobs) == 1:
         count = row_count(await db.execute(UPDATE_JOB, *update_values(bodies[jobs[0].id], jobs[0])))
     elif jobs:
@@ -125,7 +121,5 @@ async def update_pipelines(db: Connection, pipelines: Sequence[Pipeline]) -> Non
 
 
 def is_news(before: JobState | None, after: JobState) -> bool:
-    """Return whether other processes must be notified of a state change. Acknowledging a lease is the only
-    exception.
-    """
+    """Return whether other processes must be notified: of every change except the acknowledgement of a lease."""
     return before is not after and (before, after) != (JobState.LEASED, JobState.RUNNING)

@@ -1,9 +1,6 @@
-"""Creates or migrates the tables of a cell in PostgreSQL (`remuda.cell.store.migrations`).
-
-An empty database gets the tables and an older one is migrated. A database of a newer release, of another cell or of
-another program is refused and not changed. All of it is one transaction under one lock: of several processes that start
-at the same time, one migrates, and the others find the tables migrated.
-"""
+"""Creates or migrates the tables of a cell in PostgreSQL. A database of a newer release, of another cell or of another
+program is refused and not changed. All is one transaction under one lock: of several processes that start at the same
+time, one migrates, and the others find the tables migrated."""
 
 from typing import Any
 

@@ -9,8 +9,6 @@ from remuda.cell.store.postgres.pipelines import PostgresPipelines
 
 
 class PostgresStore(Store):
-    """A store in a PostgreSQL database, which several processes can share."""
-
     database: PostgresDatabase
 
     @classmethod

@@ -1,8 +1,5 @@
-"""Translates the filters of lists (such as `JobFilter`) to SQL conditions.
-
-The `fits` method of a filter defines its meaning. The expressions that differ between SQLite and PostgreSQL are in a
-`Dialect`. Conditions are a mapping from SQL to a parameter, for which the SQL has a `?`; None means no parameter.
-"""
+"""Translates the filters of lists (such as `JobFilter`) to SQL; their `fits` methods define the meaning. Conditions are
+a mapping from SQL to the parameter for its `?`; None means no parameter."""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import singledispatch
@@ -33,10 +30,7 @@ class Dialect(Protocol):
     """The SQL expressions of filters that differ between SQLite and PostgreSQL."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
-        """Return the SQL for a field of the JSON body; it is NULL in rows that are older than the field.
-
-        `kind` is the type to which PostgreSQL casts it.
-        """
+        """Return SQL for a field of the body, which PostgreSQL casts to `kind`; NULL in rows older than the field."""
         ...
 
     def has_one_of(self, name: str, numbers: Collection[int]) -> str:
@@ -203,7 +197,6 @@ def _(selection: PipelineFilter, dialect: Dialect) -> Conditions:
 
 
 def pipeline_order(selection: PipelineFilter) -> str:
-    """Return the SQL `ORDER BY` expression for a list of pipelines, from `order_by` and `ascending` of the filter."""
     direction = "ASC" if selection.ascending else "DESC"
     column = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}.get(
         selection.order_by
@@ -229,5 +222,5 @@ def _visibility(dialect: Dialect) -> str:
 
 
 def _numbers(numbers: Iterable[int]) -> str:
-    """Return numbers as a list for SQL `IN (...)`. NULL keeps an empty list valid and matches nothing."""
+    """NULL keeps an empty list valid and matches nothing."""
     return ", ".join(str(int(number)) for number in sorted(numbers)) or "NULL"

@@ -16,8 +16,6 @@ _ALL = Page(size=100_000, counted=False)
 
 
 class SqlJobs(JobStore, ABC):
-    """The part of `JobStore` that SQLite and PostgreSQL share: lists of jobs."""
-
     def __init__(self, database: SqlDatabase) -> None:
         super().__init__(database)
         self._sql = database
@@ -79,8 +77,6 @@ class SqlJobs(JobStore, ABC):
 
 
 class SqlPipelines(PipelineStore, ABC):
-    """The part of `PipelineStore` that SQLite and PostgreSQL share: lists of pipelines."""
-
     def __init__(self, database: SqlDatabase) -> None:
         super().__init__(database)
         self._sql = database

@@ -1,8 +1,5 @@
-"""Reads and writes of table rows that SQLite and PostgreSQL do with the same SQL.
-
-A database and its transactions differ in how they run a statement (`fetch`, `execute`, `execute_many`). Statements have
-numbered parameters (`$1`).
-"""
+"""Reads and writes of table rows that SQLite and PostgreSQL do with the same SQL. Statements have numbered parameters
+(`$1`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,8 +18,6 @@ T = TypeVar("T")
 
 
 class SqlRows(ABC):
-    """Implements `Rows` with SQL statements; subclasses run the statements."""
-
     dialect: ClassVar[Dialect]
     limits_parts: ClassVar[bool]
     """See `statements.select_page`."""
@@ -70,10 +65,7 @@ class SqlRows(ABC):
     async def select_page(
         self, kind: type[T], table: str, where: Conditions, page: Page, order: str, states: Sequence[str] = ()
     ) -> tuple[list[T], int]:
-        """Return one page of the rows for which all conditions hold, decoded as `kind`, and the number of such rows.
-
-        The number is 0 if `page` asks for no count. `states` is as for `statements.select_page`.
-        """
+        """Return one page of rows, decoded as `kind`, and the number of all matches (0 if `page` asks for none)."""
         count, sql, values = statements.select_page(table, where, page, order, states, limits_parts=self.limits_parts)
         total = sum(row[0] for row in await self.fetch(count, *values)) if page.counted else 0
         return [decode(kind, row[0]) for row in await self.fetch(sql, *values)], total
@@ -147,7 +139,4 @@ class SqlRows(ABC):
 
 
 class SqlDatabase(SqlRows, Database, ABC):
-    """The base class of SQL databases.
-
-    Statements run either on it directly or in its transactions, which are `SqlRows`, too.
-    """
+    """A database whose statements run on it directly or in its transactions, which are `SqlRows`, too."""

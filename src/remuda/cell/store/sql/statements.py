@@ -1,8 +1,5 @@
-"""Generates SQL for any table that SQLite and PostgreSQL both understand. Parameters are numbered: `$1`, `$2` and so
-on.
-
-The texts are cached, so that a database can recognize a statement that it has prepared.
-"""
+"""Generates SQL for any table that SQLite and PostgreSQL both understand, with numbered parameters (`$1`). The texts
+are cached, so that a database can recognize a statement that it has prepared."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -16,12 +13,8 @@ from remuda.cell.values import Page
 def insert(
     table: Table[Any], columns: tuple[str, ...], *, conflict: Literal["", "ignore", "replace"] = "", inside: str = ""
 ) -> str:
-    """Return the SQL that adds a row.
-
-    On a conflict with an existing row it fails (`''`), ignores the new row (`ignore`), or replaces the row with the
-    same key (`replace`). `inside` names a table that must have a row with the id that is passed after the columns;
-    otherwise nothing is added.
-    """
+    """Return the SQL that adds a row. On a conflict it fails (`''`), or ignores the new row, or replaces the old one.
+    `inside` names a table that must have a row with the id that is passed after the columns; else nothing is added."""
     names, values = ", ".join(columns), places(len(columns))
     if table.is_numbered:
         source = f"(number, {names}) SELECT coalesce(max(number), 0) + 1, {values} FROM {table.name} WHERE true"
@@ -48,10 +41,7 @@ def update(table: Table[Any], columns: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def select(table: Table[Any], conditions: tuple[str, ...], order: tuple[str, ...], *, has_limit: bool) -> str:
-    """Return the SQL that selects the rows for which all conditions hold.
-
-    With `has_limit` the last parameter is the limit.
-    """
+    """Return the SQL that selects rows; with `has_limit` its last parameter is the limit."""
     sql = f"SELECT {table.column_list} FROM {table.name}"
     if conditions:
         sql += f" WHERE {' AND '.join(conditions)}"
@@ -77,12 +67,9 @@ def select_page(
     *,
     limits_parts: bool,
 ) -> tuple[str, str, list[Any]]:
-    """Return SQL that counts the rows for which all conditions hold, SQL that reads one page, and their parameters.
-
-    `where` maps conditions to the parameter for their `?`, or None. Rows in several `states` are selected per state and
-    merged: an index has the rows of each state in order, so that only as many as the page needs are read.
-    `limits_parts` adds a limit to each of these parts, without which PostgreSQL reads the part whole.
-    """
+    """Return SQL that counts rows, SQL that reads one page of them, and their parameters. Rows in several `states` are
+    selected per state and merged: an index has the rows of each state in order, so that only as many as the page needs
+    are read. `limits_parts` adds a limit to each part, without which PostgreSQL reads the part whole."""
     values: list[Any] = []
     parts = []
     where = {**where, **page.bounds}

@@ -1,9 +1,7 @@
-"""The SQLite implementation of the store's `Database` port.
-
-Writes go through one writer thread and are on disk when they return. Reads use a second, read-only connection in the
-event loop: reading a row by key takes microseconds, less than switching to a thread, and sees every commit that was
-reported to a caller. One process at a time may open the file; the lock of the data folder ensures that.
-"""
+"""The SQLite implementation of the store's `Database` port. Writes go through one writer thread and are on disk when
+they return. Reads use a read-only connection in the event loop: reading a row by key takes less time than switching to
+a thread, and sees every reported commit. One process at a time may open the file; the lock of the data folder ensures
+that."""
 
 import asyncio
 import re
@@ -49,7 +47,7 @@ def store_error(error: sqlite3.Error) -> StoreError:
 
 
 def json_list(values: Collection[Any]) -> str:
-    """Return values as a JSON list, the parameter of `IN (SELECT value FROM json_each(?))`."""
+    """Return the parameter of `IN (SELECT value FROM json_each(?))` for these values."""
     return encode(list(values)).decode()
 
 
@@ -82,7 +80,6 @@ class SqliteDialect:
 
 @lru_cache(maxsize=1024)
 def _with_question_marks(sql: str) -> str:
-    """Return a statement with its parameters in SQLite's form: `?1` instead of `$1`."""
     return re.sub(r"\$(\d)", r"?\1", sql)
 
 
@@ -96,10 +93,7 @@ class _Rows(SqlRows):
 
 
 class SqliteTransaction(_Rows):
-    """Implements `Transaction` on the connection of the writer thread.
-
-    Its methods are coroutines, as the port requires, but never suspend: the writer thread runs them to their end.
-    """
+    """Its methods are coroutines, as the port requires, but never suspend: the writer thread runs them to their end."""
 
     def __init__(self, db: sqlite3.Connection, ids: IdRange) -> None:
         self.db = db
@@ -176,8 +170,6 @@ def update_job(db: sqlite3.Connection, job: Job) -> None:
 
 
 class SqliteDatabase(_Rows, SqlDatabase):
-    """Implements `Database` on one SQLite file, with a writer thread and a read-only connection."""
-
     def __init__(self, writer: Writer, path: Path, ids: IdRange) -> None:
         self.writer = writer
         self.reader = _open_reader(path)
@@ -222,11 +214,8 @@ class SqliteDatabase(_Rows, SqlDatabase):
         return await self.write(lambda db: _run_to_end(work(SqliteTransaction(db, self._ids))))
 
     async def write(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
-        """Run an operation on the writer thread and return its result after the commit.
-
-        `is_statement`: only one statement of the operation changes data, so it may run without a transaction. Raises
-        StoreError if the write fails.
-        """
+        """Run an operation on the writer thread and return after the commit. `is_statement`: only one statement changes
+        data, so it may run without a transaction. Raises StoreError if the write fails."""
         try:
             return await self.writer.run(operation, is_statement=is_statement)
         except IdsExhaustedError as error:
@@ -267,7 +256,6 @@ class SqliteDatabase(_Rows, SqlDatabase):
             raise store_error(error) from error
 
     def load(self, kind: type[T], sql: str, *values: Any) -> T | None:
-        """Run a query for bodies and decode the first row as `kind`. Returns None if there is no row."""
         rows = self.read(sql, *values)
         return decode(kind, rows[0][0]) if rows else None
 

@@ -1,11 +1,7 @@
-"""The SQLite implementation of the `JobStore` port. Every call of a runner goes through it.
-
-Changes that several requests make at the same time are stored with one statement, which is a transaction by itself.
-Python may switch threads at every call of SQLite, so the number of calls decides the cost, not the number of rows.
-
-Invariant: a job is changed only if its row is still, byte for byte, what the change was based on, or inside a
-transaction that has read it.
-"""
+"""The SQLite implementation of the `JobStore` port. Changes that several requests make at the same time share one
+statement: Python may switch threads at every call of SQLite, so the number of calls decides the cost, not the number of
+rows. Invariant: a job is changed only if its row is still, byte for byte, what the change was based on, or inside a
+transaction that has read it."""
 
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -82,8 +78,6 @@ def _store_jobs(many: int) -> str:
 
 
 class SqliteJobs(SqlJobs):
-    """Implements `JobStore` on a `SqliteDatabase`."""
-
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)
         self._database = database
@@ -156,10 +150,8 @@ class SqliteJobs(SqlJobs):
             self._calls.discard(call)
 
     async def _store_jobs(self, writes: Sequence[_Write]) -> Sequence[bool]:
-        """Store changes of jobs with one statement. Returns for each whether it was stored.
-
-        Of two changes of one job only the first is stored, because neither has seen the other.
-        """
+        """Return for each change whether it was stored. Of two changes of one job only the first is, as neither saw the
+        other."""
         first = {write.job.id: write for write in reversed(writes)}
         sql = _store_jobs(len(first))
         values = [value for write in first.values() for value in write.values()]

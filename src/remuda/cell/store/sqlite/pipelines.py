@@ -19,8 +19,6 @@ _PIPELINE = "SELECT body FROM pipelines WHERE id = ?"
 
 
 class SqlitePipelines(SqlPipelines):
-    """Implements `PipelineStore` on a `SqliteDatabase`."""
-
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)
         self._database = database

@@ -1,8 +1,5 @@
-"""Creates or migrates the tables of a cell in a SQLite file (`remuda.cell.store.migrations`).
-
-A new file gets the tables and an older one is migrated, in one transaction. A file of a newer release, of another cell
-or of another program is refused and not changed.
-"""
+"""Creates or migrates the tables of a cell in a SQLite file, in one transaction. A file of a newer release, of another
+cell or of another program is refused and not changed."""
 
 import sqlite3
 
@@ -11,11 +8,8 @@ from remuda.cell.store import migrations
 
 
 def prepare(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
-    """Create or migrate the tables. Returns the id of the cell that the file belongs to.
-
-    Raises DataFolderError if that is not `cell_id`. With `cell_id` None, the file of any cell is accepted, but not an
-    empty file.
-    """
+    """Create or migrate the tables, and return the id of the owning cell. Raises DataFolderError if that is not
+    `cell_id`. With `cell_id` None, the file of any cell is accepted, but not an empty file."""
     db.execute("BEGIN IMMEDIATE")
     try:
         owner = _create_or_migrate(db, path, cell_id)
@@ -53,14 +47,13 @@ def read_revision(db: sqlite3.Connection) -> str | None:
 
 
 def _old_version(db: sqlite3.Connection) -> str | None:
-    """Return the schema revision of a file that was created before Alembic was used; None for other files."""
+    """Return the schema revision of a file that was created before Alembic was used."""
     if not _has(db, "schema_version") or _has(db, "alembic_version"):
         return None
     return f"{db.execute('SELECT version FROM schema_version').fetchone()[0]:04}"
 
 
 def read_owner(db: sqlite3.Connection) -> int:
-    """Return the id of the cell that the file belongs to."""
     sql = "SELECT id FROM cell" if _has(db, "cell") else "SELECT cell_id FROM schema_version"
     return int(db.execute(sql).fetchone()[0])
 

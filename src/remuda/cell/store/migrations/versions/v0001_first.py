@@ -1,8 +1,5 @@
-"""Creates the first tables.
-
-A row has a few columns that queries need, and a body: the whole value as JSON with its own version. The columns are
-copies of fields of the body; the store writes both together. `spec_id` lets all attempts of a job share one spec.
-"""
+"""Creates the first tables. A row has the whole value as JSON (body), and copies of the fields that queries need.
+`spec_id` lets all attempts of a job share one spec."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -55,10 +55,7 @@ def upgrade() -> None:
 
 
 def _add_copies(table: str, columns: dict[str, Any]) -> None:
-    """Add columns, by name and type, that copy fields of the JSON body, for filters and sorting.
-
-    SQLite computes such a column from the body when it is read; in PostgreSQL the store writes it.
-    """
+    """Add columns that copy fields of the JSON body; SQLite computes them, in PostgreSQL the store writes them."""
     for name, kind in columns.items():
         if op.get_context().dialect.name == "sqlite":
             value = f"json_extract(CAST(body AS TEXT), '$.{name}')"
