@@ -1,7 +1,6 @@
 """Append-only files, written by clients that resend a piece when the response was lost.
 
-A piece is addressed by its byte offset. Where it overlaps the file, the bytes must be equal; a gap or different bytes
-are refused. Traces and shell streams use this.
+A piece has a byte offset. Where it overlaps the file, the bytes must be equal; a gap or different bytes are refused.
 """
 
 import os
@@ -9,15 +8,14 @@ from typing import NamedTuple
 
 
 class Appended(NamedTuple):
-    """The result of an append: whether the bytes were accepted, and the size of the file now."""
+    """Whether the bytes were accepted, and the size of the file now."""
 
     taken: bool
     size: int
 
 
 def append(file: int, size: int, start: int, data: bytes) -> Appended:
-    """Write bytes at offset `start` of an open file that has `size` bytes; bytes that the file has already are skipped.
-    If the write fails, the file is cut to its old size."""
+    """Write the bytes that an open file of `size` bytes lacks. If that fails, the file is cut to its old size."""
     common = overlap(file, size, start, data)
     if common is None:
         return Appended(taken=False, size=size)

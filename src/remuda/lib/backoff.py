@@ -1,7 +1,6 @@
 """Exponential backoff for every retry loop. Pure.
 
-The caller draws the jitter, a number between 0 and 1. It is applied to the upper half of the delay, so that many
-clients do not retry at the same moment and none waits less than half of the delay.
+The caller draws the jitter, a number between 0 and 1, so that many clients do not retry at the same moment.
 """
 
 from remuda.lib.dataclass import dataclass
@@ -9,16 +8,13 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Computes retry delays that grow by a factor up to a maximum."""
-
     first_seconds: float = 0.1
     """The delay after the first failure."""
     factor: float = 2.0
     ceiling_seconds: float = 60.0
 
     def delay(self, failures: int, *, jitter: float = 1.0) -> float:
-        """Return the seconds to wait after this many failures in a row. `jitter`: random number from 0 (half of the
-        delay) to 1."""
+        """Return the seconds to wait after this many failures. `jitter`: from 0 (half of the delay) to 1."""
         if failures < 1:
             raise ValueError("a delay needs at least one failure")
         if not 0.0 <= jitter <= 1.0:

@@ -1,8 +1,4 @@
-"""The clock port, so that tests can control time.
-
-`SystemClock` is the real clock. `VirtualClock` stands still until a test advances it; sleepers wake in the order of
-their deadlines. Times are seconds since the epoch (UTC), because they are stored and sent. Monotonic time is only
-compared with itself.
+"""The clock port, so that tests can control time. Times are seconds since the epoch (UTC).
 
 Use `now` for deadlines. It starts at the wall clock and then follows the machine's boot time, so it never goes back and
 a change of the wall clock does not end running work. Use `wall` for times that are agreed with others, such as the
@@ -41,8 +37,9 @@ class Clock(Protocol):
         """Wait for this many seconds; returns at once for a negative number."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> "Alarm":
-        """Call the callback after this many seconds, and return a handle to cancel that. Cheaper than one task per
-        waiter."""
+        """Call the callback after this many seconds; returns a handle to cancel that. Cheaper than a
+        task per waiter.
+        """
 
 
 SLEW = 0.05
@@ -52,16 +49,14 @@ LARGEST_JUMP_SECONDS = 24 * 3600.0
 
 
 class Timeline:
-    """Wall time without jumps: boot time plus an offset that follows the wall clock slowly. Pure: both clocks are
-    arguments."""
+    """Wall time without jumps: boot time plus an offset that follows the wall clock slowly. Pure."""
 
     def __init__(self, wall: float, boot: float) -> None:
         self._seen: tuple[float, float] = (boot, wall - boot)
         """Boot time of the last call, and the offset to boot time."""
 
     def now(self, wall: float, boot: float) -> float:
-        """Return the current time. It does not go back, unless the wall clock differs so much that it is adopted at
-        once."""
+        """Return the time. It goes back only if the wall clock differs so much that it is adopted at once."""
         seen_at, offset = self._seen
         difference = wall - boot - offset
         if abs(difference) > LARGEST_JUMP_SECONDS:
@@ -102,8 +97,6 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock for tests, which stands still until the test advances it."""
-
     def __init__(self, start: float = 1_750_000_000.0) -> None:
         self._now = start
         self._wall_ahead = 0.0
@@ -155,13 +148,12 @@ class VirtualClock:
         self._wall_ahead += seconds
 
     def jump(self, seconds: float) -> None:
-        """Advance the clock without waking sleepers, as if the process had been paused. The next `advance` wakes them
-        late."""
+        """Advance without waking sleepers, as if the process had been paused. The next `advance` wakes them late."""
         self._now += seconds
 
 
 async def settle(rounds: int = 20) -> None:
-    """Let ready tasks run for this many rounds of the event loop, enough for a chain of awaits without real I/O."""
+    """Let ready tasks run for this many rounds of the event loop."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 
@@ -191,8 +183,7 @@ def parse_time(text: object) -> float | None:
 
 @lru_cache(maxsize=8)
 def _second(seconds: int) -> str:
-    """Format a time without its fraction: date and time to the second. Cached, because most timestamps fall in the same
-    second as the one before."""
+    """Format date and time to the second. Cached, because most timestamps fall into the same second."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
 
 

@@ -1,9 +1,8 @@
 """A `dataclass` decorator that creates frozen, slotted classes ten times faster than the standard library.
 
-The standard library compiles five functions per class, about half a millisecond. The agent has sixty such classes and
-its start time matters. Here the functions are shared closures; a class with many instances gets a compiled constructor.
-`replace`, `asdict`, `fields` and type checkers see an ordinary dataclass. Classes that are not frozen and slotted are
-left to the standard library.
+The standard library compiles five functions per class, which slows the agent's start. Here the functions are shared
+closures. `replace`, `asdict`, `fields` and type checkers see an ordinary dataclass. Classes that are not frozen and
+slotted are left to the standard library.
 """
 
 import dataclasses
@@ -96,8 +95,7 @@ def _make_init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callabl
 
 
 def _compile_init(fields: tuple[dataclasses.Field[Any], ...], *, has_finish: bool) -> Callable[..., None]:
-    """Return a compiled constructor for these fields. `has_finish`: the class has a `__post_init__`. Compiling takes as
-    long as some hundred calls of the generic constructor, so it pays only for classes with many instances."""
+    """Return a compiled constructor, which pays for classes with many instances. `has_finish`: has `__post_init__`."""
     known: dict[str, Any] = {"_put": _put, "_MISSING": MISSING}
     given: list[str] = []
     only: list[str] = []

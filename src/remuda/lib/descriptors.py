@@ -1,7 +1,6 @@
 """Raises the limit of open files (soft limit) of a service to the hard limit.
 
-Programs that the service starts get the old limit back (`restore_limit`): some programs iterate over all descriptors up
-to the limit, and a job should see the limit that a shell would show. The services and the start of an agent use this.
+Programs that the service starts get the old limit back, because some iterate over all descriptors up to the limit.
 """
 
 import resource
@@ -13,7 +12,6 @@ _MOST = 1 << 20
 
 
 def raise_limit() -> int:
-    """Raise the limit of open files as far as the system allows, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else hard
     if soft == resource.RLIM_INFINITY or soft >= wanted:

@@ -1,7 +1,6 @@
 """Durations in configuration files: `30m`, `1h30m`, `90s`, `500ms`; a plain number is seconds. Pure.
 
-The format is Go's, as in gitlab-runner's files, plus days (`7d`). Pipeline files have another format, see
-`remuda.pipeline.syntax.durations`.
+The format is Go's plus days (`7d`). Pipeline files have another, see `remuda.pipeline.syntax.durations`.
 """
 
 import re
@@ -29,7 +28,6 @@ def parse_duration(given: str | float) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds as in a configuration file: `1h30m`."""
     if seconds != int(seconds):
         return f"{seconds:g}s"
     rest, words = int(seconds), ""

@@ -24,6 +24,4 @@ class BadInputError(CommandError):
 
 
 class InterruptedRunError(CommandError):
-    """The caller interrupted the command."""
-
     exit = Exit.INTERRUPTED

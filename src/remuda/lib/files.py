@@ -1,9 +1,6 @@
 """Crash-safe files, written completely or not at all, and lock files.
 
-A process whose files are temporary calls `disable_sync`; then no write waits for the disk.
-
-Locks are the kernel's (flock), which releases them when the process dies. `InUseError` names the process that has the
-lock.
+Locks are the kernel's (flock), which releases them when the process dies.
 """
 
 import asyncio
@@ -43,8 +40,7 @@ class InUseError(Exception):
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace a file atomically by one with this content that only this user can read. `durable`: sync it to disk
-    before returning."""
+    """Replace a file atomically, readable for this user only. `durable`: sync it to disk before returning."""
     # The file name may already have the maximum length.
     aside = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident()}.new")
     try:
@@ -62,8 +58,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def write_all(file: int, data: bytes, offset: int | None = None) -> None:
-    """Write all bytes to a descriptor, at its current position or at `offset`. Needed because os.write may write only a
-    part."""
+    """Write all bytes, at the current position or at `offset`: os.write may write only a part."""
     view = memoryview(data)
     while view:
         written = os.write(file, view) if offset is None else os.pwrite(file, view, offset)
@@ -72,8 +67,7 @@ def write_all(file: int, data: bytes, offset: int | None = None) -> None:
 
 
 def read_whole_lines(path: Path) -> list[bytes]:
-    """Read the lines of a file; empty if the file does not exist. A last line without line feed, cut by a crash, is
-    removed from the file."""
+    """Read the lines of a file, if it exists. A last line cut by a crash is removed from the file."""
     if not path.exists():
         return []
     data = path.read_bytes()
@@ -84,9 +78,8 @@ def read_whole_lines(path: Path) -> list[bytes]:
 
 
 def make_private(path: Path) -> None:
-    """Create a file that only this user may read, or restrict an existing one, before a library opens it.
-
-    Raises OSError if the file belongs to another user.
+    """Create a file for this user only, or restrict it, before a library opens it. Raises OSError for a
+    foreign file.
     """
     with _open_private(path) as file:
         if stat.S_IMODE(os.fstat(file).st_mode) & 0o077:
@@ -111,7 +104,6 @@ def _create_new(path: Path) -> int:
 
 
 def sync(file: int) -> None:
-    """Write the contents of an open file to disk."""
     if _Disk.is_waited_for:
         os.fsync(file)
 
@@ -134,16 +126,14 @@ class HeldLock:
         self._file = file
 
     def share(self) -> None:
-        """Turn an exclusive lock into a shared one. Raises InUseError if another process locked the file exclusively
-        meanwhile."""
+        """Make an exclusive lock shared. Raises InUseError if another process took it exclusively meanwhile."""
         if not _try_lock(self._file, fcntl.LOCK_SH):
             raise _in_use(self._file)
 
 
 @contextmanager
 def hold_lock(lock: Path) -> Iterator[None]:
-    """Hold an exclusive lock during the block, and write the process id to the lock file. Raises InUseError if another
-    process has the lock."""
+    """Hold an exclusive lock during the block. Raises InUseError if another process has the lock."""
     with _open_private(lock) as file:
         if not _try_lock(file, fcntl.LOCK_EX):
             raise _in_use(file)
@@ -172,8 +162,7 @@ def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterat
 
 @asynccontextmanager
 async def wait_for_lock(lock: Path) -> AsyncIterator[None]:
-    """Wait until the lock file is free, and hold it during the block. If its folder does not exist, the block runs
-    without lock."""
+    """Wait for the lock, and hold it during the block. If its folder does not exist, the block runs without lock."""
     try:
         file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:

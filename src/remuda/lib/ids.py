@@ -1,7 +1,4 @@
-"""Ranges of ids: each cell draws its ids from its own range, so ids are unique over all cells.
-
-A row can therefore move to another cell and keep its id. The store remembers the last id of each table.
-"""
+"""Ranges of ids: each cell draws its ids from its own range, so a row can move to another cell and keep its id."""
 
 from dataclasses import dataclass
 
@@ -18,14 +15,11 @@ class IdsExhaustedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
-    """An inclusive range of ids."""
-
     first: int
     last: int
 
     def after(self, last_used: int | None) -> int:
-        """Return the next id after the last one used (None: no id was used yet). Raises IdsExhaustedError at the end of
-        the range."""
+        """Return the id after the last used one. Raises IdsExhaustedError at the end of the range."""
         following = self.first if last_used is None else max(last_used + 1, self.first)
         if following > self.last:
             raise IdsExhaustedError(f"ids {self.first} to {self.last} are used up")
@@ -36,8 +30,7 @@ class IdRange:
 
 
 def range_of_cell(cell_id: int) -> IdRange:
-    """Return the default id range of a cell. Cell 1 has a larger one, with room for the ids of an existing
-    installation."""
+    """Return the default range. Cell 1 has a larger one, with room for the ids of an existing installation."""
     if cell_id < 1:
         raise ValueError(f"a cell id is a positive number, not {cell_id}")
     if cell_id == 1:

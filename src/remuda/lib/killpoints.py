@@ -1,12 +1,8 @@
 """Kill points: named lines at which a test can kill a process with SIGKILL.
 
-`reach(name)` does nothing unless the environment variable REMUDA_KILL_POINT has that name. Then the process kills
-itself once: it first creates the file REMUDA_KILL_MARK, and a process that finds this file continues. So the next
-process can get the same environment. REMUDA_KILL_AFTER counts how often the line is reached before the kill; 1 is the
-first time.
-
-`POINTS` lists every name with the state at that line; the system tests run through all of them. `QUIET_POINTS` are
-lines that an ordinary job does not reach; they have tests of their own.
+The process kills itself at the line that REMUDA_KILL_POINT names, when it is reached for the REMUDA_KILL_AFTER-th time.
+It first creates the file REMUDA_KILL_MARK; a process that finds this file continues. `POINTS` lists every name with the
+state at that line; `QUIET_POINTS` are lines that an ordinary job does not reach.
 """
 
 import os
@@ -60,7 +56,6 @@ _passed = 0
 
 
 def reach(name: str) -> None:
-    """Kill this process with SIGKILL if a test has set this kill point in the environment."""
     global _passed
     if _armed != name:
         return

@@ -1,15 +1,11 @@
 """Mask secrets in a stream of bytes before it is written to disk.
 
-Two things are masked: every occurrence of a known secret (overlapping occurrences become one `[MASKED]`), and the
-characters after a token prefix (`glpat-`…) as long as they belong to the token alphabet.
-
-`Masker` works on a stream: the joined output does not depend on how the input is cut. It holds back only bytes that
-could still become part of a secret. No secret contains a line feed (a secret of several lines is masked line by line),
-so after a line feed nothing is held back.
+Masked are known secrets (overlapping ones become one `[MASKED]`), and the characters of the token alphabet after a
+token prefix (`glpat-`…). The output does not depend on how the input is cut; only bytes that could still become part of
+a secret are held back, none after a line feed, because a secret of several lines is masked line by line.
 
 Three numbers are the whole state, so a new process can continue in the middle of a stream: `pending` (input bytes that
-must be fed again), `covered` (how many of those an already written `[MASKED]` stands for) and `in_token` (whether that
-mask continues). The agent uses this for job logs.
+must be fed again), `covered` (how many of those a written `[MASKED]` stands for) and `in_token` (the mask continues).
 """
 
 import re
@@ -60,7 +56,6 @@ class Secrets:
         return both
 
     def find_prefixes(self, data: bytes) -> Iterable[tuple[int, int]]:
-        """Yield start and end of every token prefix in the data."""
         for pattern, family in self._families:
             for match in pattern.finditer(data):
                 begin = match.start()
@@ -73,7 +68,6 @@ class Secrets:
         return any(text in data for text in self.texts) or any(True for _ in self.find_prefixes(data))
 
     def mask_bytes(self, data: bytes) -> bytes:
-        """Mask the secrets in a complete byte string."""
         if not self.can_match(data):
             return data
         masker = Masker(self)
@@ -104,8 +98,7 @@ class Masker:
         return len(self._tail)
 
     def feed(self, data: bytes) -> bytes:
-        """Mask the next piece of the stream. Returns the output that is certain; bytes that could still become part of
-        a secret are held back."""
+        """Mask the next piece of the stream. Bytes that could still become part of a secret are held back."""
         text = self._tail + data
         tokens = self._tokens(text)
         keep = self._first_undecided(text)
@@ -116,8 +109,7 @@ class Masker:
         return self._emit(text, keep, tokens)
 
     def finish(self) -> bytes:
-        """End the stream and return the masked bytes that were held back. The masker can then be used for a new
-        stream."""
+        """Return the masked bytes that were held back. The masker can then be used for a new stream."""
         text = self._tail
         out = self._emit(text, len(text), self._tokens(text))
         self.covered, self.in_token = 0, False
@@ -154,8 +146,7 @@ class Masker:
         return end, end == len(text)
 
     def _tokens(self, text: bytes) -> list[tuple[int, int, int]]:
-        """Find tokens in the text. Returns for each the start of its prefix, and start and end of the part to mask.
-        Tokens inside an earlier one are left out."""
+        """Find tokens: start of the prefix, and start and end of the part to mask. Not those inside an earlier one."""
         found: list[tuple[int, int, int]] = []
         reach = self._mask_end(text)[0] if self.in_token else 0
         for begin, start in sorted(self._secrets.find_prefixes(text)):
@@ -168,8 +159,7 @@ class Masker:
         return found
 
     def _first_undecided(self, text: bytes) -> int:
-        """Return the start of the longest end of the text that could become a secret, or a prefix with a token, with
-        more input."""
+        """Return the start of the longest end of the text that more input could turn into a secret or token."""
         line = text.rfind(b"\n") + 1
         keep = len(text)
         if line == keep:
@@ -184,8 +174,7 @@ class Masker:
 def _families(prefixes: Iterable[bytes]) -> tuple[tuple["re.Pattern[bytes]", tuple[bytes, ...]], ...]:
     """Group prefixes by their first two bytes (most begin with `gl`), each group with a pattern that finds all of them.
 
-    A match consumes only those two bytes, so that overlapping prefixes are found; if both bytes are equal it consumes
-    one, because `:::` contains `::` twice.
+    A match consumes only those two bytes, or one if they are equal, so that overlapping prefixes are found.
     """
     families: dict[bytes, list[bytes]] = {}
     for prefix in prefixes:
@@ -217,8 +206,7 @@ def _run_end(text: bytes, start: int) -> int:
 
 
 def _partial(text: bytes, pattern: bytes, line: int, longest: int) -> int:
-    """Return where the longest end of the text begins with which `pattern` begins; the length of the text if there is
-    none. `line`: start of the last line; `longest`: how many bytes to look at."""
+    """Return where the longest end of the text begins that is a beginning of `pattern`; else the text's length."""
     first = pattern[:1]
     at = text.find(first, max(line, len(text) - longest))
     while at >= 0:

@@ -1,10 +1,7 @@
 """Open, create, empty and remove files in folders that a job controls, without following the job's links.
 
-A job can replace any folder it may change by a link, even while this process works there, if one of the job's processes
-survived. So a path is resolved once up to a folder that jobs cannot change. From there each folder is opened relative
-to its parent (`dir_fd`) with O_NOFOLLOW, and all work goes through the descriptor. Replacing a name then has no effect
-on the folder in use.
-
+A job can replace any folder it may change by a link, even while this process works there. So a path is resolved once up
+to a folder that jobs cannot change. From there each folder is opened relative to its parent (`dir_fd`) with O_NOFOLLOW.
 Leftovers may have mode 000 and may be nested deeper than paths, the stack or descriptors allow: permissions are
 restored through a descriptor, and only a few descriptors are open at a time. Mount points are never crossed.
 """
@@ -39,7 +36,6 @@ _MOST_NEW = 1000
 
 @contextmanager
 def close_after(descriptor: int) -> Iterator[int]:
-    """Close a descriptor at the end of the block. Yields the descriptor."""
     try:
         yield descriptor
     finally:
@@ -47,8 +43,7 @@ def close_after(descriptor: int) -> Iterator[int]:
 
 
 def open_folder(name: str, *, dir_fd: int | None = None) -> int:
-    """Open a folder for reading, and restore the owner's permissions if a job removed them. Raises OSError for a
-    link."""
+    """Open a folder, and restore the owner's permissions if a job removed them. Raises OSError for a link."""
     try:
         return os.open(name, FOLDER, dir_fd=dir_fd)
     except PermissionError:
@@ -69,11 +64,10 @@ def grant_owner(folder: int) -> None:
 def make_below(
     base: Path, relative: str, *, mode: int = 0o777, is_owned: bool = False, may_be_mounted: bool = False
 ) -> int:
-    """Create a folder below another one, with its parents, and open it.
+    """Create a folder with its parents below `base`, a path that no job can change, and open it.
 
-    `base` is a path that no job can change; links in it are followed. Anything below it that is not a folder is
-    removed. `is_owned`: a parent folder of another user is removed, too, because that user could replace its children.
-    `may_be_mounted`: a mount point on the way is not an error, as in a sandbox.
+    Anything on the way that is not a folder is removed. `is_owned`: a parent folder of another user is removed, too,
+    because that user could replace its children. `may_be_mounted`: a mount point on the way is not an error.
     """
     base.mkdir(parents=True, exist_ok=True)
     parts = _parts(relative)
@@ -127,8 +121,7 @@ def _make(name: str, above: int, mode: int, *, is_owned: bool, may_be_mounted: b
 
 
 def open_below(base: Path, relative: str) -> int:
-    """Open the folder `relative` below `base`, which no job can change. Raises OSError if there is a link on the way
-    below `base`."""
+    """Open a folder below `base`, which no job can change. Raises OSError if there is a link below `base`."""
     here = os.open(base, _PLACE & ~os.O_NOFOLLOW)
     try:
         for part in _parts(relative):
@@ -142,7 +135,7 @@ def open_below(base: Path, relative: str) -> int:
 
 
 def remove_below(base: Path, relative: str) -> None:
-    """Remove the file or folder `relative` below `base`, which no job can change. Does nothing if it does not exist."""
+    """Remove a file or folder below `base`, which no job can change. Does nothing if it does not exist."""
     if "\0" in relative:
         return  # no path contains NUL, so it cannot exist
     *way, last = _parts(relative)
@@ -182,8 +175,7 @@ def remove(name: str, *, dir_fd: int | None = None) -> None:
 
 
 def remove_tree(path: Path | str, *, ignore_errors: bool = False) -> None:
-    """Remove a folder with its contents; links are removed, not followed. Raises OSError if not everything could be
-    removed, unless `ignore_errors`."""
+    """Remove a folder with its contents; links are not followed. Raises OSError if something is left."""
     try:
         _remove_folder(os.fspath(path), None)
     except OSError:
@@ -200,10 +192,9 @@ def _remove_folder(name: str, dir_fd: int | None) -> None:
 
 
 def empty(top: int) -> None:
-    """Remove everything in an open folder.
+    """Remove everything in an open folder. Then raises the first error; EBUSY if new entries keep appearing.
 
-    Removes as much as possible, then raises the first error; EBUSY if new entries keep appearing. Nested folders are
-    moved up before they are removed, so that nothing is nested deeper than two levels.
+    Nested folders are moved up before they are removed, so that nothing is nested deeper than two levels.
     """
     grant_owner(top)
     prefix, moved = f".{token_hex(8)}-", 0
@@ -281,10 +272,9 @@ class WalkedFolder(NamedTuple):
 
 
 def walk(top: int, *, is_repaired: bool = False) -> Iterator[WalkedFolder]:
-    """Yield each folder of a tree, innermost first.
+    """Yield each folder of a tree, innermost first. Links, mount points and folders that cannot be opened are left out.
 
-    Links are not followed. Folders that cannot be opened and mount points are left out. `is_repaired`: restore the
-    owner's permissions first. Raises MovedError if a folder is moved during the walk.
+    `is_repaired`: restore the owner's permissions first. Raises MovedError if a folder is moved during the walk.
     """
     here = os.dup(top)
     try:
@@ -342,8 +332,7 @@ class _Level:
 def open_plain(path: Path | str, *, follow: bool = False) -> int:
     """Open a plain file for reading; `follow`: it may be a link to one. Anything else is an OSError.
 
-    A device is never opened: root in a container can create any device node, and opening one can have effects (opening
-    a watchdog reboots the machine).
+    A device is never opened, because that can have effects (opening a watchdog reboots the machine).
     """
     with close_after(os.open(path, _NAME if follow else _NAME | os.O_NOFOLLOW)) as place:
         if not stat.S_ISREG(os.fstat(place).st_mode):
@@ -352,11 +341,7 @@ def open_plain(path: Path | str, *, follow: bool = False) -> int:
 
 
 def open_inside(root: Path, name: str, *, follow: bool = False) -> int:
-    """Open the plain file `name` in the folder `root` for reading. Raises OSError if links on the way lead out of the
-    folder.
-
-    `follow`: the file itself may be a link.
-    """
+    """Open a plain file in the folder `root`. Raises OSError if links lead out. `follow`: it may be a link itself."""
     file = open_plain(root / name, follow=follow)
     try:
         # The opened file is checked, because its name may have been replaced.
@@ -387,8 +372,7 @@ def mounts_below(folder: str, mounts: str) -> list[str]:
 
 
 def read_mounts(mounts: str) -> dict[str, tuple[str, str]]:
-    """Parse the text of /proc/PID/mountinfo. Returns for each mount point the device and the folder of it that is
-    mounted. Pure."""
+    """Parse the text of /proc/PID/mountinfo: mount points with device and mounted folder. Pure."""
     lines = (line.split(" ") for line in mounts.splitlines())
     return {_unescape(words[4]): (words[2], _unescape(words[3])) for words in lines if len(words) > 4}
 
@@ -416,8 +400,10 @@ def _identity(folder: int) -> tuple[int, int]:
 
 
 def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
-    """True if the folder is a mount point. `above`: its open parent folder; None: the parent of the path `name`. If not
-    root, the same file system means that it is none, because only root can bind-mount."""
+    """True if the folder is a mount point. `above`: its open parent; None: the parent of the path `name`.
+
+    If not root, the same file system means that it is none, because only root can bind-mount.
+    """
     if above is None:
         with close_after(os.open(os.path.dirname(name.rstrip("/")) or ".", _PLACE & ~os.O_NOFOLLOW)) as parent:
             return _is_mounted(folder, parent)

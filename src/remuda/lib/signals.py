@@ -1,7 +1,7 @@
 """Installs signal handlers in the event loop for as long as a command runs.
 
-If the caller ignores SIGHUP (`nohup`), it stays ignored where it would stop the command. SIGINT is always handled:
-shells ignore it for programs that a script starts in the background, but a script that sends SIGINT wants it to work.
+Under `nohup` SIGHUP stays ignored where it would stop the command. SIGINT is always handled, although shells ignore it
+for background programs of a script: a script that sends SIGINT wants it to work.
 """
 
 import signal
@@ -21,8 +21,7 @@ def stop_signals() -> list[signal.Signals]:
 def handle_signals(
     handlers: Mapping[signal.Signals, Callable[[], object]], *, hangup_stops: bool = True
 ) -> Iterator[None]:
-    """Install signal handlers in the running event loop during the block. `hangup_stops`: SIGHUP stops the command, so
-    it stays ignored under `nohup`; False if its handler does something else, such as a reload."""
+    """Install signal handlers during the block. `hangup_stops`: SIGHUP stops the command, so `nohup` disables it."""
     import asyncio  # takes 50 ms, which a command that only needs `STOPPING` should not wait for
 
     loop = asyncio.get_running_loop()

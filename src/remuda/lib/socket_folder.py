@@ -1,7 +1,6 @@
-"""Temporary folders for the sockets of plugin processes.
+"""Temporary folders for the sockets of plugin processes. Blocks for a moment.
 
-A process locks its folder while it lives and removes it at the end. Folders of killed processes are not locked; the
-next process of the same user removes them. Plugin hosts use this. Blocks for a moment.
+A process locks its folder while it lives; unlocked ones of killed processes are removed by the user's next process.
 """
 
 import fcntl
@@ -67,8 +66,7 @@ def _sweep(room: str) -> None:
 
 @contextmanager
 def _lock_unused(path: Path) -> Iterator[Path]:
-    """Lock a folder during the block. Raises OSError if another process has locked it, or it belongs to another
-    user."""
+    """Lock a folder during the block. Raises OSError if another process or user has it."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(folder).st_uid != os.geteuid():

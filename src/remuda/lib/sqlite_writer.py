@@ -1,13 +1,9 @@
 """The single writer of a SQLite file: a thread that combines queued operations into one transaction.
 
-An fsync costs the same for one operation as for a hundred, so all operations that queued up during a commit share the
-next one. If an operation raises, all are run again, each in its own savepoint, and only the failing one is undone; so
-an operation must be repeatable. Callers learn of success after the commit; if the commit fails, all of them get the
-error. A single statement that is alone in its batch runs without BEGIN and COMMIT. The cell's store and the manager's
-journal write through this.
-
-Operations are stored in the order of their arrival. A caller that is cancelled while it waits does not know whether its
-operation is stored.
+All operations that queued up during a commit share the next one, because of the cost of an fsync. If an operation
+raises, all are run again, each in its own savepoint, and only the failing one is undone; so an operation must be
+repeatable. Callers learn of success after the commit. A caller that is cancelled while it waits does not know whether
+its operation is stored. Operations are stored in the order of their arrival.
 """
 
 import asyncio
@@ -40,8 +36,6 @@ class ClosedError(Exception):
 
 
 class Writer:
-    """A thread that runs operations on a SQLite connection, in the order of their arrival."""
-
     def __init__(self, db: sqlite3.Connection, name: str) -> None:
         self._db = db
         self._queue: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
@@ -50,9 +44,10 @@ class Writer:
         self._thread.start()
 
     async def run(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
-        """Run an operation in a transaction and return its result after the commit. `is_statement`: the operation
-        executes at most one statement that changes data, so it needs no explicit transaction. Raises ClosedError after
-        `close`."""
+        """Run an operation in a transaction and return its result after the commit. Raises ClosedError after `close`.
+
+        `is_statement`: at most one statement changes data, so no explicit transaction is needed.
+        """
         if self._closed:
             raise ClosedError
         loop = asyncio.get_running_loop()
@@ -108,8 +103,9 @@ class Writer:
                 operation.error = operation.error or error
 
     def _run_all(self, batch: list[_Operation]) -> bool:
-        """Run all operations of a batch in one transaction. Returns False if one raised; then they are run again one by
-        one. Savepoints are not used here, because they would cost two more statements each."""
+        """Run a batch in one transaction, without costly savepoints. False if an operation raised: run
+        them one by one.
+        """
         try:
             for operation in batch:
                 operation.result = operation.run(self._db)

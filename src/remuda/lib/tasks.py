@@ -1,10 +1,7 @@
-"""Tasks that outlive the call that starts them.
+"""Tasks that outlive the call that starts them, such as one that keeps a plugin running or a reconnect.
 
-An `asyncio.TaskGroup` is right for tasks that end with a block. Some do not: the task that keeps a plugin running, a
-reconnect in the background, a transport that is closed by a synchronous call. Then an object has a `TaskOwner`, starts
-its tasks there, and calls `close` or `wait` when it ends. `finish_despite_cancel` runs one coroutine to its end.
-
-This is the only module that calls `asyncio.create_task` and `asyncio.gather`; lint refuses them elsewhere (TID251).
+An object has a `TaskOwner`, starts its tasks there, and calls `close` or `wait` when it ends. This is the only module
+that calls `asyncio.create_task` and `asyncio.gather`; lint refuses them elsewhere (TID251).
 """
 
 import asyncio
@@ -15,10 +12,7 @@ T = TypeVar("T")
 
 
 class TaskOwner:
-    """Keeps references to tasks while they run, and reports those that fail.
-
-    May be used again after `close` or `wait`.
-    """
+    """Keeps references to tasks while they run, and reports those that fail. Usable again after `close` or `wait`."""
 
     def __init__(self, on_failure: Callable[[str, BaseException], None] | None = None) -> None:
         """`on_failure`: called with name and error of a task that failed; None: the event loop logs the error."""
@@ -56,8 +50,7 @@ class TaskOwner:
         await asyncio.gather(*tasks, return_exceptions=True)  # noqa: TID251 - supervised: cancelled above
 
     async def wait(self) -> None:
-        """Wait until no task runs, including tasks that are started meanwhile. If the caller is cancelled, the tasks
-        are, too."""
+        """Wait until no task runs, new ones included. If the caller is cancelled, the tasks are, too."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)  # noqa: TID251 - `_finish` reports failures
 

@@ -1,7 +1,6 @@
 """Waiting for events with a time limit, and running coroutines together.
 
-`wait_for_event` uses the event loop's timer and is cheap. `wait_for_any_event` uses the clock port, so tests with
-virtual time control it. `run_both` runs two independent coroutines.
+`wait_for_event` is cheap. `wait_for_any_event` uses the clock port, so tests with virtual time control it.
 """
 
 import asyncio
@@ -62,8 +61,9 @@ async def wait_for_event(event: asyncio.Event | LightEvent, *, within_seconds: f
 async def wait_for_any_event(
     clock: Clock, *events: asyncio.Event | LightEvent, within_seconds: float, name: str
 ) -> bool:
-    """Wait until any of the events is set. Returns False if none was set within that time, measured by `clock`. `name`:
-    for the tasks that wait."""
+    """Wait until any of the events is set. Returns False if none was within that time. `name`: of the
+    tasks that wait.
+    """
     async with asyncio.TaskGroup() as group:
         waiting = {group.create_task(clock.sleep(within_seconds), name=f"{name}: timer")}
         waiting |= {group.create_task(_until(event), name=f"{name}: event") for event in events}
@@ -74,9 +74,8 @@ async def wait_for_any_event(
 
 
 async def run_both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *, name: str) -> tuple[A, B]:
-    """Run two coroutines at the same time and return both results; `name` names the task of the second one.
-
-    If one fails, the other is cancelled and the error is raised without an exception group.
+    """Run two coroutines at the same time; if one fails, the other is cancelled and its error raised
+    without a group.
     """
     try:
         async with asyncio.TaskGroup() as group:

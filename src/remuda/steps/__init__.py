@@ -1,11 +1,8 @@
-"""The step runner: an agent in the job's environment that runs steps, and keeps logs and results until clients fetch
-them.
+"""The step runner: an agent in the job's environment that runs steps, and keeps logs and results for its clients.
 
-Folders, each importing only those after it: `agent` (server, gRPC calls, shells), `engine` (execution of a job and its
-steps), `delegation` (steps that another agent runs) and `policy` (which steps may run, within which limits),
-`job_files` (files on disk), `job_tree` (the tree of steps and which action follows, pure), `resolving` (finds the
-package of a step reference), `process` (processes, pipes, control groups), `pack` (the one-file program), `language`
-(definitions and expressions).
-
-The agent imports the standard library, grpclib and protobuf only, and PyYAML where a definition is not JSON.
+Folders, each importing only those after it: `agent` (server, gRPC calls, shells), `engine` (execution of a job),
+`delegation` (steps that another agent runs) and `policy` (which steps may run, within which limits), `job_files` (files
+on disk), `job_tree` (the tree of steps, pure), `resolving` (finds packages), `process` (processes, pipes, control
+groups), `pack` (the one-file program), `language` (definitions and expressions). The agent imports the standard
+library, grpclib and protobuf only, and PyYAML where a definition is not JSON.
 """

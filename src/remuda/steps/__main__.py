@@ -25,7 +25,6 @@ ARGUMENTS = "REMUDA_AGENT_ARGUMENTS"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name and return its exit code. `arguments`: those of the process if None."""
     program.leave_loader()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -1,2 +1,1 @@
-"""The agent as a server: start and stop, transport, gRPC services, the list of jobs, watch streams, interactive
-shells."""
+"""The agent as a server: start and stop, transport, gRPC services, the list of jobs, watch streams, shells."""

@@ -1,9 +1,8 @@
 """Installs the agent on a machine: examines the machine, chooses the form that runs there, writes it as one file.
 
-`LOOK` and `PLACE` are POSIX sh scripts, the only code that runs there before the agent; they need a shell, uname, cat,
-chmod and mv. `read_facts` and `choose` are pure. `bootstrap` combines them for a command such as `ssh HOST`; callers
-with another way to run commands use the four directly. The file appears whole or not at all, and a file that already
-has the right content is not written again. If one form does not start there, the next one is tried.
+`LOOK` and `PLACE` are POSIX sh scripts; they need a shell, uname, cat, chmod and mv. The file appears whole or not at
+all. If one form does not start there, the next one is tried. Callers with another way to run commands than `bootstrap`
+use `LOOK`, `PLACE`, `read_facts` and `choose` directly.
 """
 
 import shlex
@@ -83,8 +82,9 @@ def own_version() -> str:
 
 
 def command_line(script: str, file: str) -> str:
-    """Return the command line that runs one of our scripts (`LOOK`, `PLACE`) in a shell on the machine. `file`: path of
-    the agent there."""
+    """Return the command line that runs `LOOK` or `PLACE` in a shell on the machine. `file`: path of the
+    agent there.
+    """
     return f"sh -c {shlex.quote(script)} sh {shlex.quote(file)}"
 
 
@@ -112,16 +112,19 @@ def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
 def for_interpreter(zipapp: bytes, python: str) -> bytes:
     """Return the zip with the path of the machine's Python in its `#!` line.
 
-    The line may grow but is never shortened, because the offsets in the zip would point before its start.
+    The line is never shortened, because the offsets in the zip would point before its start.
     """
     head, _, rest = zipapp.partition(b"\n")
     return (b"#!" + python.encode() + b" -I").ljust(len(head)) + b"\n" + rest
 
 
 def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
-    """Install the agent as `file`. `through`: a command that runs a shell command on another machine, such as `ssh
-    HOST`; None for this machine. `frozen`: a frozen agent to offer, too. Returns a line that says what was done; raises
-    AgentError if the agent does not run there."""
+    """Install the agent as `file`. Returns a line that says what was done; raises AgentError if the agent does not run
+    there.
+
+    `through`: a command that runs a shell command elsewhere, such as `ssh HOST`. `frozen`: a frozen agent to offer,
+    too.
+    """
     run = _runner(shlex.split(through) if through else ["sh", "-c"])
     if not through:
         file = str(Path(file).absolute())
@@ -152,8 +155,7 @@ def machine_of(program: bytes) -> str:
 
 
 def offers(frozen: Path | None) -> list[Offer]:
-    """Return the programs that can be installed: this program (packed first if it is not one file), and `frozen` if
-    given."""
+    """Return the programs that can be installed: this one, packed if it is not one file, and `frozen` if given."""
     own = own_file()
     contents = [own.read_bytes()] if own is not None else [_pack_self()]
     if frozen is not None:

@@ -1,7 +1,6 @@
 """The agent's two gRPC services, GitLab's step runner and Remuda's own, for the same jobs.
 
-Handlers translate between messages and `jobs`, and turn errors into status codes. `transport` checks the callers,
-`server` starts and stops the services.
+Handlers translate between messages and `jobs`, and turn errors into status codes.
 """
 
 import asyncio
@@ -215,8 +214,7 @@ class StepRunnerService(StepRunnerBase):
 
 
 def is_of_a_job(pid: int, jobs: Jobs) -> bool:
-    """True if a process belongs to a running job: by its session, its ancestors, or the job's mark in its
-    environment."""
+    """True if a process belongs to a running job: by session, ancestors, or the job's mark in its environment."""
     journals = [job.journal for job in jobs.all() if job.end is None or job.hold.is_active]
     if has_mark_of(pid, {journal.key for journal in journals}):
         return True
@@ -243,8 +241,9 @@ def _status_codes() -> Iterator[None]:
 
 
 def _as_start(request: step_runner_pb2.RunRequest) -> agent_pb2.StartRequest:
-    """Translate GitLab's run request into a start request. GitLab's runner leaves masking to the side that adds the
-    timestamps, which is the agent."""
+    """Translate GitLab's run request. GitLab's runner leaves masking to the side that adds the
+    timestamps: the agent.
+    """
     return agent_pb2.StartRequest(
         version=VERSION,
         id=request.id,

@@ -1,9 +1,8 @@
 """All jobs of this agent: accepts them, resumes them at a start, cancels and removes them.
 
 An accepted job is kept until a client closes it, whatever happens to the agent or its clients. Accepting and closing do
-not await between check and change, so two calls for one id cannot interfere. Ending the processes of a running job
-takes time: until then the job is kept, and calls that close or start it wait. The agent waits for that, too, before it
-stops, even if the client disconnects.
+not await between check and change, so two calls for one id cannot interfere. Until the processes of a closed job have
+ended, the job is kept, calls that close or start it wait, and so does the agent before it stops.
 """
 
 import asyncio
@@ -68,8 +67,9 @@ class Jobs:
                 logger.exception("cannot read the job in folder %s at the start; ignoring it", folder)
 
     async def start(self, request: StartRequest) -> None:
-        """Store the request and start the job. Does nothing if a job with this id exists. Raises BadRequestError if the
-        request is invalid."""
+        """Store the request and start the job, unless the id exists. Raises BadRequestError if the
+        request is invalid.
+        """
         await self._wait_until_closed(request.id)
         if not 1 <= len(request.id) <= LONGEST_ID:
             raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
@@ -120,8 +120,7 @@ class Jobs:
         return not self.is_any_running and not any(job.presence.has_patience for job in self._jobs.values())
 
     async def watch_disk(self) -> None:
-        """Free space if the disk is full, and allocate the agent's reserve if there is enough space. Called
-        regularly."""
+        """Free space if the disk is full, else allocate the agent's reserve. Called regularly."""
         await self.context.disk_space.look(self._folder.parent, self.context.clock)
         self._reserve.hold()
 
@@ -151,8 +150,7 @@ class Jobs:
             await running[filler].stop_for_disk(uses[filler], self._reserve.release)
 
     def clean_up(self) -> None:
-        """Cancel running jobs whose client has been away for too long, and remove such jobs after they have ended.
-        Called regularly."""
+        """Cancel running jobs whose client has been away for too long, and remove ended ones. Called regularly."""
         self._reaper.look()
         now = self.context.clock.monotonic()
         for job in [job for job in self._jobs.values() if job.presence.is_expired(now)]:
@@ -167,11 +165,10 @@ class Jobs:
                 logger.warning("job %s: has no client, but cannot be removed; trying again: %s", job.id, error)
 
     async def close(self, job_id: str) -> None:
-        """Kill the processes of a job, remove its files and forget it. If its files cannot be removed the job is kept,
-        so that the call can be repeated.
+        """Kill the processes of a job, remove its files and forget it. If that fails the job is kept, to repeat the
+        call.
 
-        A job with an environment outside of this machine, such as another machine, is cancelled instead, and removed
-        after that environment was closed.
+        A job with an environment outside of this machine is cancelled instead, and removed after that was closed.
         """
         job = self._jobs.get(job_id)
         if job is not None and job_id not in self._closing:
@@ -193,14 +190,13 @@ class Jobs:
         self._closing[job.id] = closing
 
     async def _wait_until_closed(self, job_id: str) -> None:
-        """Wait until a close of this job that is in progress has ended. Raises its error if it failed."""
+        """Wait for a close of this job that is in progress. Raises its error if it failed."""
         closing = self._closing.get(job_id)
         if closing is not None and (error := await asyncio.shield(closing)) is not None:
             raise error
 
     async def _end(self, job: Job, task: asyncio.Task[None] | None) -> Exception | None:
-        """Wait for the end of a killed job and remove it. Returns the error, for the callers that wait for the close,
-        so that it does not affect other jobs."""
+        """Wait for a killed job and remove it. Returns the error, so that it does not affect other jobs."""
         try:
             if task is not None:
                 await asyncio.wait({task})
@@ -222,16 +218,14 @@ class Jobs:
         del self._jobs[job.id]
 
     async def release(self, job_id: str) -> None:
-        """End the time for which a failed job is kept for debugging, and wait until its environments are closed.
-        Returns at once for any other job."""
+        """End the time for which a failed job is kept for debugging, and wait until its environments are closed."""
         job = self._jobs.get(job_id)
         if job is not None and job.hold.is_active and job_id in self._tasks:
             job.hold.release()
             await job.hold.has_ended.wait()
 
     def abandon(self) -> None:
-        """Stop watching the jobs, because the agent stops. Their processes continue, and the next agent resumes the
-        jobs."""
+        """Stop watching the jobs. Their processes continue, and the next agent resumes the jobs."""
         self._reserve.release()
         for task in self._tasks.values():
             task.cancel()

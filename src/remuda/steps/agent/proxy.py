@@ -1,8 +1,7 @@
 """`remuda-agent proxy`: connects stdin and stdout to the socket of the agent on this machine.
 
-A manager runs it through ssh or a container engine's exec. It copies bytes unchanged; messages go to stderr. It ends
-when either side closes. With `--start` it starts an agent first if none answers; that agent keeps running when the
-proxy ends.
+A manager runs it through ssh or a container engine's exec. Messages go to stderr. With `--start` it starts an agent
+first if none answers; that agent keeps running when the proxy ends.
 """
 
 import os
@@ -29,8 +28,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def proxy(data: Path, *, socket: Path | None, start: Sequence[str] | None) -> None:
-    """Copy bytes between stdin, stdout and the agent's socket until one side ends. `start`: options for an agent to be
-    started if none answers; None: start none."""
+    """Copy bytes until one side ends. `start`: options for an agent to start if none answers; None: start none."""
     try:
         connection = _connect(data, socket)
     except OSError as error:
@@ -60,8 +58,9 @@ def _connect(data: Path, socket: Path | None) -> sockets.socket:
 
 
 def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> sockets.socket:
-    """Start an agent that outlives this process, and connect to it. If several processes do so at once, only one agent
-    stays."""
+    """Start an agent that outlives this process, and connect to it. If several processes do so, only one
+    agent stays.
+    """
     where = ["--socket", str(socket)] if socket else []
     command = own_command("serve", "--data", str(data), *where, *options)
     data.mkdir(mode=0o700, parents=True, exist_ok=True)

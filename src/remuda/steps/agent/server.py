@@ -1,9 +1,8 @@
 """Runs the agent from its start to its end: data folder, transport, jobs, gRPC server, stop.
 
-The server stops at once on a signal: the processes of jobs continue without an agent, and the next agent resumes the
-jobs. It stops by itself when its data folder was removed, because no job can be started then. It can be bound to a
-command (`serve ... COMMAND`), as GitLab's step runner is to the command that keeps its container open: the command is
-started when its stdin has data, and the agent ends with it.
+The server stops at once on a signal: the processes of jobs continue, and the next agent resumes the jobs. It stops by
+itself when its data folder was removed. It can be bound to a command (`serve ... COMMAND`), as GitLab's step runner is:
+the command is started when its stdin has data, and the agent ends with it.
 """
 
 import array
@@ -52,7 +51,9 @@ async def serve(
     command: Sequence[str] = (),
 ) -> int:
     """Serve until SIGTERM or SIGINT, until no job was there for `idle_exit_seconds`, or until `command` has ended.
-    Returns the exit code of the command, else 0."""
+
+    Returns the exit code of the command, else 0.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,8 +126,7 @@ async def _clean_up(jobs: Jobs) -> None:
 
 
 async def _with_command(command: Sequence[str], stop: asyncio.Event) -> int:
-    """Run the command as soon as stdin has data, and return its exit code. If stdin ends without data it is never
-    run."""
+    """Run the command as soon as stdin has data. If stdin ends without data it is never run."""
     if not await _has_input(stop):
         return 0
     process = await asyncio.create_subprocess_exec(*command)
@@ -163,8 +163,7 @@ async def _has_input(stop: asyncio.Event) -> bool:
 
 
 def _raise_open_files() -> int:
-    """Raise the open-file limit of this process, because every running step needs a descriptor. Returns the old limit,
-    which the steps get."""
+    """Raise the open-file limit, because every running step needs a descriptor. Returns the old one, for the steps."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft

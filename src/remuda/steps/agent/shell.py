@@ -1,12 +1,8 @@
 """Interactive shells and other commands in a running job, for a user who debugs it: the gRPC call `Shell`.
 
-`prepare` chooses how the command is started: in the job's environment, with its variables, as the user of its steps,
-within the limits of the policy for the job's own commands. The command is ended, with all processes of its session,
-when its session leader or the call or the job ends, or when a step begins that a policy inserted. In a container the
-engine's exec runs it (`container_shell`). If another agent runs the steps, the call is forwarded to that agent. `hold`
-chooses the environment.
-
-With a terminal the command has a pty as its controlling terminal, without one three pipes.
+The command runs in the job's environment, as the user of its steps, within the limits of the policy. It is ended, with
+all processes of its session, when its session leader or the call or the job ends, or when a step begins that a policy
+inserted. With a terminal it has a pty as its controlling terminal, else three pipes.
 """
 
 import asyncio
@@ -83,8 +79,10 @@ class Prepared:
 
 
 def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
-    """Write the files that the command needs, and return how to start it. `entrance`: the environment to start it in;
-    `key`: identifies the job. Raises AgentError if the policy does not allow a shell."""
+    """Write the files that the command needs, and return how to start it. `key`: identifies the job.
+
+    Raises AgentError if the policy does not allow a shell.
+    """
     number = f"shell-{os.getpid()}-{next(_numbers)}"
     prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
     term = wish.term if wish.term and wish.term.isprintable() and len(wish.term) < 100 else DEFAULT_TERM
@@ -125,9 +123,10 @@ def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, ke
 
 
 def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
-    """Return the limits and the user for the command. `is_agents`: the program that enters an environment of the
-    platform runs as the agent; in all other cases the command runs as the job's user. Raises AgentError if the policy
-    refuses it."""
+    """Return limits and user for the command. `is_agents`: it enters an environment of the platform, as the agent.
+
+    Raises AgentError if the policy refuses it.
+    """
     if not enforcement.is_restricted:
         return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
     subject = Subject(
@@ -153,8 +152,6 @@ def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key
 
 
 class Shell:
-    """A running shell command, connected to a client's stream."""
-
     def __init__(self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext) -> None:
         self._prepared = prepared
         self._ending = asyncio.Event()
@@ -174,8 +171,7 @@ class Shell:
         self._end()
 
     async def end(self, reason: str = "") -> None:
-        """End the command and all processes of its session, and wait for that, but not until its output is read.
-        `reason`: shown to the user."""
+        """End all processes of the command's session, and wait for that. `reason`: shown to the user."""
         self.reason = self.reason or reason
         self.hang_up()
         await wait_for_event(self._process.exited, within_seconds=GRACE_SECONDS)
@@ -185,7 +181,7 @@ class Shell:
         await wait_for_event(self._process.exited, within_seconds=GRACE_SECONDS)
 
     async def serve(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> int | None:
-        """Copy input and output until the command has ended. Returns its exit code, or None if it is not known."""
+        """Copy input and output until the command has ended. Returns its exit code, if known."""
         try:
             await stream.send_message(pb.ShellOutput(opened=True))
             async with asyncio.TaskGroup() as tasks:
@@ -214,8 +210,9 @@ class Shell:
     def _spawn(
         self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext
     ) -> tuple[int, tuple[tuple[int, str], ...]]:
-        """Start the command. Returns the descriptor for its input, and those for its output with their kinds (`data`,
-        `errors`)."""
+        """Start the command. Returns the descriptors for its input, and for its outputs with kinds
+        (`data`, `errors`).
+        """
         if wish.terminal:
             master, slave = os.openpty()
             resize(master, wish.size)
@@ -257,7 +254,6 @@ class Shell:
             event.set()
 
     async def _listen(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-        """Pass the client's input and terminal sizes to the command. The command ends when the client disconnects."""
         async for message in stream:
             match message.WhichOneof("input"):
                 case "data":
@@ -284,8 +280,7 @@ class Shell:
             self._input = -1
 
     async def _pump(self, file: int, kind: str, send: Callable[[pb.ShellOutput], Awaitable[None]]) -> None:
-        """Send the command's output to the client until it ends. After the session leader has ended, only output that
-        is already there is sent."""
+        """Send output until it ends. After the session leader has ended, only output that is already there is sent."""
         while True:
             is_last = self._ending.is_set()
             try:
@@ -323,7 +318,7 @@ def resize(terminal: int, size: pb.TerminalSize) -> None:
 
 
 async def pass_on(order: Path, wish: pb.ShellOpen, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    """Run the shell in a job that another agent runs: forward all input to that agent and all output back."""
+    """Forward the shell's input and output to and from the agent that runs the job."""
     parsed = Order.read(order)
     forwarded = pb.ShellOpen()
     forwarded.CopyFrom(wish)
@@ -371,8 +366,7 @@ async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput
 async def _run_shell(
     jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]"
 ) -> pb.ShellOutput | None:
-    """Run the command of a `Shell` call. Returns the last message to send, or None if another agent ran it and has sent
-    that."""
+    """Run the command of a `Shell` call. Returns the last message to send; None if another agent has sent it."""
     wish = first.open
     if first.WhichOneof("input") != "open":
         raise BadRequestError("the first message of a shell says what to open")

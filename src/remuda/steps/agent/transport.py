@@ -1,12 +1,9 @@
 """How clients reach the agent (unix socket or TCP port), and which processes may call it.
 
-A unix socket is for this user only, by the mode of the file and by the peer credentials that the kernel reports. Where
-there are no unix sockets, the agent listens on a TCP port of the loopback address, which every user of the machine can
-connect to: there each call carries a token, which is stored beside the port in a file for this user only. The file that
-names the transport is written to the data folder, where clients (`wire.agent_client`) find it.
-
-The processes of a job may not call the agent that runs them, or one job could read and cancel another. Where jobs run
-as the agent's own user this keeps honest jobs apart, not hostile ones: see docs/reference/agent.md.
+A unix socket is for this user only, by file mode and peer credentials. A TCP port of the loopback address is open to
+every user: there each call carries a token, from a file for this user only. The processes of a job may not call the
+agent that runs them, or one job could read and cancel another. Where jobs run as the agent's own user this keeps honest
+jobs apart, not hostile ones: see docs/reference/agent.md.
 """
 
 import asyncio
@@ -47,7 +44,6 @@ class Transport:
     """The token that every call must carry; empty if the kernel identifies the caller."""
 
     def announce(self, data: Path) -> None:
-        """Write the address of the agent to the data folder, where clients read it."""
         if self.kind == "unix":
             announce(data, Path(self.address))
         else:
@@ -55,8 +51,7 @@ class Transport:
             announce_endpoint(data, host=host, port=port, token=self.token)
 
     def guard(self, server: Server, is_of_a_job: Callable[[int], bool]) -> None:
-        """Make the server refuse calls of other users, of processes of jobs, and over TCP those without the token.
-        `is_of_a_job`: returns True if a process (pid) belongs to a running job."""
+        """Make the server refuse calls of other users, of processes of jobs, and over TCP those without the token."""
         # The peer of a connection does not change, and an older process never becomes part of a newer job.
         checked: WeakSet[asyncio.Transport] = WeakSet()
 
@@ -77,8 +72,7 @@ class Transport:
 
 @contextmanager
 def open_transport(data: Path, *, at: str | None, socket: Path | None) -> Iterator[Transport]:
-    """Listen at `at`: `unix` (the default), `tcp` or `tcp:HOST:PORT`. `socket`: path of the unix socket, if not the
-    usual one. Raises AgentError if that is not possible."""
+    """Listen at `at`: `unix` (the default), `tcp` or `tcp:HOST:PORT`. Raises AgentError if that is not possible."""
     kind, _, place = (at or "unix").partition(":")
     (data / "endpoint").unlink(missing_ok=True)
     if kind == "unix" and not place:
@@ -98,7 +92,7 @@ def open_transport(data: Path, *, at: str | None, socket: Path | None) -> Iterat
 
 @contextmanager
 def _unix(path: Path) -> Iterator[sockets.socket]:
-    """Yield a listening unix socket that only this user can connect to. Replaces a socket that a killed agent left.
+    """Yield a listening unix socket for this user only. Replaces a socket that a killed agent left.
 
     Must run before any job does, because it changes the umask of the whole process for a moment.
     """

@@ -1,9 +1,7 @@
 """Streams the progress of jobs to clients: log bytes from an offset on, results from a number on, and the end.
 
-`Subscription` is one client's position in one job and returns the next event; it stores two numbers, the bytes stay in
-the files. `Watcher` serves many subscriptions over one stream, one event of each in turn, and sends the next event only
-when the stream has accepted the last: a slow client costs no memory, and a job with much output does not delay the
-others.
+`Watcher` serves many subscriptions over one stream, one event of each in turn, and sends the next event only when the
+stream has accepted the last: a slow client costs no memory, and a job with much output does not delay the others.
 """
 
 import asyncio
@@ -30,7 +28,7 @@ class Subscription:
         self.is_over = False
 
     def next_event(self) -> pb.WatchEvent | None:
-        """Return the next event for this client and advance its position; None when there is nothing new."""
+        """Return the next event, if any, and advance the position."""
         event = pb.WatchEvent(id=self.job.id)
         if self.is_over:
             return None
@@ -88,8 +86,7 @@ class Watcher:
         self._wake = asyncio.Event()
 
     def handle(self, request: pb.WatchRequest) -> None:
-        """Handle one message of the client: subscribe, unsubscribe or confirm. Subscribing to a job again sets a new
-        position."""
+        """Subscribe, unsubscribe or confirm. Subscribing to a job again sets a new position."""
         match request.WhichOneof("request"):
             case "subscribe":
                 self._subscribe(request.subscribe)
@@ -102,7 +99,6 @@ class Watcher:
                     job.presence.attach(self)
 
     async def send_all(self, send: Callable[[pb.WatchEvent], Awaitable[None]]) -> None:
-        """Send events until cancelled, as fast as the stream accepts them."""
         while True:
             if self._unknown:
                 await send(pb.WatchEvent(id=self._unknown.popleft(), unknown=pb.Unknown()))

@@ -1,10 +1,8 @@
 """The program that has another agent run a part of a job: `remuda-agent delegate FILE`. FILE is the order.
 
-It runs as the command of a step: it prints the log of the other agent's job, exits with that job's exit code, and
-SIGTERM cancels that job. The connection is the stdin and stdout of a command (ssh, docker exec ...), which is started
-again with growing delays if it ends too early. Progress is stored on disk (`files`), so this program may be killed and
-restarted at any point. It gives up when the other agent could not be reached for longer than the order's
-`patience_seconds`.
+It prints the log of the other agent's job and exits with its exit code; SIGTERM cancels that job. The connection is the
+stdin and stdout of a command (ssh, docker exec ...), which is restarted with growing delays. Progress is stored on disk
+(`files`), so this program may be killed at any point. It gives up after the order's `patience_seconds` without contact.
 """
 
 import asyncio
@@ -63,8 +61,7 @@ class CommandChannel(LiveChannel):
             listen(self, SendRequest, self._add_token)
 
     async def _create_connection(self) -> H2Protocol:
-        """Start the command and connect to it. One socket is its stdin and stdout, because the gRPC library needs a
-        socket."""
+        """Start the command. One socket is its stdin and stdout, because the gRPC library needs a socket."""
         ours, theirs = sockets.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
@@ -125,14 +122,13 @@ class Delegate:
         return self._returns.exit_code
 
     async def close(self) -> None:
-        """Have the other agent kill and forget the job. Errors are ignored, because the other machine may be gone."""
+        """Have the other agent kill and forget the job. Errors are ignored: the other machine may be gone."""
         with suppress(_LostError, _FinalError, TimeoutError):
             async with asyncio.timeout(END_SECONDS), self._connect() as stub:
                 await stub.Close(pb.CloseRequest(id=self._order.id))
 
     async def _persist(self) -> None:
-        """Reconnect until the delegated job has ended. Raises _FinalError if the other agent could not be reached for
-        too long."""
+        """Reconnect until the job has ended. Raises _FinalError after too long without contact."""
         failures, reached_at = 0, self._clock.monotonic()
         while True:
             began = self._returns.log_offset, self._returns.next_seq
@@ -150,8 +146,7 @@ class Delegate:
             await self._clock.sleep(_BACKOFF.delay(failures, jitter=random.random()))
 
     async def _attend(self) -> None:
-        """Open one connection, start the delegated job if necessary, and pass on its output until it ends. Raises
-        _LostError if the connection breaks."""
+        """Open one connection and pass on the job's output until it ends. Raises _LostError if it breaks."""
         async with self._connect() as stub:
             if not self._returns.is_started:
                 if self._cancelled.is_set():
@@ -214,8 +209,7 @@ class Delegate:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[AgentStub]:
-        """Yield a client of the other agent over a new connection. Connection errors are raised as `_LostError` or
-        `_FinalError`."""
+        """Yield a client over a new connection. Connection errors are raised as `_LostError` or `_FinalError`."""
         channel = CommandChannel(self._order)
         reason = ""
         try:

@@ -1,9 +1,7 @@
 """The files of a delegated job: the order, the results received so far, and the position in the log.
 
-`Order` says what to run and through which command the other agent is reached. `Returns` stores what was received before
-it is used: results as JSON lines with the end as the last one, and in a second file how far the log was printed. With
-these files a killed program resumes where it was, and nothing runs twice. `PlainLog` turns the other agent's lines with
-timestamps into the printed text. `client` does the communication.
+Everything received is stored before it is used, so a killed program resumes where it was, and nothing runs twice.
+Results are JSON lines with the end as the last one; a second file says how far the log was printed.
 """
 
 import hashlib
@@ -69,8 +67,7 @@ class Order:
 
     @property
     def id(self) -> str:
-        """Id of the job at the other agent. It is derived from the whole order, secrets included, so nobody can guess
-        it."""
+        """Id of the job at the other agent, derived from the whole order, secrets included, so nobody can guess it."""
         text = json.dumps([self.key, self.steps, list(self.masks), [dict(variable) for variable in self.variables]])
         return f"delegated-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
@@ -118,8 +115,7 @@ class Returns:
         self.is_started = True
 
     def note_log(self, offset: int, *, holds_line_end: bool) -> None:
-        """Store that the log before `offset` was printed. `holds_line_end`: the line feed of its last line was not
-        printed yet."""
+        """Store that the log before `offset` was printed. `holds_line_end`: except for its last line feed."""
         fd = os.open(self._place, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.pwrite(fd, f"{offset:020d} {holds_line_end:d}\n".encode(), 0)
@@ -135,8 +131,7 @@ class Returns:
         self.next_seq = event["seq"] + 1
 
     def finish(self, *, status: str, reason: str, exit_code: int, message: str, is_held: bool = False) -> None:
-        """Store the end of the delegated job. After that the other agent's job can be removed, unless `is_held`: it
-        failed and is kept for debugging."""
+        """Store the end of the job. Then it can be removed, unless `is_held`: it failed and is kept for debugging."""
         event = {"event": "end", "status": status, "reason": reason, "exit_code": exit_code, "message": message}
         event |= {"held": True} if is_held else {}
         self._append(event)
@@ -161,8 +156,7 @@ class Returns:
 class PlainLog:
     """Turns log lines with timestamps into the printed text.
 
-    Only the next line says whether it continues the current one. So the line feed of a line is printed with the next
-    line.
+    Only the next line says whether it continues the current one, so a line feed is printed with the next line.
     """
 
     def __init__(self, returns: Returns) -> None:
@@ -171,12 +165,12 @@ class PlainLog:
 
     @property
     def offset(self) -> int:
-        """The offset of the next log byte to receive."""
         return self._returns.log_offset + len(self._rest)
 
     def feed(self, data: bytes) -> tuple[bytes, int, bool]:
-        """Add bytes of the other agent's log. Returns the text of the complete lines, and the offset and
-        `holds_line_end` to store once the text was printed."""
+        """Add log bytes. Returns complete lines, and the offset and `holds_line_end` to store once they
+        were printed.
+        """
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         offset, holds = self._returns.log_offset, self._returns.holds_line_end

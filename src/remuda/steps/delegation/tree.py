@@ -1,8 +1,7 @@
 """The engine's side of delegation: writes the order for another agent, and adds its results to the tree of this job.
 
 If an environment was opened with `agent`, a command that connects to another agent, all its inner steps are sent to
-that agent in one request. The order contains them, and as a third document, which only agents read, the values that
-their expressions may use. `client` sends the order and writes results into a file, which is read here.
+that agent in one request, with the values that their expressions may use as a third document, which only agents read.
 """
 
 import asyncio
@@ -31,8 +30,7 @@ _SYSTEM = "runner_system_failure"
 
 
 def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
-    """Write the order for the steps that another agent is to run, to a file that the job cannot read. Raises
-    DefinitionError if they cannot be delegated."""
+    """Write the order for the other agent to a file that the job cannot read. Raises DefinitionError."""
     host = node.parent
     assert host is not None
     command = (host.environment or {}).get("agent")
@@ -81,8 +79,7 @@ def request_text(calls: Sequence[Call], context: Inherited) -> str:
 
 
 def read_context(text: str) -> Inherited:
-    """Return the context in the step text of a request; empty if no agent wrote the text. Raises DefinitionError if the
-    context is invalid."""
+    """Return the context in the step text of a request; empty if no agent wrote it. Raises DefinitionError."""
     parts = text.split("\n---\n")
     if len(parts) != 3 or not parts[2].startswith(f'{{"{_CONTEXT}":'):
         return Inherited()
@@ -109,8 +106,9 @@ def _context_of(tree: Tree, host: Node) -> Inherited:
 
 
 def _plain(context: Inherited) -> dict[str, Any]:
-    """Convert a context to JSON values. A step with a sensitive output is left out, because only whole inputs can be
-    marked as sensitive."""
+    """Convert a context to JSON values, without steps that have sensitive outputs: only whole inputs can
+    be marked so.
+    """
     return {
         "inputs": reveal(dict(context.inputs)),
         "steps": {name: reveal(step) for name, step in context.steps.items() if not is_sensitive(step)},
@@ -156,8 +154,7 @@ def _format_reference(reference: Reference) -> str | dict[str, Any]:
 
 
 def _seconds_left(node: Node, facts: Facts) -> int:
-    """Return how many seconds of this job's timeout were left when the step began, as the timeout of the delegated job;
-    0 if there is no limit."""
+    """Return how many seconds of this job's timeout were left when the step began; 0 if there is no limit."""
     limits = [limit for limit, _, cause in deadlines(node, job_deadline=facts.deadline) if cause is Cause.JOB_TIMEOUT]
     return max(1, int(min(limits) - node.started_at) + 1) if limits else 0
 
@@ -165,7 +162,7 @@ def _seconds_left(node: Node, facts: Facts) -> int:
 def read_returned(
     path: Path, count: int, place: tuple[int, int] = (0, 0)
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
-    """Read new results of the delegated job: those after the first `count`, the end or None, and the next `place`.
+    """Read results after the first `count`, the end or None, and the next `place`.
 
     `place`: the file offset to read from, and how many results are before it; a new agent begins at (0, 0).
     """

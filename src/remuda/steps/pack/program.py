@@ -1,8 +1,6 @@
 """Tells in which of three forms this program runs, and how to start another part of it.
 
 It is installed beside the rest of Remuda, packed into one zip for an existing Python, or frozen into one executable.
-The agent starts parts of itself (a standard step, `delegate`), and copies itself to other machines; both use this
-module.
 """
 
 import hashlib
@@ -28,8 +26,6 @@ class Form(StrEnum):
 
 
 class _Loader:
-    """The path of the executable, as the loader of a frozen program reported it."""
-
     file = ""
 
 
@@ -45,8 +41,8 @@ _OF_LOADER = ("STATICX_", "_PYI_", "_MEIPASS")
 def leave_loader() -> None:
     """Remove the environment variables that the loader of a frozen program has set for this process.
 
-    The loader unpacks the program at every start and makes it use its own libraries. Programs of a job must not use
-    these libraries, and another process of the agent must not use this process's copy, which is removed when it ends.
+    They lead to the program's own libraries, which programs of a job must not use, and to a copy that is removed when
+    this process ends.
     """
     if form() is not Form.FROZEN:
         return
@@ -60,11 +56,7 @@ def leave_loader() -> None:
 
 
 def certificates(root: Path = Path("/")) -> dict[str, str]:
-    """Return SSL_CERT_FILE with the path of this machine's certificate bundle, for a frozen program; else an empty
-    dict.
-
-    A frozen program looks for the bundle where the build machine had it, which differs between distributions.
-    """
+    """Return SSL_CERT_FILE for a frozen program, which looks for certificates where the build machine had them."""
     if form() is not Form.FROZEN or "SSL_CERT_FILE" in os.environ:
         return {}
     bundle = next((name for name in _AUTHORITIES if (root / name).is_file()), None)
@@ -78,7 +70,7 @@ def form() -> Form:
 
 
 def own_file() -> Path | None:
-    """Return the path of this program if it is one file (zip or frozen); None if it is installed."""
+    """Return the path of this program if it is one file (zip or frozen)."""
     match form():
         case Form.FROZEN:
             return Path(_Loader.file or sys.executable)
@@ -89,8 +81,7 @@ def own_file() -> Path | None:
 
 
 def own_command(*words: str) -> list[str]:
-    """Return the command line that starts this program with these arguments. `step NAME` runs a standard step in each
-    form."""
+    """Return the command line for this program with arguments; `step NAME` runs a standard step in each form."""
     match form():
         case Form.FROZEN:
             return [str(own_file()), *words]

@@ -1,7 +1,6 @@
 """Packs the agent into one file for any Python 3.11 or newer: a zip of pure Python that needs nothing installed.
 
-It contains the agent, the standard steps, and the pure-Python parts of what they import. Beside each source is its
-compiled form, which starts in a fraction of the time: a Python of the same version uses that, any other the source. The
+Beside each source is its compiled form, which a Python of the same version uses, because it starts much faster. The
 same sources and the same version of Python give the same bytes.
 """
 
@@ -84,7 +83,6 @@ def _compile(sources: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _step_packages() -> Iterator[tuple[str, bytes]]:
-    """Yield the definition files of the standard steps: name in the zip, and content."""
     folder = _folder("remuda.stdsteps")
     for path in sorted(folder.rglob("func.yml")):
         yield f"remuda/stdsteps/{path.relative_to(folder).as_posix()}", path.read_bytes()
