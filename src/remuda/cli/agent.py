@@ -61,8 +61,7 @@ def pack(*options: Rest) -> None:
 
 
 def _exec_agent(command: str, options: tuple[str, ...]) -> None:
-    """Replace this process by the agent's program (exec), so that signals reach the agent and its exit code is
-    returned."""
+    """Replace this process by the agent's program, so that signals reach the agent and its exit code is returned."""
     sys.stdout.flush()
     # -P: modules in the current folder must not shadow ours.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "remuda.steps", command, *options])

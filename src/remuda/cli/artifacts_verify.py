@@ -1,8 +1,6 @@
 """`remuda artifacts verify`: checks that files, or an archive of them, are those that a runner has signed.
 
-The signed statement (attestation) lists files with their digests; `remuda.stdsteps.signatures.statements` defines it.
-The signature is checked with a library, not with the `openssl` program that signed, so that verification needs no other
-program.
+`remuda.stdsteps.signatures.statements` defines the signed statement, which lists files with their digests.
 """
 
 import hashlib
@@ -99,8 +97,7 @@ def _read_key(path: Path) -> tuple[Verify, str]:
 
 
 def _verify_folder(files: list[Path], statement: Path, is_signed: Verify) -> tuple[int, list[str]]:
-    """Check files against a signed statement next to them. Returns the number of checked files, and the problems as
-    texts."""
+    """Check files against a signed statement next to them. Returns the number of checked files, and the problems."""
     folder = Path(os.path.abspath(statement)).parent
     text = _read(statement)
     signature = _read(statement.with_name(statement.name + SUFFIX))
@@ -146,8 +143,7 @@ def _has_statement(path: Path) -> bool:
 
 
 def _name(file: Path, folder: Path) -> str:
-    """Return the file's name in the statement, which is its path relative to the statement's folder. Raises
-    BadInputError if the file is elsewhere."""
+    """Return the file's path relative to the statement's folder. Raises BadInputError if the file is elsewhere."""
     try:
         return Path(os.path.abspath(file)).relative_to(folder).as_posix()
     except ValueError:

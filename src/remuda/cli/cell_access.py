@@ -31,7 +31,6 @@ class CellAddress:
     data: Data = None
 
     def ask(self, question: "Callable[[UserClient], Awaitable[_T]]") -> _T:
-        """Call `question` with a client of the selected cell, and return its result."""
         return asyncio.run(self._ask(question))
 
     async def _ask(self, question: "Callable[[UserClient], Awaitable[_T]]") -> _T:
@@ -48,8 +47,7 @@ USUAL_CELL = CellAddress()
 
 
 def find_access(*, url: str | None, stored: "Access | None", environment: Mapping[str, str]) -> "Access":
-    """Return the address of the cell and the token for it. The option takes precedence over the environment, and that
-    over the stored file."""
+    """Return address and token of the cell: from the option, else the environment, else the stored file."""
     from remuda.localrun.client_file import Access
 
     address = (url or environment.get("REMUDA_URL") or (stored.url if stored else "")).rstrip("/")
@@ -70,8 +68,7 @@ def find_access(*, url: str | None, stored: "Access | None", environment: Mappin
 
 
 def check_token(token: str, where: str) -> None:
-    """Raise BadInputError if the token has characters that an HTTP header cannot contain. `where`: its source, for the
-    message."""
+    """Raise BadInputError if an HTTP header cannot contain the token. `where`: its source, for the message."""
     if not token.isascii() or not token.isprintable() or " " in token:
         raise BadInputError(
             f"{where} holds a line break, a space or another character that no token has; copy it again"

@@ -1,8 +1,4 @@
-"""`remuda environment`: creates and checks environment plugins, which start the machines or containers that jobs run
-in.
-
-`remuda.environments.conformance` has the checks.
-"""
+"""`remuda environment`: creates and checks environment plugins, which start machines or containers for jobs."""
 
 import asyncio
 import json

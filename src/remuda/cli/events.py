@@ -1,7 +1,4 @@
-"""`remuda events`: prints the changes in a cell, one line each.
-
-If the connection breaks or the cell restarts, it reconnects and continues after the last change that it has printed.
-"""
+"""`remuda events`: prints the changes in a cell, one line each. Reconnects and continues after the last one printed."""
 
 import asyncio
 import sys
@@ -69,7 +66,6 @@ async def _follow(client: "UserClient", filters: Mapping[str, str | int], *, as_
 
 
 def line(event: "EventInfo", now: float) -> str:
-    """Format a change as one line of text. `now`: the time to print at its beginning."""
     at = time.strftime("%H:%M:%S", time.localtime(now))
     return on_one_line(f"{at}  {event.kind:<8} {_words(event.kind, event.data)}")
 

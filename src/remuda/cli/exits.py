@@ -1,7 +1,6 @@
 """Maps an error to the message and the exit code of the command, for `remuda.cli.main`.
 
-Errors of other packages are listed by name, so that this module imports none of them; a test checks that each name
-exists. An error that is not listed is a bug of the program, and the exit code is FAILURE.
+Errors are listed by name, so that this module imports no other package; a test checks that each name exists.
 """
 
 from remuda.lib.exits import CommandError, Exit
@@ -19,14 +18,13 @@ KNOWN: dict[str, Exit] = {
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """Return the first error inside (nested) exception groups, or the error itself if it is no group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def code_of(error: BaseException) -> Exit | None:
-    """Return the exit code of an expected error, whose message is written for users; None for any other error."""
+    """Return the exit code of an expected error, whose message is written for users."""
     if isinstance(error, CommandError):
         return error.exit
     if isinstance(error, KeyboardInterrupt):

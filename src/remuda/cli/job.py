@@ -220,7 +220,6 @@ def _write(data: bytes) -> None:
 
 
 def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
-    """Format a job as lines of text. `steps`: show all fields of its steps."""
     from remuda.localrun.render.step_lines import step_lines, used_in_words
     from remuda.localrun.render.words import duration
     from remuda.model.step_tree import tree_of

@@ -1,8 +1,7 @@
 """`remuda job shell` and `remuda job release`: open a shell in a job, and stop keeping a failed job for debugging.
 
-A shell is possible in a job that runs, or that failed and is kept for debugging (on hold). The local terminal is in raw
-mode meanwhile, and changes of its size are sent; `~.` at the beginning of a line disconnects. The exit code is the
-command's. Bytes go through the cell at exact offsets, so that after a broken connection none is lost or repeated.
+The local terminal is in raw mode meanwhile; `~.` at the beginning of a line disconnects. Bytes go through the cell at
+exact offsets, so that after a broken connection none is lost or repeated.
 """
 
 import asyncio
@@ -85,8 +84,7 @@ class Escape:
         self._tilde = False
 
     def feed(self, data: bytes) -> tuple[bytes, bool]:
-        """Process input bytes. Returns the bytes to send, and True if `~.` was found, so that the shell must be
-        disconnected."""
+        """Process input. Returns the bytes to send, and True if `~.` was found, which disconnects the shell."""
         sent = bytearray()
         for byte in data:
             if self._tilde:
@@ -137,8 +135,6 @@ async def _close_at_end(client: "UserClient", job: int, shell_id: str) -> AsyncI
 
 @contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Put the terminal into raw mode during the block: every key goes to the remote shell, whose terminal handles
-    it."""
     before = termios.tcgetattr(0)
     try:
         tty.setraw(0, termios.TCSADRAIN)
@@ -156,8 +152,6 @@ def _terminal_size() -> os.terminal_size:
 
 
 class _Shell:
-    """The client side of one shell: sends input and prints output."""
-
     def __init__(self, client: "UserClient", job: int, shell_id: str, *, connected: bool, terminal: bool) -> None:
         self._client = client
         self._job = job
@@ -169,8 +163,7 @@ class _Shell:
         self._is_open = False
 
     async def run(self) -> int:
-        """Run until the remote command ends, and return its exit code. Raises CommandError if the shell ends without
-        one."""
+        """Return the exit code of the remote command. Raises CommandError if the shell ends without one."""
         with _raw_terminal() if self._terminal else nullcontext():
             async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
                 receiving = tasks.create_task(self._receive(), name="shell output")
@@ -268,7 +261,6 @@ class _Shell:
         self._has_input.set()
 
     async def _send(self) -> None:
-        """Send the input to the cell, in pieces as large as possible."""
         from remuda.wire.user_client import RefusedError
 
         place = 0
@@ -291,8 +283,9 @@ class _Shell:
                 self._has_room.set()
 
     async def _retry(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat a call while the cell cannot be reached, for at most `PATIENCE_SECONDS`. Then raises the last
-        error."""
+        """Repeat a call while the cell cannot be reached, for at most `PATIENCE_SECONDS`. Then raises
+        the last error.
+        """
         from remuda.wire.user_client import RefusedError, UserApiError
 
         loop = asyncio.get_running_loop()

@@ -1,7 +1,6 @@
 """The `remuda` command: the table of all commands, and the entry point.
 
-`call` runs a command and raises its errors; `main` calls it, prints an error and exits. The module of a command is
-imported only when that command is called.
+`call` raises a command's errors; `main` prints them and exits. A command's module is imported only when it is called.
 """
 
 import gc
@@ -130,10 +129,8 @@ REMUDA_DEBUG=1 shows the traceback of an error."""
 
 
 def build_app(arguments: Sequence[str]) -> "App":
-    """Build the command tree.
-
-    All commands except the called one get their summary as help, so that their modules need not be imported. The called
-    one keeps its docstring, which is its help page with the examples.
+    """Build the command tree. Only the called command's module is imported, for its help; the others show their
+    summary.
     """
     # Imported here, so that `main` handles a Ctrl-C during the import.
     from cyclopts import App, Parameter
@@ -161,12 +158,11 @@ def build_app(arguments: Sequence[str]) -> "App":
 
 
 def _show_default(value: object) -> str | None:
-    """Return the default of an option for its help text; None if the default is empty, so that none is shown."""
     return None if value in (None, "", ()) or value is False else str(value)
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run the command that the arguments name and return its exit code. Raises the command's errors."""
+    """Run a command and return its exit code. Raises the command's errors."""
     for command in COMMANDS:
         if command.early and list(arguments[:1]) == [command.words]:
             _load(command.early)(arguments[1:])
@@ -183,7 +179,7 @@ def _load(target: str) -> Callable[..., Any]:
 
 
 def main() -> None:
-    """Run the command of this process's arguments, print its error, and exit. Entry point of the `remuda` script."""
+    """Run the command, print its error, and exit. Entry point of the `remuda` script."""
     # Most objects of the start stay alive; collecting them again and again takes a tenth of the start.
     gc.set_threshold(20_000, 50, 100)
     try:
@@ -205,8 +201,7 @@ def main() -> None:
 
 
 def _flush_output() -> None:
-    """Flush stdout and stderr. If one is a closed pipe the rest goes to /dev/null, because the interpreter's own flush
-    would fail and change the exit code."""
+    """Flush stdout and stderr, even a closed pipe, where the interpreter's own flush would change the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

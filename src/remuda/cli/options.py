@@ -87,8 +87,7 @@ NO_PIPELINE_ARGUMENTS = PipelineArguments()
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Split HOST:PORT into host and port. An IPv6 host is in brackets. Raises BadInputError if the text is no
-    address."""
+    """Split HOST:PORT; an IPv6 host is in brackets. Raises BadInputError if the text is no address."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise BadInputError(f"--listen {text}: not an address; write HOST:PORT, for example 127.0.0.1:8929")

@@ -1,7 +1,4 @@
-"""`remuda pipeline`: compiles a pipeline file like `remuda run` and a cell do, and prints the result.
-
-Nothing is run, and nothing is fetched unless an option allows it.
-"""
+"""`remuda pipeline`: compiles a pipeline file and prints the result. Fetches nothing unless an option allows it."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""`remuda plugin`: installs, lists, creates and checks fleeting plugins, which create machines for jobs.
-
-`remuda.fleeting` does the work: `plugin_search` finds programs, `install` installs them, `conformance` has the checks.
-"""
+"""`remuda plugin`: installs, lists, creates and checks fleeting plugins, which create machines for jobs."""
 
 import asyncio
 import json
@@ -294,8 +291,7 @@ def _install(text: str, *, is_upgrading: bool, is_replacing: bool) -> None:
 
 
 def _read_plugins(file: Path) -> list[str]:
-    """Return the plugins that a config.toml names, to install them. Plugins whose program is found outside of the
-    plugin folder are left out."""
+    """Return the plugins to install for a config.toml, without those found outside of the plugin folder."""
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.plugin_search import find_program, plugin_folder
 
@@ -320,8 +316,9 @@ def _read_plugins(file: Path) -> list[str]:
 
 
 def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read `plugin_config` and `connector_config` from a file. If it has neither key, the whole file is the
-    `plugin_config`. Raises BadInputError if it is invalid."""
+    """Read `plugin_config` and `connector_config`. A file with neither key is the `plugin_config`. Raises
+    BadInputError.
+    """
     document = _table(file)
     sections = ("plugin_config", "connector_config")
     if not document.keys() & set(sections):
@@ -337,8 +334,7 @@ def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _connector(settings: dict[str, Any]) -> "Connector":
-    """Convert the keys of `connector_config` to connection settings, as a manager does. Raises BadInputError if one is
-    invalid."""
+    """Convert `connector_config` to connection settings, as a manager does. Raises BadInputError if one is invalid."""
     import msgspec
 
     from remuda.fleeting.sdk import in_words
@@ -376,7 +372,6 @@ def _table(file: Path) -> dict[str, Any]:
 
 
 def _program_of(name: str) -> str:
-    """Return the path of the program for a plugin name without a version; empty if there is none."""
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.plugin_search import find_program
 

@@ -1,8 +1,6 @@
-"""Downloads and unpacks plugin artifacts with the agent's registry client and archive reader, raising fleeting's
-errors.
+"""Downloads and unpacks plugins with the agent's hardened registry client and archive reader, with fleeting's errors.
 
-Both are hardened against malicious registries and archives. Only this module uses both `fleeting` and `steps`, which do
-not import each other.
+Only this module uses both `fleeting` and `steps`, which do not import each other.
 """
 
 import os
@@ -20,8 +18,6 @@ from remuda.steps.resolving.registry import Registry
 
 
 class RegistrySource:
-    """Downloads manifests and blobs of a plugin's repository in a registry."""
-
     def __init__(self, reference: Reference) -> None:
         self._registry = Registry(reference.registry, reference.repository, os.environ, threading.Event())
 

@@ -95,7 +95,6 @@ def set_runner(
 
 
 def rows_of(runner: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
-    """Yield one table row per manager of a runner, or one row if it has no manager."""
     about = (
         str(runner["id"]),
         runner["description"] or "",

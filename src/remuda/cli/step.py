@@ -81,7 +81,6 @@ def run(
 
 
 def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    """Parse NAME=VALUE texts into a dict. The last value of a name wins. `option`: the option's name, for messages."""
     pairs: dict[str, str] = {}
     for text in texts or ():
         name, sign, value = text.partition("=")

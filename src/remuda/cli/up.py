@@ -1,7 +1,6 @@
 """`remuda up`: runs cell, runner manager and agent in this process, with persistent data (`remuda.localrun.embedded`).
 
-The first start creates a token and registers a runner. Each part of that can be repeated, so that the next start
-completes an interrupted one.
+Each part of the first start can be repeated, so that the next start completes an interrupted one.
 """
 
 import asyncio
@@ -102,8 +101,7 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
 
 
 async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
-    """Return the manager's configuration. Registers a runner at the first start, or if the cell does not know the
-    stored one any more."""
+    """Return the manager's configuration. Registers a runner if there is none, or the cell does not know it."""
     from remuda.localrun.client_file import Access, read_access, write_access
     from remuda.localrun.embedded import shell_manager
     from remuda.wire.user_client import RefusedError
@@ -120,7 +118,6 @@ async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as
 
 
 def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> str:
-    """Return the text that `remuda up` prints when the platform is ready."""
     from remuda.localrun.client_file import FILE_NAME
     from remuda.localrun.render.words import plural
 
@@ -141,7 +138,6 @@ Ctrl-C stops it."""
 
 
 def _describe_isolation(isolation: Isolation) -> str:
-    """Return a line that says how jobs are kept from reading the platform's folder, or warns that they are not."""
     match isolation.kind:
         case "bubblewrap":
             return "Jobs run as your user and do not see that folder (bubblewrap)."

@@ -50,7 +50,6 @@ def audit(
 
 
 def line(event: "AuditEvent") -> str:
-    """Format an audit event as one line of text."""
     from remuda.lib.clock import rfc3339
 
     who = event.author_name or "somebody unknown"

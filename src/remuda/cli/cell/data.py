@@ -1,8 +1,4 @@
-"""`remuda cell migrate|check|backup|restore`: maintain the data of a cell.
-
-Options and environment become the settings of a cell, as for `remuda cell serve`; `remuda.cell.operations` does the
-work. `check` and `backup` may be called while the cell runs.
-"""
+"""`remuda cell migrate|check|backup|restore`: maintain the data of a cell. `remuda.cell.operations` does the work."""
 
 import asyncio
 import shlex

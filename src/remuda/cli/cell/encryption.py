@@ -1,7 +1,4 @@
-"""`remuda cell encryption list|rotate|forget|generate`: manage the keys that encrypt a cell's secrets.
-
-All commands may be called while the cell runs. `remuda.cell.operations.encryption_keys` does the work.
-"""
+"""`remuda cell encryption list|rotate|forget|generate`: manage the keys that encrypt a cell's secrets."""
 
 import asyncio
 from typing import Annotated

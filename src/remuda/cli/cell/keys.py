@@ -1,7 +1,4 @@
-"""`remuda cell keys list|rotate`: manage the keys that sign a cell's tokens.
-
-Both commands may be called while the cell runs. `remuda.cell.operations.signing_keys` does the work.
-"""
+"""`remuda cell keys list|rotate`: manage the keys that sign a cell's tokens."""
 
 import asyncio
 import time

@@ -1,5 +1,4 @@
-"""`remuda cell openapi`: prints the OpenAPI document of a cell without starting one. `remuda.cell.http` generates
-it."""
+"""`remuda cell openapi`: prints the OpenAPI document of a cell without starting one."""
 
 import sys
 

@@ -44,8 +44,7 @@ def serve(
 
 
 def print_token(token: str) -> None:
-    """Print the administrator's token once, because only its hash is stored. Uses stderr, so that the token does not
-    get into a pipe by accident."""
+    """Print the administrator's token once, to stderr, so that it does not get into a pipe by accident."""
     print(
         f"\nThe administrator's token, shown only this once:\n\n    {token}\n\n"
         "Send it as PRIVATE-TOKEN, or put it into REMUDA_TOKEN for `remuda job`.\n",

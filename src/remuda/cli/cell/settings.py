@@ -1,7 +1,6 @@
 """Reads a cell's settings: options first, then the environment, then `cell.toml`, then the defaults.
 
-An unknown name is an error in the file and a warning in the environment, because a variable may belong to another part
-or version. `remuda.cell.settings` describes the settings. All `remuda cell` commands call this.
+An unknown name is an error in the file and a warning in the environment, where it may belong to another program.
 """
 
 import difflib
@@ -58,12 +57,11 @@ class CellOptions:
     config: Config = None
 
     def settings(self, **more: Any) -> "CellSettings":
-        """Return the cell's settings. Prints a warning for every misspelt setting in the environment. `more`: further
-        options."""
+        """Return the cell's settings, and print warnings for misspelt ones. `more`: further options."""
         return self.settings_and_sources(**more)[0]
 
     def settings_and_sources(self, **more: Any) -> tuple["CellSettings", dict[str, str]]:
-        """Return the cell's settings, and where each one that is not a default comes from. `more`: further options."""
+        """Return the cell's settings, and where each one that is not a default comes from."""
         print_warnings(os.environ)
         return read_settings(os.environ, config=self.config, data=self.data, database=self.database, **more)
 
@@ -72,21 +70,21 @@ NO_CELL_OPTIONS = CellOptions()
 
 
 def cell_folder(data: Path | None) -> Path:
-    """Return the data folder of a cell: `data` if given, else `cell` in the user's data folder."""
     return data.absolute() if data else data_folder(None) / "cell"
 
 
 def settings_from(environment: Mapping[str, str], *, config: Path | None = None, **options: Any) -> "CellSettings":
-    """Read a cell's settings: from these options, else from the variable REMUDA_<NAME>, else from the file. Raises
-    BadInputError if a value is invalid."""
+    """Read a cell's settings: options, else variables REMUDA_<NAME>, else the file. Raises BadInputError."""
     return read_settings(environment, config=config, **options)[0]
 
 
 def read_settings(
     environment: Mapping[str, str], *, config: Path | None = None, **options: Any
 ) -> tuple["CellSettings", dict[str, str]]:
-    """Read a cell's settings. Returns them, and where each one that is not a default comes from. Options that are None
-    are ignored. Raises BadInputError if a value is invalid."""
+    """Read a cell's settings, and where each one that is not a default comes from. Ignores options that are None.
+
+    Raises BadInputError if a value is invalid.
+    """
     import msgspec
 
     from remuda.cell.settings import CellSettings
@@ -113,8 +111,7 @@ def read_settings(
 
 
 def _file(environment: Mapping[str, str], data: Path | None, config: Path | None) -> Path | None:
-    """Return the configuration file to read: the one that the option or REMUDA_CONFIG names, else `cell.toml` in the
-    data folder if it exists, else None."""
+    """Return the file that the option or REMUDA_CONFIG names, else `cell.toml` in the data folder if it exists."""
     if config is not None or environment.get(f"{PREFIX}CONFIG"):
         return config or Path(environment[f"{PREFIX}CONFIG"])
     usual = cell_folder(data) / FILE
@@ -154,8 +151,10 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _convert(name: str, value: object, what: str, *, strict: bool) -> Any:
-    """Convert a value to the type of the setting `name`. `what`: how messages name the value; `strict`: do not parse
-    texts as numbers. Raises BadInputError if the value is invalid."""
+    """Convert a value to the type of a setting. `what`: its name in messages; `strict`: do not parse texts as numbers.
+
+    Raises BadInputError if the value is invalid.
+    """
     import msgspec
 
     from remuda.cell.settings import describe_number, is_valid_number
@@ -197,7 +196,6 @@ def warnings_about(environment: Mapping[str, str]) -> list[str]:
 
 
 def print_warnings(environment: Mapping[str, str]) -> None:
-    """Print a warning for every misspelt setting in the environment."""
     for warning in warnings_about(environment):
         _warn(warning)
 

@@ -1,2 +1,1 @@
-"""The commands `remuda manager ...`, which run and configure a runner manager; one module for a few related
-commands."""
+"""The commands `remuda manager ...`, which run and configure a runner manager."""

@@ -111,8 +111,9 @@ def _check_mode(config: Path) -> "list[Remark]":
 
 
 def _check_code_access(config: "ManagerConfig | None", text: str) -> "list[Remark]":
-    """Return a warning if the users as which jobs run on this machine cannot read the code of Remuda's own steps.
-    `text`: the configuration file, to find line numbers."""
+    """Return a warning if the users of jobs cannot read the code of Remuda's own steps. `text`: to find
+    line numbers.
+    """
     from remuda.localrun.isolation import find_closed_code
     from remuda.manager.config.lines import find_lines, line_of
     from remuda.manager.config.values import Remark

@@ -75,7 +75,6 @@ class SectionOptions:
     custom_cleanup_exec: Annotated[str, Parameter(help="Program for the cleanup stage.")] = ""
 
     def values(self) -> dict[str, Any]:
-        """Return the keys of the section that were given as options, nested as in the file."""
         section: dict[str, Any] = {}
         for name, value in vars(self).items():
             if not value:
@@ -191,8 +190,7 @@ def register(
 
 
 def parse_assignments(assignments: Texts) -> dict[str, Any]:
-    """Parse `--set KEY=VALUE` options into a section, nested at the dots of KEY. A value that is not valid TOML is a
-    string."""
+    """Parse KEY=VALUE options, nested at the dots of KEY. A value that is not valid TOML is a string."""
     from remuda.manager.registration.register import merge
 
     section: dict[str, Any] = {}

@@ -44,7 +44,6 @@ def run(
 
 
 def default_data(config: Path) -> Path:
-    """Return the default data folder for a configuration file; each file has its own."""
     place = hashlib.sha256(str(config.resolve()).encode()).hexdigest()[:12]
     return data_folder(None) / "managers" / place
 

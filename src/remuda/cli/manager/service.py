@@ -41,6 +41,5 @@ def service(
 
 
 def _program() -> str:
-    """Return the path of this program; `remuda` if it was not started by its own script."""
     script = Path(sys.argv[0])
     return str(script.absolute()) if script.name.startswith("remuda") and os.access(script, os.X_OK) else "remuda"

@@ -97,8 +97,7 @@ async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
 
 
 def find_manager_folder(config: Path | None, data: Path | None) -> Path:
-    """Return the data folder of the manager that the options select, or of the only running manager if there are no
-    options. Raises BadInputError if none or several run."""
+    """Return the data folder that the options select, else that of the only running manager. Raises BadInputError."""
     from remuda.manager.process.control import is_served
 
     if data is not None:
@@ -119,7 +118,6 @@ def find_manager_folder(config: Path | None, data: Path | None) -> Path:
 
 
 def show(report: "ManagerStatus") -> None:
-    """Print the status as text: a summary, tables, problems."""
     slots = report.slots
     print(f"manager {report.system_id}, version {report.version}, process {report.pid}: {report.state}")
     if report.config.file:
@@ -218,6 +216,5 @@ def _health(runner: "RunnerStatus") -> str:
 
 
 def _most(runner: "RunnerStatus") -> int | None:
-    """Return how many jobs the runner can have: the lower of its limit and its capacity; None if both are unknown."""
     limits = [limit for limit in (runner.limit or None, runner.capacity) if limit is not None]
     return min(limits) if limits else None

@@ -1,8 +1,7 @@
 """The graph of a pipeline: nodes in columns, and edges between them. Pure. `graph_text` and `svg` draw it.
 
-A node is a job; in a large pipeline, all parts of a parallel job are one node. Its column is its stage, or the length
-of the longest chain of jobs before it. Only needs are edges. A job without `needs` waits for all jobs of earlier
-stages; its field `waits` says so, because edges to all of them would be too many.
+Only needs are edges. A job without `needs` waits for all jobs of earlier stages; its field `waits` says so, because
+edges to all of them would be too many.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +39,6 @@ class Node:
 
     @property
     def label(self) -> str:
-        """The job's name, with the number of parts if it stands for several."""
         return f"{printable(self.name, _LONG)} ×{self.parts}" if self.parts > 1 else printable(self.name, _LONG)
 
     @property
@@ -65,8 +63,6 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The nodes of one stage or level, which are drawn below each other."""
-
     title: str
     nodes: tuple[Node, ...]
 
@@ -93,7 +89,6 @@ class Graph:
         )
 
     def needs(self) -> dict[str, tuple[str, ...]]:
-        """Return the names of the nodes that each node needs; nodes without needs are left out."""
         needs: dict[str, list[str]] = {}
         for edge in self.edges:
             needs.setdefault(edge.target, []).append(edge.source)
@@ -101,8 +96,7 @@ class Graph:
 
 
 def graph_of(pipeline: Pipeline, *, all_parts: bool | None = None) -> Graph:
-    """Build the graph of a pipeline. `all_parts`: True for one node per part of a parallel job, False for one node for
-    all; None: one per part only in a small pipeline."""
+    """Build the graph. `all_parts`: one node per part of a parallel job; None: only in a small pipeline."""
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     if all_parts is None:
         all_parts = len(jobs) <= ALL_PARTS_UP_TO
@@ -144,10 +138,8 @@ def _node(name: str, parts: Sequence[JobSpec], levels: Mapping[str, int]) -> Nod
 
 
 def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
-    """Return for each job the length of the longest chain of jobs before it.
-
-    Needs have no cycles and refer to the same or an earlier stage. The explicit stack allows chains of needs that are
-    longer than Python's recursion limit.
+    """Return for each job the length of the longest chain of jobs before it, which may exceed Python's
+    recursion limit.
     """
     by_name = {job.name: job for job in jobs}
     levels: dict[str, int] = {}

@@ -1,7 +1,6 @@
 """Draws a graph of jobs as text: as a tree for people, or in the DOT language of Graphviz. Pure.
 
-In DOT, a stage that waits for an earlier one has a gate node: edges go from the earlier jobs to the gate, and from the
-gate to the jobs without `needs`. So the number of edges grows with jobs and needs, not with their square.
+In DOT, a gate node stands between a stage and the earlier jobs, so that the number of edges grows linearly.
 """
 
 from itertools import pairwise
@@ -17,8 +16,7 @@ _LONG = 500
 
 
 def tree(graph: Graph, by: By) -> list[str]:
-    """Return the lines of the tree: a heading per column, below it its nodes and what each of them waits for. `by`:
-    columns are stages or levels of needs."""
+    """Return a heading per column (stage or level of needs), below it its nodes and what each of them waits for."""
     if graph.skipped is not None:
         return [f"no pipeline: {printable(graph.skipped, _LONG)}"]
     columns = graph.columns(by)
@@ -51,7 +49,6 @@ def _waits(node: Node, names: list[str], before: str) -> str:
 
 
 def dot(graph: Graph) -> list[str]:
-    """Return the lines of the graph in DOT, with a cluster per stage."""
     columns = graph.columns("stage")
     ids = {node.name: f"n{index}" for index, node in enumerate(graph.nodes)}
     lines = ["digraph pipeline {", "  rankdir=LR;", '  node [shape=box, style="rounded", fontname="monospace"];']

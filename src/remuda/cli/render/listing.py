@@ -23,7 +23,7 @@ def print_table(table: Sequence[tuple[str, ...]]) -> None:
 
 
 def local_time(at: str | float | None) -> str:
-    """Format a time of the API (text) or in seconds in the user's time zone; empty if there is none."""
+    """Format a time of the API (text) or in seconds in the user's time zone."""
     if not at:
         return ""
     time = datetime.fromisoformat(at) if isinstance(at, str) else datetime.fromtimestamp(at, UTC)

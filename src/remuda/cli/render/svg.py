@@ -1,9 +1,7 @@
 """Draws the graph of a pipeline as one self-contained SVG file. Pure and deterministic.
 
-Kinds of jobs differ by border and by words in the box, not by colour alone. Long columns are broken into several. The
-picture has a title, a description, and a title on every box for screen readers. Used by `remuda pipeline graph`.
-
-Invariant: the XML is well-formed for all job names; size and time are linear in nodes plus edges.
+Kinds of jobs differ by border and by words, not by colour alone; every box has a title for screen readers. Invariant:
+the XML is well-formed for all job names; size and time are linear in nodes plus edges.
 """
 
 import math
@@ -51,8 +49,6 @@ text { fill: #e6edf3; } .note { fill: #9da7b1; } .band { fill: #161b22; } .box {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Box:
-    """The position and size of the box that is drawn for a node."""
-
     node: Node
     note: str
     column: int
@@ -68,16 +64,12 @@ class _Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Band:
-    """The background rectangle of a column, with its title."""
-
     title: str
     x: float
     width: float
 
 
 def svg(graph: Graph, *, by: By, title: str) -> str:
-    """Return the graph as SVG text. `by`: columns are stages or levels of needs. `title`: describes the picture in a
-    few words."""
     if not graph.nodes:
         return _empty(title, graph.skipped or "no jobs")
     boxes, bands = _place(graph, by)
@@ -100,8 +92,7 @@ def svg(graph: Graph, *, by: By, title: str) -> str:
 
 
 def _place(graph: Graph, by: By) -> tuple[dict[str, _Box], list[_Band]]:
-    """Compute the positions: the boxes by node name, and the background bands. A long column is continued beside
-    itself, under the same title."""
+    """Compute boxes by node name, and background bands. A long column is continued beside itself."""
     columns = graph.columns(by)
     rows = max(SHORT_COLUMN, math.ceil(math.sqrt(max(len(column.nodes) for column in columns)) * 1.5))
     height = _LINE + _PADDING + (_LINE if any(_note(node, by) for node in graph.nodes) else 0)
@@ -180,7 +171,6 @@ def _label(node: Node) -> str:
 
 
 def _note(node: Node, by: By) -> str:
-    """Return the second line of a box. With columns by needs, it also says that a job waits for earlier stages."""
     waits = ("after earlier stages",) if by == "needs" and node.waits == "stages" and node.level else ()
     return ", ".join((*node.notes, *waits))
 
@@ -204,5 +194,4 @@ def _empty(title: str, reason: str) -> str:
 
 
 def _n(value: float) -> str:
-    """Format a coordinate with at most one digit after the point."""
     return f"{value:.1f}".removesuffix(".0")
