@@ -1,7 +1,5 @@
-"""gRPC client of an environment plugin. Calls raise the errors of `environments.errors`.
-
-Short calls share a connection; a call that may take long has its own. No call is retried.
-"""
+"""gRPC client of an environment plugin. Calls raise the errors of `environments.errors`. Short calls share a
+connection; a call that may take long has its own. No call is retried."""
 
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -28,8 +26,7 @@ CALL_SECONDS = 600.0
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
     """Translate gRPC and connection errors inside the block to LostError, ConfigurationError or TemporaryError. `what`
-    names the call in the text.
-    """
+    names the call in the text."""
     try:
         yield
     except GRPCError as error:
@@ -65,8 +62,7 @@ class PluginClient:
 
     async def watch(self) -> AsyncIterator[int | None]:
         """Yield the plugin's limit on concurrent jobs (None: no limit), now and whenever it changes. Raises
-        TemporaryError when the plugin ends the call.
-        """
+        TemporaryError when the plugin ends the call."""
         channel = self._process.channel()
         try:
             with translate_errors("Watch"):

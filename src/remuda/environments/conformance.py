@@ -96,8 +96,7 @@ class _Life:
 
 async def check_plugin(program: str, config: dict[str, Any], folder: Path) -> AsyncIterator[Result]:
     """Run all checks on the plugin `program`, and yield the result of each. `folder`: where the plugin may store its
-    state.
-    """
+    state."""
     try:
         versions = await _versions(program)
     except PluginError as error:
@@ -149,8 +148,7 @@ async def _live(life: _Life) -> AsyncIterator[Result]:
 
 def _end_agent(life: _Life) -> None:
     """Stop the agent of the check if it runs on this machine, because its folder will be deleted. Agents on other
-    machines are left running.
-    """
+    machines are left running."""
     with suppress(OSError):
         if life.agent_pid and os.fsencode(life.folder) in Path(f"/proc/{life.agent_pid}/cmdline").read_bytes():
             os.kill(life.agent_pid, signal.SIGTERM)

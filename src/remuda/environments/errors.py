@@ -1,6 +1,5 @@
 """Errors of calls to an environment plugin, raised both in the plugin and in the manager. The texts are for
-operators.
-"""
+operators."""
 
 
 class TemporaryError(Exception):
@@ -9,8 +8,7 @@ class TemporaryError(Exception):
 
 class LostError(Exception):
     """The call failed and no later try can succeed; the job fails with this text. From `connect`: the machine does not
-    exist any more.
-    """
+    exist any more."""
 
 
 class ConfigurationError(Exception):

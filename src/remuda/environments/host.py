@@ -32,8 +32,7 @@ END_SECONDS = 5.0
 
 def find_plugin(name: str) -> str:
     """Return the path of a plugin's program, given its name or path. Raises PluginError, which says where it was
-    searched.
-    """
+    searched."""
     if "/" in name:
         if not is_program(Path(name)):
             raise PluginError(f"{name}: there is no such program, or it may not be executed")
@@ -56,8 +55,7 @@ class EnvironmentProcess(PluginProcess):
 
     async def start(self) -> int:
         """Start the program and return the highest protocol version that both sides speak. Raises PluginError if it
-        does not start or there is none.
-        """
+        does not start or there is none."""
         env = os.environ | {COOKIE: join_versions(self._versions, ","), SOCKETS: self.sockets}
         try:
             line = await self.launch(env)
@@ -68,7 +66,6 @@ class EnvironmentProcess(PluginProcess):
 
     def channel(self) -> Channel:
         """Return a new gRPC channel to the plugin. A call that may take long needs its own, because a connection
-        carries at most 100 calls.
-        """
+        carries at most 100 calls."""
         assert self.handshake is not None
         return LiveChannel(path=self.handshake.path, config=CHANNEL_CONFIG)

@@ -1,7 +1,5 @@
-"""Helpers for plugins whose jobs run on the plugin's machine: folders, hooks, connection to the agent.
-
-Their use is optional. `base` is the folder of a machine, with its agent, working directories and caches.
-"""
+"""Helpers for plugins whose jobs run on the plugin's machine: folders, hooks, connection to the agent. Their use is
+optional. `base` is the folder of a machine, with its agent, working directories and caches."""
 
 import asyncio
 import os
@@ -29,8 +27,7 @@ def folders_of(base: Path, place: Place) -> Folders:
 
 def make_folders(base: Path, place: Place) -> Folders:
     """Create a job's folders, if they do not exist, and return their paths. Raises LostError if that is not
-    possible.
-    """
+    possible."""
     folders = folders_of(base, place)
     if place.run_as:
         raise LostError(f"run_as = {place.run_as}: jobs of this plugin run as its own user")
@@ -53,16 +50,14 @@ async def remove_folders(base: Path, place: Place) -> None:
 
 def _below(base: Path, place: Place, folder: str) -> tuple[Path, str]:
     """Split the path `folder` into a trusted folder (of the operator or plugin) and the path below it, in which
-    symbolic links must not be followed because jobs can write there.
-    """
+    symbolic links must not be followed because jobs can write there."""
     trusted = base / place.builds_dir if place.builds_dir else base
     return trusted, str(Path(folder).relative_to(trusted))
 
 
 async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
     """Run an operator's hook `name` (before_job, after_job) in a shell and return its output. Raises LostError if it
-    fails or takes too long.
-    """
+    fails or takes too long."""
     return await job_hooks.run_hook(name, command, place, work_dir=work_dir, error_type=LostError)
 
 

@@ -31,18 +31,14 @@ class Connection:
 
 class Plugin:
     """Base class of a plugin, which implements one kind of environment. Methods that are not overridden are not
-    supported by the plugin.
-    """
+    supported by the plugin."""
 
     versions: Sequence[int] = VERSIONS
     """Protocol versions of this plugin. One without hooks and usage has (1,)."""
 
     async def open(self, config: dict[str, Any], folder: Path) -> None:
         """Start the plugin. Called once, first, with `config` of the runner and a folder on the manager's machine for
-        state.
-
-        Raise ConfigurationError for a wrong setting.
-        """
+        state. Raise ConfigurationError for a wrong setting."""
 
     def capacity(self) -> int | None:
         """Return the limit on concurrent jobs; None: no limit. Called often, so it must be fast."""
@@ -50,8 +46,7 @@ class Plugin:
 
     async def acquire(self, place: Place) -> str:
         """Wait for a machine for a job and return its name. A call with the same `place.key` must return the same
-        machine.
-        """
+        machine."""
         raise NotImplementedError
 
     async def adopt(self, place: Place, machine: str) -> None:
@@ -60,8 +55,7 @@ class Plugin:
 
     async def prepare(self, place: Place, machine: str) -> Folders:
         """Create the job's working directory, and a second one with the suffix `.tmp` for this job alone. Return the
-        paths.
-        """
+        paths."""
         raise NotImplementedError
 
     async def before(self, place: Place, machine: str) -> str:

@@ -1,7 +1,5 @@
-"""Template of a new environment plugin: a program that runs without changes, and its README. Pure.
-
-`remuda environment new` writes it; examples/environment-plugin has the same text.
-"""
+"""Template of a new environment plugin: a program that runs without changes, and its README. Pure. `remuda environment
+new` writes it; examples/environment-plugin has the same text."""
 
 import re
 
@@ -132,8 +130,7 @@ def is_name(name: str) -> bool:
 
 def files(name: str, *, python: str = "/usr/bin/env python3") -> dict[str, str]:
     """Return the texts of the files of a new plugin by file name; the program comes first. `python`: interpreter in the
-    first line of the program.
-    """
+    first line of the program."""
     words = {
         "@PYTHON@": python,
         "@NAME@": name,

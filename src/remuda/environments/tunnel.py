@@ -92,8 +92,7 @@ class Tunnel(Channel):
 
 class _Transport(asyncio.Transport):
     """asyncio transport of the connection to the agent: writes go to the Connect call. Writes after its end are
-    dropped.
-    """
+    dropped."""
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         super().__init__()
@@ -128,8 +127,7 @@ class _Transport(asyncio.Transport):
 
     async def send_all(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:
         """Send the written bytes to the plugin until cancelled. Returns if the call ends; the task that reads reports
-        that.
-        """
+        that."""
         with suppress(*_ENDS):
             await self._send_until_cancelled(stream)
 
@@ -150,8 +148,7 @@ class _Transport(asyncio.Transport):
 
 async def open_tunnel(outer: Channel, machine: str) -> Tunnel:
     """Open a channel to a machine's agent. `outer`: channel to the plugin that only this tunnel uses; it is closed with
-    the tunnel. Raises the errors of the Connect call.
-    """
+    the tunnel. Raises the errors of the Connect call."""
     tunnel = Tunnel(outer, machine)
     try:
         await tunnel.wait_open()

@@ -1,7 +1,5 @@
 """Helpers for plugins that create machines in background tasks: the tasks, and a check that an SSH server answers.
-
-Their use is optional; `remuda_plugin_local` and `remuda_plugin_docker_machine` use them.
-"""
+Their use is optional; `remuda_plugin_local` and `remuda_plugin_docker_machine` use them."""
 
 import asyncio
 import logging

@@ -69,8 +69,7 @@ class HungError(TemporaryError):
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
     """Translate gRPC and connection errors inside the block to TemporaryError, PermanentError, UnsupportedError or
-    HungError. `what` names the call in the text.
-    """
+    HungError. `what` names the call in the text."""
     try:
         yield
     except GRPCError as error:
@@ -219,8 +218,7 @@ class WireGroup:
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
         """Wait until the plugin assigns an instance to a job, and return its name. There is no deadline, because the
-        plugin may have to create one. `key`: capability key of the job; `caches`: keys of its caches.
-        """
+        plugin may have to create one. `key`: capability key of the job; `caches`: keys of its caches."""
         self._need(Capability.PROVIDER)
         with translate_errors("Acquire"):
             request = provider.AcquireRequest(holder=holder, key=key, caches=caches)

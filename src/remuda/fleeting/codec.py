@@ -21,8 +21,7 @@ _STATES: dict[int, InstanceState] = {number: InstanceState(name) for name, numbe
 
 def connector_to_wire(connector: Connector) -> pb.ConnectorConfig:
     """Return the message for a connector. Times of 0 are replaced by the defaults: with 0, gitlab-runner loops at 100 %
-    CPU (keepalive) or fails at once (timeout).
-    """
+    CPU (keepalive) or fails at once (timeout)."""
     return pb.ConnectorConfig(
         os=connector.os,
         arch=connector.arch,

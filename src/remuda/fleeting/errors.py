@@ -1,7 +1,5 @@
-"""Errors of calls to a plugin, raised both in the plugin and in its host. Callers retry after TemporaryError only.
-
-The texts are written for operators.
-"""
+"""Errors of calls to a plugin, raised both in the plugin and in its host. Callers retry after TemporaryError only. The
+texts are written for operators."""
 
 from remuda.plugins.errors import PermanentError, TemporaryError
 
@@ -13,7 +11,5 @@ class UnsupportedError(PermanentError):
 
 
 class UnhealthyError(TemporaryError):
-    """Raised by a heartbeat call if the plugin reports that the instance is unhealthy.
-
-    Not raised when the plugin cannot be reached.
-    """
+    """Raised by a heartbeat call if the plugin reports that the instance is unhealthy. Not raised when the plugin
+    cannot be reached."""

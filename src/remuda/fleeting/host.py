@@ -41,8 +41,7 @@ def _forward(
     method: Callable[Concatenate[WireGroup, P], Awaitable[T]], *, is_vital: bool = False
 ) -> "Callable[Concatenate[HostedGroup, P], Coroutine[Any, Any, T]]":
     """Return a method that calls `method` in the running plugin process. `is_vital`: if the call is not answered in
-    time, the process is killed and restarted.
-    """
+    time, the process is killed and restarted."""
 
     async def forward(host: "HostedGroup", /, *args: P.args, **options: P.kwargs) -> T:
         return await host._call(lambda group: method(group, *args, **options), is_vital=is_vital)

@@ -73,8 +73,7 @@ def this_platform() -> tuple[str, str, str]:
 
 def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> Mapping[str, Any]:
     """Return the entry for a platform in an OCI image index. Raises PermanentError, which lists the available
-    platforms, if there is none. Pure.
-    """
+    platforms, if there is none. Pure."""
     available: set[str] = set()
     for entry in _entries(document, "manifests"):
         platform = entry.get("platform")
@@ -90,8 +89,7 @@ def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> M
 
 def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Version]:
     """Return the layer of an OCI manifest that has the plugin, and the plugin's version. Raises PermanentError if there
-    is none. Pure.
-    """
+    is none. Pure."""
     for layer in _entries(document, "layers"):
         marks = layer.get("annotations")
         if isinstance(marks, Mapping) and MARK in marks:
@@ -109,8 +107,7 @@ def install(
     reference: Reference, source: Source, unpack: Unpack, folder: Path, *, say: Callable[[str], None]
 ) -> Installed:
     """Install the version that the registry has for the reference's constraint, if it is not installed yet. `say` gets
-    progress messages. Raises PermanentError if there is no such plugin for this machine.
-    """
+    progress messages. Raises PermanentError if there is no such plugin for this machine."""
     document, _ = source.manifest(reference.constraint.text)
     try:
         if "manifests" in document:
@@ -178,11 +175,9 @@ def looks_like_file(name: str) -> bool:
 
 
 def copy_program(program: Path, target: Path) -> None:
-    """Copy a plugin's program into the new folder `target`.
-
-    Files beside it are copied, too, if the folder belongs to the plugin: in an artifact (`plugin/plugin`) and in an
-    installed version (`1.2.3/plugin`). Any other folder may be somebody's home.
-    """
+    """Copy a plugin's program into the new folder `target`. Files beside it are copied, too, if the folder belongs to
+    the plugin: in an artifact (`plugin/plugin`) and in an installed version (`1.2.3/plugin`). Any other folder may be
+    somebody's home."""
     folder = program.absolute().parent.name
     if program.name == PROGRAM and (folder == PROGRAM or version_of_folder(folder) is not None):
         shutil.copytree(program.parent, target)
@@ -193,8 +188,7 @@ def copy_program(program: Path, target: Path) -> None:
 
 def put(files: Path, reference: Reference, version: Version, folder: Path) -> Installed:
     """Move the folder `files`, which has a plugin, to its place in the plugin folder `folder`. Both must be on one file
-    system.
-    """
+    system."""
     target = version_folder(reference, version, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and not is_program(target / PROGRAM):
@@ -236,8 +230,7 @@ def _there(reference: Reference, version: Version, folder: Path, *, is_new: bool
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder inside the plugin folder, so that files can be renamed into place. Removes temporary
-    folders of killed installers.
-    """
+    folders of killed installers."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{_TEMPORARY}*"):
         with suppress(OSError):
@@ -252,8 +245,7 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 def _plugin_in(files: Path) -> Path:
     """Return the folder in an unpacked archive that has the plugin's program, after renaming the program to `plugin`.
-    Raises PermanentError if there is none.
-    """
+    Raises PermanentError if there is none."""
     for path in files.rglob("*"):
         if path.is_symlink():
             raise PermanentError(f"the archive holds a link, {path.relative_to(files)}; such a plugin is not installed")

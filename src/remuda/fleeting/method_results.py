@@ -31,8 +31,7 @@ async def wait_for(method: str, answer: "Awaitable[T]") -> T:
 
 def a_value(method: str, result: object, kind: type[T]) -> T:
     """Return a method's result if it has the type `kind`; of a dataclass, all fields are checked. Raises TemporaryError
-    if not.
-    """
+    if not."""
     if not isinstance(result, kind):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return {_article(kind.__name__)}")
     if is_dataclass(kind):
@@ -82,8 +81,7 @@ def states(method: str, result: object) -> Mapping[str, InstanceState]:
 
 def halves(plugin: object) -> Iterator[str]:
     """Yield a text for each optional ability of which a plugin has some methods and lacks others. Such an ability is
-    not announced to the host.
-    """
+    not announced to the host."""
     for ability in CAPABILITIES.values():
         names = [name for name in vars(ability) if not name.startswith("_")]
         present = [name for name in names if callable(getattr(plugin, name, None))]
@@ -94,8 +92,7 @@ def halves(plugin: object) -> Iterator[str]:
 
 def place(error: BaseException, package: str) -> str:
     """Return the innermost line of an error's traceback that is in the plugin author's package, as `plugin.py:45 in
-    increase`; empty if there is none.
-    """
+    increase`; empty if there is none."""
     top = package.partition(".")[0]
     line_of_author = ""
     for frame, line in walk_tb(error.__traceback__):

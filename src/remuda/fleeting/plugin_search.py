@@ -79,8 +79,7 @@ def plugin_folder(env: Mapping[str, str] = os.environ) -> Path:
 
 def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
     """Return the absolute path of a plugin's program. Raises PermanentError, which says where it was searched and what
-    to do.
-    """
+    to do."""
     full_name = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
     for where in places(name):
         program = None
@@ -99,9 +98,8 @@ def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
 
 
 def find_installed(reference: Reference, folder: Path) -> Path | None:
-    """Return the program of the highest installed version that fits the reference's constraint; None if there
-    is none.
-    """
+    """Return the program of the highest installed version that fits the reference's constraint; None if there is
+    none."""
     best = reference.constraint.best(versions(reference, folder))
     return None if best is None else version_folder(reference, best, folder) / PROGRAM
 
@@ -122,8 +120,7 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
     """Return all plugins on this machine sorted by name, each program once. Of plugins with one name, the one that
-    `find_program` returns comes first.
-    """
+    `find_program` returns comes first."""
     every: dict[Path, FoundPlugin] = {}
     for one in (*_list_installed(plugin_folder(env)), *_list_on_path(env), *_list_distributions()):
         first = every.setdefault(one.program, one)
@@ -173,8 +170,7 @@ def _list_on_path(env: Mapping[str, str]) -> Iterator[FoundPlugin]:
 
 def _version_order(one: FoundPlugin) -> tuple[Any, ...]:
     """Return a sort key by version for installed plugins. It is equal for all others, so they keep the order of
-    PATH.
-    """
+    PATH."""
     version = parse_version(one.version) if one.where is Where.INSTALLED else None
     return version.order if version is not None else ()
 

@@ -1,11 +1,9 @@
 """Interface of an instance group: calls that all plugins have, optional abilities, and their values.
 
 `host.HostedGroup` (a plugin in a process of its own) and `in_process.InProcess` (one in the host's) implement all
-Protocols here; the capabilities in their `ProviderInfo` say which optional ones work.
-
-Call order: `init` once, first; then any others, also concurrently; `shutdown` last. `increase` and `decrease` are only
-requests: the next `update` returns their result, also after an error. Every call raises TemporaryError or
-PermanentError with the cause.
+Protocols here; the capabilities in their `ProviderInfo` say which optional ones work. Call order: `init` once, first;
+then any others, also concurrently; `shutdown` last. `increase` and `decrease` are only requests: the next `update`
+returns their result, also after an error. Every call raises TemporaryError or PermanentError with the cause.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,8 +48,7 @@ class Capability(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
     """How to log in to instances. The operator's settings go to the plugin with `init`; the plugin returns those for
-    one instance with `connect_info`.
-    """
+    one instance with `connect_info`."""
 
     os: str = ""
     arch: str = ""
@@ -103,8 +100,7 @@ class ConnectInfo:
 
     def address(self, *, use_external: bool = False) -> str:
         """Return the address to connect to: the external one if `use_external` is set and there is one, else the
-        internal one. Raises PermanentError if it is empty, because an empty address would mean this machine.
-        """
+        internal one. Raises PermanentError if it is empty, because an empty address would mean this machine."""
         address = self.external_addr if use_external and self.external_addr else self.internal_addr
         if not address:
             other = "; it has an external one: set use_external_addr" if self.external_addr else ""
@@ -148,8 +144,7 @@ class Wanted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
     """The complete demand and all jobs that have instances, sent to a plugin that scales by itself with every `room`
-    call.
-    """
+    call."""
 
     wanted: Sequence[Wanted] = ()
     open_requests: int = 0
@@ -175,8 +170,7 @@ class InstanceGroup(Protocol):
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
         """Start the plugin with its configuration and the common settings, and return what it is. Called once, before
-        all other calls.
-        """
+        all other calls."""
 
     async def update(self) -> Mapping[str, InstanceState]:
         """Return the states of all instances of the group by name."""
@@ -200,8 +194,7 @@ class HasHeartbeat(Protocol):
 
     async def heartbeat(self, instance: str) -> None:
         """Check an instance. Raises UnhealthyError if it is unhealthy. All instances of plugins without this ability
-        count as healthy.
-        """
+        count as healthy."""
 
 
 @runtime_checkable
@@ -210,13 +203,11 @@ class CanSuspend(Protocol):
 
     async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
         """Request that instances are stopped. Returns the accepted ones; an instance that is suspended already is
-        accepted.
-        """
+        accepted."""
 
     async def resume(self, instances: Sequence[str]) -> Sequence[str]:
         """Request that suspended instances are started. Returns the accepted ones; an instance that runs already is
-        accepted.
-        """
+        accepted."""
 
 
 @runtime_checkable
@@ -236,28 +227,20 @@ class CanRecover(Protocol):
 @runtime_checkable
 class Provides(Protocol):
     """Optional ability of a plugin: scale by itself and assign instances to jobs. Its `increase` and `decrease` are
-    never called.
-
-    A holder is the id of one run of a job. Every call may be repeated, also to a new process.
-    """
+    never called. A holder is the id of one run of a job. Every call may be repeated, also to a new process."""
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
         """Take the current demand and holders, and return how many jobs the manager may have at the same time. Called
-        every few seconds.
-        """
+        every few seconds."""
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
         """Wait for an instance for a job and return its name. A repeated call returns the same instance; after a
-        cancelled call the job has none.
-
-        `key`: capability key of the job; `caches`: keys of its caches. Raises
-        PermanentError if the job can never get an instance.
-        """
+        cancelled call the job has none. `key`: capability key of the job; `caches`: keys of its caches. Raises
+        PermanentError if the job can never get an instance."""
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
         """Free the instance of a job that has ended. `is_used`: false if the job did not start. `warmed`: keys of
-        caches that the job left on the instance.
-        """
+        caches that the job left on the instance."""
 
 
 CAPABILITIES: Mapping[Capability, type] = {

@@ -1,7 +1,5 @@
 """Starts the program of a plugin, does go-plugin's handshake, and returns a channel, with mutual TLS if requested.
-
-`host` uses it to run plugins, `conformance` to check one.
-"""
+`host` uses it to run plugins, `conformance` to check one."""
 
 import asyncio
 import os
@@ -39,8 +37,7 @@ class FleetingProcess(PluginProcess):
 
     async def start(self) -> Channel:
         """Start the program and return a gRPC channel to it. Raises TemporaryError or PermanentError if it does not
-        start or its handshake is wrong.
-        """
+        start or its handshake is wrong."""
         identity = None
         if self._wants_tls:
             from remuda.plugins.certificates import new_identity

@@ -53,8 +53,7 @@ def read_version(printed: str) -> ProgramInfo | None:
 
 def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
     """Run `PROGRAM version` and return name and version. Raises PermanentError if the program is not a plugin; `named`:
-    path of the program in that error.
-    """
+    path of the program in that error."""
     name = named or program
     try:
         done = _answer(program, "version", SECONDS)
@@ -74,8 +73,7 @@ def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
 
 def ask_schema(program: Path) -> dict[str, Any] | None:
     """Run `PROGRAM schema` and return the JSON schema of `plugin_config`; None if the program has none, as most plugins
-    of other SDKs.
-    """
+    of other SDKs."""
     try:
         done = _answer(program, "schema", SCHEMA_SECONDS)
         return msgspec.json.decode(done.stdout, type=dict[str, Any]) if done.returncode == 0 else None
@@ -85,8 +83,7 @@ def ask_schema(program: Path) -> dict[str, Any] | None:
 
 def _answer(program: Path, word: str, seconds: float) -> "subprocess.CompletedProcess[bytes]":
     """Run a program with one argument and return its exit code and output. After `seconds` kills its process group and
-    raises TimeoutExpired.
-    """
+    raises TimeoutExpired."""
     with subprocess.Popen(
         [str(program.absolute()), word],
         env=by_hand(os.environ),

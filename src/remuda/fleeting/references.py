@@ -74,8 +74,7 @@ class Reference:
     @property
     def place(self) -> str:
         """The reference without its constraint (REGISTRY/REPOSITORY); also the path of its versions in the plugin
-        folder.
-        """
+        folder."""
         return f"{self.registry}/{self.repository}"
 
     @property
@@ -130,8 +129,7 @@ def _constraint(text: str) -> Constraint:
 
 def folder_name(version: Version) -> str:
     """Return the folder name of a version. Capital letters are escaped as GitLab's tool does, for case-insensitive file
-    systems.
-    """
+    systems."""
     return re.sub("[A-Z]", lambda letter: f"!{letter[0].lower()}", version.text)
 
 

@@ -57,8 +57,7 @@ class Plugin(ABC, Generic[ConfigT]):
     @abstractmethod
     async def init(self, config: ConfigT, settings: Settings) -> ProviderInfo:
         """Start the plugin and return its description; version and capabilities are filled in by the caller. Called
-        once, before all other calls. Raise PermanentError for a wrong setting, with a text that says what is right.
-        """
+        once, before all other calls. Raise PermanentError for a wrong setting, with a text that says what is right."""
 
     @abstractmethod
     async def update(self) -> Mapping[str, InstanceState]:
@@ -111,8 +110,7 @@ def find_mistake(plugin: object) -> str:
 
 def read_config(kind: type[ConfigT], config: Any) -> ConfigT:
     """Convert `plugin_config` to the plugin's struct `kind`. Raises PermanentError, which names the key, for an invalid
-    value.
-    """
+    value."""
     if wrong := _find_struct_mistake(kind):
         raise PermanentError(wrong)
     values = {} if config is None else config
@@ -134,8 +132,7 @@ def _find_struct_mistake(kind: object) -> str:
 
 def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
     """Return the configuration value with durations parsed. Raises PermanentError for mistakes that msgspec does not
-    find or describes badly, such as unknown keys. `where`: path of the value, for errors.
-    """
+    find or describes badly, such as unknown keys. `where`: path of the value, for errors."""
     match kind:
         case inspect.UnionType(types=kinds):
             fitting = [option for option in kinds if _may_be(option, value)]
@@ -165,8 +162,7 @@ def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
 
 def _may_be(kind: inspect.Type, value: Any) -> bool:
     """True if the value has the form (table, list or scalar) of the type `kind`. Selects the member of a union for
-    which errors are reported.
-    """
+    which errors are reported."""
     if isinstance(value, Mapping):
         return isinstance(kind, inspect.StructType | inspect.DictType)
     if isinstance(value, list):
@@ -203,8 +199,7 @@ def _below(where: str, key: object) -> str:
 
 def _with_keys(kind: type[ConfigT], values: Any, text: str) -> str:
     """Return an error message of msgspec in which `[...]` is replaced by the key of the table. The key is found by
-    trial: all other keys are removed.
-    """
+    trial: all other keys are removed."""
     problem, _, place = text.partition("`$")
     *parts, last = place.split("[...]")
     values = here = deepcopy(values)

@@ -1,7 +1,5 @@
-"""gRPC services of a plugin's program: the instance group, and the services of go-plugin.
-
-Calls go to an `InProcess`, so a plugin behaves equally in its own process and in the host's. `serving` runs these.
-"""
+"""gRPC services of a plugin's program: the instance group, and the services of go-plugin. Calls go to an `InProcess`,
+so a plugin behaves equally in its own process and in the host's. `serving` runs these."""
 
 import asyncio
 import json
@@ -173,8 +171,7 @@ class ProviderService(ProviderBase):
 
 class StdioService(GRPCStdioBase):
     """Serves go-plugin's stream for output. It has no messages, because the plugin's output goes to stderr, which hosts
-    log.
-    """
+    log."""
 
     async def StreamStdio(self, stream: "Stream[Empty, process.StdioData]") -> None:  # noqa: N802
         await receive(stream)

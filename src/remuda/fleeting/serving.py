@@ -104,8 +104,7 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
     """Install the running program into the plugin folder under `repository`, as a container with a plugin does at its
-    start. Returns the exit code.
-    """
+    start. Returns the exit code."""
     from remuda.fleeting.install import copy_program, put
     from remuda.fleeting.references import parse_reference, parse_version
 

@@ -1,6 +1,5 @@
 """Encodes and decodes details of a gRPC status, in which Suspend and Resume report the instances that succeeded
-although others failed.
-"""
+although others failed."""
 
 from collections.abc import Sequence
 from typing import Any

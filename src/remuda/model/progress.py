@@ -1,12 +1,10 @@
 """Computes what a pipeline does next: which jobs are enqueued, skipped or wait, and the status of the pipeline.
 
 Pure: it takes the newest try of each job as a `Node` and returns events. The cell stores them in the same transaction
-as the change that caused them. The cell also checks whether a resource group is free.
-
-All rules work on the *words* of jobs (GitLab's composite statuses). A word is the state of a job, except that an
-allowed failure is `warned`, and an optional manual job is `ignored`. Words and their precedence are GitLab's.
-
-Invariant: time is linear in jobs plus needs. The compiler ensures that a need is of the same or an earlier stage.
+as the change that caused them. The cell also checks whether a resource group is free. All rules work on the *words* of
+jobs (GitLab's composite statuses). A word is the state of a job, except that an allowed failure is `warned`, and an
+optional manual job is `ignored`. Words and their precedence are GitLab's. Invariant: time is linear in jobs plus needs.
+The compiler ensures that a need is of the same or an earlier stage.
 """
 
 from collections import defaultdict, deque
@@ -104,11 +102,8 @@ def _word(state: JobState, *, allow_failure: bool) -> str:
 
 def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
     """Return the combined result of the jobs that a job waits for, given their statuses (`words`); None while they have
-    not all ended.
-
-    With `needs`, a job that did not run makes the result `skipped`, because its artifacts are missing. With
-    `by_stage` jobs that did not run are ignored, unless none ran.
-    """
+    not all ended. With `needs`, a job that did not run makes the result `skipped`, because its artifacts are missing.
+    With `by_stage` jobs that did not run are ignored, unless none ran."""
     words = frozenset(words)
     if not words <= _ENDED:
         return None
@@ -123,8 +118,7 @@ def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
 
 def _turn(node: Node, ended: str) -> JobEvent:
     """Return the event for a created job (enqueue, skip, ...) after the jobs that it waited for have ended. `ended`:
-    their combined result.
-    """
+    their combined result."""
     goes_on = ended == _SUCCESS or (ended == _SKIPPED and node.by_stage)
     match node.when:
         case When.ON_SUCCESS:
@@ -141,8 +135,7 @@ def _turn(node: Node, ended: str) -> JobEvent:
 
 def next_moves(nodes: Iterable[Node]) -> list[Move]:
     """Return all events that are due for the jobs of a pipeline, including those that follow from others: a skipped job
-    may cause the next job to be skipped.
-    """
+    may cause the next job to be skipped."""
     by_name = {node.name: node for node in nodes}
     stages: defaultdict[int, list[Node]] = defaultdict(list)
     for node in by_name.values():
@@ -166,8 +159,7 @@ def next_moves(nodes: Iterable[Node]) -> list[Move]:
 
 def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved: dict[str, str]) -> list[Move]:
     """Return the due events of the created jobs of a stage that have `needs`. `moved`: statuses by name of jobs after
-    the events so far; the new ones are added.
-    """
+    the events so far; the new ones are added."""
     behind: defaultdict[str, list[Node]] = defaultdict(list)
     names = {node.name for node in created}
     blockers = {}
@@ -233,8 +225,7 @@ def retries_left(
     exit_code: int | None = None,
 ) -> bool:
     """True if a failed job should be retried, by its number of tries, failure reason and exit code and its keyword
-    `retry`. `tries` includes the failed one.
-    """
+    `retry`. `tries` includes the failed one."""
     if tries > retry_max or reason in _NEVER_RETRIED:
         return False
     words = {"always", reason, _WIDER_REASONS.get(reason, reason)}
@@ -243,6 +234,5 @@ def retries_left(
 
 def waits_for_names(prerequisites: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
     """Return the names of the jobs that the job `name` waits for, sorted. `prerequisites`: as stored with the pipeline,
-    by job name.
-    """
+    by job name."""
     return tuple(sorted(set(prerequisites.get(name, ()))))

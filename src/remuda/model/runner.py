@@ -51,8 +51,7 @@ class Fingerprint:
 
 def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool) -> str | None:
     """Return why the runner cannot take a job with these tags and this protection, as text; None if it can. The job's
-    project is not checked.
-    """
+    project is not checked."""
     missing = tags - fingerprint.tags
     if missing:
         return "the runner lacks the tags " + ", ".join(sorted(missing))

@@ -1,10 +1,9 @@
 """Builds the tree of a job's steps from the events that its agent reported, and computes each step's own time. Pure.
 
 The own time of a step excludes the steps that it called. Steps that ran in parallel share the time of their caller. So
-the own times of a tree add up to the times of its top-level steps.
-
-Events of unknown kinds are ignored and fields are not trusted, because newer or foreign agents may send others. The
-cell (`core.jobs.job_times`) and the command line call this.
+the own times of a tree add up to the times of its top-level steps. Events of unknown kinds are ignored and fields are
+not trusted, because newer or foreign agents may send others. The cell (`core.jobs.job_times`) and the command line call
+this.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,8 +39,7 @@ class _Place:
 
 def tree_of(events: Iterable[Any]) -> list[Step]:
     """Build the tree of a job's steps from its events. Returns the top-level steps in order, with the steps that they
-    called in `steps`.
-    """
+    called in `steps`."""
     top: list[Step] = []
     latest: dict[str, _Place] = {}
     """By path. If two steps have the same name, the later one."""

@@ -88,8 +88,7 @@ def server_context(own: Identity, client: str) -> ssl.SSLContext:
 
 def client_context(own: Identity, server: bytes) -> ssl.SSLContext:
     """Return the TLS context of a host. It accepts only the plugin with the certificate `server` (DER). Raises
-    PermanentError if that is not a certificate.
-    """
+    PermanentError if that is not a certificate."""
     try:
         shown = ssl.DER_cert_to_PEM_cert(server)
         return _complete(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, shown)

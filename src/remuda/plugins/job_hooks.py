@@ -44,16 +44,14 @@ def hook_variables(place: HookPlace, *, work_dir: str) -> dict[str, str]:
 
 def describe_failure(name: str, how: str, output: str) -> str:
     """Return the error text for a failed hook, with the end of its output. `how`: what happened, such as "ended with
-    1".
-    """
+    1"."""
     words = " ".join(output.split())[-300:]
     return f"the runner's {name} {how}{f': {words}' if words else ''}"
 
 
 async def run_hook(name: str, command: str, place: HookPlace, *, work_dir: str, error_type: type[Exception]) -> str:
     """Run the hook `name` and return its output; an empty command returns an empty text. Raises `error_type` if the
-    hook fails or takes too long.
-    """
+    hook fails or takes too long."""
     if not command:
         return ""
     try:

@@ -44,8 +44,7 @@ class Splitter:
 
     def feed(self, data: bytes) -> Iterator[str]:
         """Add bytes and yield the lines that are complete now. Empty data means the end of the input: the rest is
-        yielded as a line.
-        """
+        yielded as a line."""
         *lines, self._rest = (self._rest + data).split(b"\n") if data else (self._rest, b"")
         while len(self._rest) > LONGEST_BYTES:
             lines.append(self._rest[:LONGEST_BYTES])

@@ -74,8 +74,7 @@ class PluginProcess:
 
     async def launch(self, env: Mapping[str, str]) -> str:
         """Start the program and return its first line on stdout. Raises TemporaryError if it does not start or prints
-        no line, PermanentError if the line is too long for a plugin.
-        """
+        no line, PermanentError if the line is too long for a plugin."""
         stdout, stderr = await self._spawn(env)
         self._tasks.start(self._watch(), name=f"end of {self.program}")
         self._readers.append(self._tasks.start(self._drain(stderr), name=f"stderr of {self.program}"))
@@ -127,25 +126,20 @@ class PluginProcess:
 
     async def has_ended(self) -> bool:
         """True if the process has ended or ends within `DYING_SECONDS`. The wait is needed because a call to a dying
-        process may fail before its end is noticed.
-        """
+        process may fail before its end is noticed."""
         if await wait_for_event(self.ended, within_seconds=DYING_SECONDS):
             await self.read_last_words()
         return self.ended.is_set()
 
     async def read_last_words(self) -> None:
         """Wait until the output of an ended process is read, at most half a second, because children may keep its pipes
-        open.
-        """
+        open."""
         if self._readers:
             await asyncio.wait(self._readers, timeout=0.5)
 
     async def _spawn(self, env: Mapping[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamReader]:
-        """Start the process and return its stdout and stderr.
-
-        It makes the pipes itself: with those of asyncio, `wait()` does not return while a child of the process keeps
-        one open.
-        """
+        """Start the process and return its stdout and stderr. It makes the pipes itself: with those of asyncio,
+        `wait()` does not return while a child of the process keeps one open."""
         stdout, their_stdout = await self._pipe()
         stderr, their_stderr = await self._pipe()
         theirs = [their_stdout, their_stderr]

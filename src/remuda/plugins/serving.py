@@ -1,6 +1,5 @@
 """Functions that both kinds of plugins in Python use as programs: stdout for the handshake, a gRPC server on a
-socket.
-"""
+socket."""
 
 import asyncio
 import os
@@ -32,9 +31,7 @@ def unary(
     as_status: Callable[[], AbstractContextManager[None]],
 ) -> Callable[[UnaryMethod[Service, Request, Response]], StreamMethod[Service, Request, Response]]:
     """Return a decorator for methods of a gRPC service that take a request and return the answer, instead of a stream.
-
-    `as_status` returns a context manager that turns errors of the method into a gRPC status.
-    """
+    `as_status` returns a context manager that turns errors of the method into a gRPC status."""
 
     def decorate(method: UnaryMethod[Service, Request, Response]) -> StreamMethod[Service, Request, Response]:
         async def serve(service: Service, stream: Stream[Request, Response]) -> None:
@@ -59,9 +56,7 @@ async def receive(stream: Stream[Request, Any]) -> Request:
 @contextmanager
 def reserve_stdout() -> Iterator[TextIO]:
     """Yield stdout for the handshake, and redirect all other output of the plugin to stderr, which the host logs.
-
-    SIGINT is ignored: Ctrl-C reaches the host, too, and the host ends its plugins.
-    """
+    SIGINT is ignored: Ctrl-C reaches the host, too, and the host ends its plugins."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdout.flush()
     with os.fdopen(os.dup(1), "w") as stdout:
@@ -72,8 +67,7 @@ def reserve_stdout() -> Iterator[TextIO]:
 @asynccontextmanager
 async def listen(server: Server, sockets: str | None, context: ssl.SSLContext | None = None) -> AsyncIterator[Path]:
     """Start the server on a unix socket below the host's folder `sockets` and yield its path. The server is stopped at
-    the end of the `async with` block. `context`: for TLS.
-    """
+    the end of the `async with` block. `context`: for TLS."""
     folder = _socket_folder(sockets or tempfile.gettempdir())
     try:
         path = folder / "socket"
@@ -89,8 +83,7 @@ async def listen(server: Server, sockets: str | None, context: ssl.SSLContext | 
 
 def _socket_folder(parent: str) -> Path:
     """Create a folder for a socket below `parent`, or below /tmp if the path would be too long for a unix socket, and
-    return it.
-    """
+    return it."""
     folder = Path(tempfile.mkdtemp(prefix="plugin", dir=parent))
     if len(os.fsencode(folder / "socket")) <= LONGEST_PATH_BYTES:
         return folder

@@ -3,9 +3,8 @@ store.
 
 Order of the jobs that a runner can take (`remuda.model.runner`): first priority, which grows by a few steps while a job
 waits; then the project with the fewest assigned jobs; then age, which is the order of ids, so a job that comes back
-keeps its place. The caller leases the chosen job in the store. If that fails, it drops the job here and asks again.
-
-The cost of a choice does not depend on the number of jobs. Jobs with the same needs are in one *lane*, in which each
+keeps its place. The caller leases the chosen job in the store. If that fails, it drops the job here and asks again. The
+cost of a choice does not depend on the number of jobs. Jobs with the same needs are in one *lane*, in which each
 project has a *line* of its jobs. A runner looks only at the first line of each lane that fits, by the *pools* that it
 serves: its organization, a group, or projects. Heaps are lazy: a change pushes a new entry, and outdated entries are
 dropped when they come to the top.
@@ -103,8 +102,7 @@ class _Line:
 
 class _Tally(msgspec.Struct):
     """Numbers of a project's jobs compared with one job: those with a higher level, with the same level, and of the
-    latter those that are older.
-    """
+    latter those that are older."""
 
     higher: int = 0
     equal: int = 0
@@ -112,8 +110,7 @@ class _Tally(msgspec.Struct):
 
     def before(self, turns: int) -> int:
         """Return how many of these jobs of the same level are assigned to runners before the compared job. `turns`: how
-        many more assigned jobs the compared job's project has at its turn than this project has.
-        """
+        many more assigned jobs the compared job's project has at its turn than this project has."""
         return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
 
@@ -270,8 +267,7 @@ class WaitingJobs:
 
     def choose(self, fingerprint: Fingerprint, now: float = 0.0) -> JobId | None:
         """Return the job that a runner with this fingerprint should get next; None if there is none that it can take.
-        The job stays in the queue.
-        """
+        The job stays in the queue."""
         self._rise(now)
         ranks = (rank for lane in self._lanes_for(fingerprint) for rank in _firsts(lane, fingerprint))
         best = min(ranks, default=None)
@@ -279,17 +275,13 @@ class WaitingJobs:
 
     def as_good(self, job_id: JobId) -> int:
         """Return how many jobs a runner could get equally well instead of this one, itself included: same project,
-        needs and level.
-        """
+        needs and level."""
         waiting = self._jobs[job_id]
         return len(waiting.line.levels[waiting.level])
 
     def alike(self, job_id: JobId, many: int) -> Iterator[JobId]:
         """Yield the job and those that a runner could get equally well: of the same project, with the same needs and
-        level.
-
-        The oldest come first, at most `many`; fewer if many entries of the heap are outdated.
-        """
+        level. The oldest come first, at most `many`; fewer if many entries of the heap are outdated."""
         level, line = self._jobs[job_id].level, self._jobs[job_id].line
         if len(line.front) - line.left < many:
             entries = islice(_in_order(line.jobs), 4 * many)
@@ -312,11 +304,8 @@ class WaitingJobs:
 
     def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
         """Return the place of a job among all jobs that these runners can take, or, without runners, among jobs with
-        its needs. None if it is not in the queue.
-
-        Visits each job of the same level once. It assumes that assigned jobs do not end: before the n-th job of a
-        project is assigned, the project has n - 1 more assigned jobs than now.
-        """
+        its needs. None if it is not in the queue. Visits each job of the same level once. It assumes that assigned jobs
+        do not end: before the n-th job of a project is assigned, the project has n - 1 more assigned jobs than now."""
         self._rise(now)
         own = self._jobs.get(job_id)
         if own is None:

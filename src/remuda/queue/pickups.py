@@ -44,8 +44,7 @@ class PickUps:
 
     def estimate(self, need: CapabilityKey, ahead: int, now: float, *, since: float | None = None) -> Estimate | None:
         """Estimate how long a job will still wait that has `ahead` jobs before it and has waited since `since`. None if
-        no runner that can take it has picked up a job lately.
-        """
+        no runner that can take it has picked up a job lately."""
         made = sorted(
             pick_up
             for fingerprint, pick_ups in self._made.items()

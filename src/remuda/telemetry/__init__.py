@@ -1,3 +1,2 @@
 """Logs, metrics and trace spans of all services. Metrics have GitLab's names where GitLab has them, so dashboards keep
-working.
-"""
+working."""

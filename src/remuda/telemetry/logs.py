@@ -44,8 +44,7 @@ def set_level(level: str) -> None:
 
 def logger(part: str) -> "Logger":
     """Return the logger of a part, such as cell, manager or run. It may be created before or after `configure` is
-    called.
-    """
+    called."""
     return Logger({"part": part})
 
 

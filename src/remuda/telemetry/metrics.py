@@ -65,8 +65,7 @@ class _Labelled(Generic[T]):
 
     def labels(self, *values: str) -> T:
         """Return the child metric with these label values, in the order of the label names. It is created if
-        missing.
-        """
+        missing."""
         part = self.parts.get(values)
         if part is None:
             if len(values) != len(self.names):

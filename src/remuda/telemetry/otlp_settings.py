@@ -1,7 +1,5 @@
-"""Settings of the span exporter, read from OpenTelemetry's environment variables. Pure.
-
-A variable for traces takes precedence over the one for all signals. `remuda.telemetry.otlp` uses the result.
-"""
+"""Settings of the span exporter, read from OpenTelemetry's environment variables. Pure. A variable for traces takes
+precedence over the one for all signals. `remuda.telemetry.otlp` uses the result."""
 
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
@@ -39,8 +37,7 @@ def is_enabled(environment: Mapping[str, str]) -> bool:
 
 def read_otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettings:
     """Read the settings from environment variables. `service`: name of the service unless a variable sets another.
-    Raises OtlpError for an unsupported value.
-    """
+    Raises OtlpError for an unsupported value."""
 
     def read_variable(name: str) -> str:
         return (environment.get(_TRACES + name) or environment.get(_ALL + name) or "").strip()

@@ -2,10 +2,9 @@
 module.
 
 `AgentClient` works with any grpclib channel. `channel_of` returns the channel for a data folder. A connector that has a
-byte stream makes its own channel with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream.
-
-Every error is one of two kinds: `AgentUnavailableError` (try again, or reconnect) or `AgentRefusedError` (the same
-request will never work). The client retries nothing, and every call may be repeated.
+byte stream makes its own channel with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream. Every error is
+one of two kinds: `AgentUnavailableError` (try again, or reconnect) or `AgentRefusedError` (the same request will never
+work). The client retries nothing, and every call may be repeated.
 """
 
 import asyncio
@@ -255,9 +254,8 @@ class Watch:
         self._sending = asyncio.Lock()
 
     async def subscribe(self, job_id: str, *, log_offset: int = 0, result_seq: int = 1) -> None:
-        """Subscribe to the events of a job, from the log offset `log_offset` and the result number `result_seq`
-        on. A second call for the same job starts from the
-        new positions."""
+        """Subscribe to the events of a job, from the log offset `log_offset` and the result number `result_seq` on. A
+        second call for the same job starts from the new positions."""
         subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq, batches=True)
         await self._send(pb.WatchRequest(subscribe=subscribe))
 
@@ -382,8 +380,7 @@ def unix_channel(socket: Path) -> Channel:
 
 def tcp_channel(host: str, port: int, token: str) -> Channel:
     """Return a gRPC channel to an agent that listens on a loopback TCP port. It sends the agent's token with every
-    call.
-    """
+    call."""
     channel = LiveChannel(host, port, config=CHANNEL_CONFIG)
 
     async def add_token(event: SendRequest) -> None:
@@ -406,8 +403,7 @@ def channel_of(data: Path) -> Channel | None:
 
 def socket_of(data: Path) -> Path | None:
     """Return the path of the unix socket of the agent with this data folder. None if no agent has ever been ready
-    there.
-    """
+    there."""
     try:
         return Path((data / "socket").read_text().rstrip("\n"))
     except FileNotFoundError:

@@ -1,7 +1,5 @@
-"""Client of the agent's `Shell` call: runs a command or an interactive shell in the environment of a job.
-
-Bytes go both ways in one gRPC stream. `remuda.manager.jobs.shell` is the caller. Raises the errors of `agent_client`.
-"""
+"""Client of the agent's `Shell` call: runs a command or an interactive shell in the environment of a job. Bytes go both
+ways in one gRPC stream. `remuda.manager.jobs.shell` is the caller. Raises the errors of `agent_client`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -88,8 +86,7 @@ class AgentShell:
 @asynccontextmanager
 async def open_shell(client: AgentClient, job_id: str, command: ShellCommand) -> AsyncIterator[AgentShell]:
     """Start a command in a job's environment; it is ended at the end of the `async with` block. If the agent refuses
-    the command, iterating over the shell raises AgentRefusedError.
-    """
+    the command, iterating over the shell raises AgentRefusedError."""
     opening = pb.ShellOpen(
         id=job_id,
         command=command.command,

@@ -4,12 +4,10 @@ grpclib.
 A frame carries 16 KiB unless the receiver allows more. In Python the cost of a frame equals that of copying ten times
 as many bytes, so frames here are large enough for a whole message of a log. h2 formats every received frame as
 hexadecimal text for a debug log; that is switched off. `LiveChannel` is the channel class for all these connections.
-
 grpclib ends a call whose deadline passes, or whose connection is lost, by cancelling the task that waits for it, and
 then raises another error there. It does not take the cancellation back, so a TaskGroup around the call and, before
-Python 3.11.4, every later `asyncio.timeout` of the task would count it. Importing this module corrects that.
-
-Uses only the standard library and what grpclib brings.
+Python 3.11.4, every later `asyncio.timeout` of the task would count it. Importing this module corrects that. Uses only
+the standard library and what grpclib brings.
 """
 
 import asyncio
@@ -26,11 +24,9 @@ FRAME_BYTES = 256 * 1024
 
 
 class LiveChannel(Channel):
-    """A channel that raises OSError if the peer closes the connection while it is being made.
-
-    grpclib returns a connection that was lost between connecting and its first use, and later raises an AttributeError,
-    which callers would not treat as a lost peer.
-    """
+    """A channel that raises OSError if the peer closes the connection while it is being made. grpclib returns a
+    connection that was lost between connecting and its first use, and later raises an AttributeError, which callers
+    would not treat as a lost peer."""
 
     async def __connect__(self) -> H2Protocol:
         protocol = await super().__connect__()

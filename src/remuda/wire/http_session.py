@@ -75,8 +75,7 @@ class HttpSession:
         read_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Answer]:
         """Send one request and yield its answer. `read_seconds` limits the time without any data from the server; the
-        caller limits the total time.
-        """
+        caller limits the total time."""
         headers = {**self._headers, **headers}
         if proxy is None and is_loopback(url):
             return self._loopback.request(method, url, data=data, headers=headers, read_seconds=read_seconds)

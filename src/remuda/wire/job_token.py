@@ -4,10 +4,8 @@ that the job was assigned to a runner.
 The signature proves that a cell issued the token, and lets a router find the cell without a lookup. A valid signature
 alone grants nothing: the job's row in the store has the current epoch and decides. Opaque job tokens, the older kind,
 are `glcbt-`, the job's id in hex, and random characters. The row has a hash of such a token, which is the only way to
-check it.
-
-Signing and verifying are implemented here instead of with PyJWT, whose import would take 6 % of a run with one empty
-job (docs/decisions/0026). Tests compare the results with PyJWT.
+check it. Signing and verifying are implemented here instead of with PyJWT, whose import would take 6 % of a run with
+one empty job (docs/decisions/0026). Tests compare the results with PyJWT.
 """
 
 import base64
@@ -140,8 +138,7 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
 
 def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
     """Check format, signature, audience and expiry of a job token, and return its claims. `keys`: by key id. Raises
-    TokenError with the problem, UnknownKeyError or ExpiredError.
-    """
+    TokenError with the problem, UnknownKeyError or ExpiredError."""
     if not token.startswith(PREFIX) or len(token) > 4096 or not token.isascii():
         raise TokenError("not a job token")
     signed, _, signature = token.removeprefix(PREFIX).rpartition(".")
@@ -168,8 +165,7 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
 
 def opaque(job_id: int, random: bytes) -> str:
     """Create an opaque job token, from the job's id and random bytes of the caller, for one assignment of the job to a
-    runner.
-    """
+    runner."""
     return f"{PREFIX}{job_id:x}_{_base64url(random)}"
 
 
@@ -201,8 +197,7 @@ def _read_claims(body: dict[str, Any]) -> JobClaims:
 @lru_cache(maxsize=64)
 def _sort_scopes(scopes: frozenset[str]) -> list[str]:
     """Return the scopes as a sorted list. Cached, because they are the same for nearly all tokens, so callers must not
-    change the list.
-    """
+    change the list."""
     return sorted(scopes)
 
 

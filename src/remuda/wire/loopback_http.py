@@ -44,8 +44,7 @@ class _Server(NamedTuple):
 @functools.lru_cache(maxsize=64)
 def _parse_server(start: str) -> _Server:
     """Return host and port of an address without its path, and whether it is plain HTTP to this machine. Cached,
-    because every call needs it and there are few servers. Raises ValueError if the address is invalid.
-    """
+    because every call needs it and there are few servers. Raises ValueError if the address is invalid."""
     parts = urlsplit(start)
     if parts.scheme != "http" or parts.hostname not in _HOSTS:
         return _Server(False, parts.netloc, ("", 0))
@@ -77,8 +76,7 @@ class LoopbackAnswer(asyncio.Protocol):
 
     async def send(self, request: bytes, read_seconds: float | None) -> None:
         """Send a request. Returns when the status and the headers of the answer have arrived. `read_seconds`: longest
-        time without any data from the server.
-        """
+        time without any data from the server."""
         self.headers = CIMultiDict()
         self.is_over = self._has_head = False
         self.read_seconds = read_seconds
@@ -180,8 +178,7 @@ class LoopbackClient:
     ) -> AsyncIterator[LoopbackAnswer]:
         """Send one request and yield its answer. The part of the answer that is not read inside the `async with` block
         is dropped. `read_seconds`: longest time without any data from the server. Raises ValueError if the address is
-        invalid.
-        """
+        invalid."""
         start = _split_start(url)
         _, host, place = _parse_server(start)
         request = _format_request(method, host, url[len(start) :], headers, data)

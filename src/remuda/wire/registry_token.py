@@ -102,8 +102,7 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 @lru_cache(maxsize=4)
 def load_registry_key(pem: bytes) -> RegistryKey:
     """Return the key and certificate in a PEM text. Raises ValueError with the problem. Cached, because checking is
-    slow.
-    """
+    slow."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa

@@ -283,9 +283,8 @@ class UpdateJob(Message):
 
 
 class StepResultsIn(Message):
-    """The request body of POST /api/remuda/v1/jobs/:id/results: step results as the agent made them, in order
-    of `seq`.
-    """
+    """The request body of POST /api/remuda/v1/jobs/:id/results: step results as the agent made them, in order of
+    `seq`."""
 
     version: int = 1
     results: list[dict[str, Any]] = []
@@ -299,9 +298,8 @@ class StepResultsTaken(msgspec.Struct, kw_only=True):
 
 
 def parse_content_range(text: str) -> int | None:
-    """Return the start in a header `<start>-<end>`; None if the text is malformed. `fits_content_range` checks
-    the end.
-    """
+    """Return the start in a header `<start>-<end>`; None if the text is malformed. `fits_content_range` checks the
+    end."""
     start, dash, end = text.strip().partition("-")
     if not dash or not start.isascii() or not start.isdigit() or not ((end.isascii() and end.isdigit()) or end == ""):
         return None
@@ -310,8 +308,7 @@ def parse_content_range(text: str) -> int | None:
 
 def fits_content_range(text: str, length: int) -> bool:
     """True if a body of this length fits the header `<start>-<end>`. Accepts an end that is one too high, as old
-    runners send.
-    """
+    runners send."""
     start = parse_content_range(text)
     end = text.strip().partition("-")[2]
     if start is None or len(end) > 19:

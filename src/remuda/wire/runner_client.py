@@ -106,8 +106,7 @@ class RunnerClient:
         load: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         """Create a client of one runner. `server` sends its calls; `load` returns the number of running jobs and free
-        slots, which are sent with every job request.
-        """
+        slots, which are sent with every job request."""
         self._server = server
         self._token = token
         self._system_id = system_id
@@ -137,8 +136,7 @@ class RunnerClient:
         timeout: float = CALL_TIMEOUT_SECONDS,
     ) -> OwnReply:
         """Make a call that only Remuda's cells serve, with the runner's token. `endpoint`: name of the call in
-        metrics.
-        """
+        metrics."""
         headers = {"RUNNER-TOKEN": self._token} | (headers or {})
         response = await self._call(
             method, path, endpoint=endpoint, headers=headers, body=body, timeout=timeout, attempts=1
@@ -147,8 +145,7 @@ class RunnerClient:
 
     async def request_job(self, *, request_id: str, may_hold: bool = True) -> JobOffer:
         """Request a job. `request_id`: the same for repeated requests. If `may_hold` is false, the server answers at
-        once instead of waiting for a job.
-        """
+        once instead of waiting for a job."""
         is_held = may_hold and self.cursor is not None
         message = RequestJob(
             token=self._token,
@@ -196,9 +193,8 @@ class RunnerClient:
         may_have_begun: bool = False,
     ) -> JobReply:
         """Report the state of a job: `running` to acknowledge it and to keep it alive, `success` or `failed` at the
-        end. `output`: size and checksum of the trace. `may_have_begun`: the machine was lost, so it
-        is unknown whether the job's script started.
-        """
+        end. `output`: size and checksum of the trace. `may_have_begun`: the machine was lost, so it is unknown whether
+        the job's script started."""
         message = UpdateJob(
             token=token,
             info=self._info,
@@ -263,8 +259,7 @@ class RunnerClient:
 
     async def reset_token(self, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
         """Replace the token of this runner, or, if `personal` is a user's access token, that of the runner `runner_id`.
-        Returns the new token.
-        """
+        Returns the new token."""
         path, headers = "/api/v4/runners/reset_authentication_token", {"Accept": "application/json"}
         body: bytes | msgspec.Struct = VerifyRunner(token=self._token)
         if personal:
@@ -353,8 +348,7 @@ def _remove_nulls(value: Any) -> Any:
 
 def read_identity(body: bytes) -> tuple[int, str] | None:
     """Return job id and job token of a payload that `read_payload` cannot decode, so that the job can be failed; None
-    if they are missing, too.
-    """
+    if they are missing, too."""
     try:
         payload = msgspec.json.decode(body)
         return int(payload["id"]), str(payload["token"])

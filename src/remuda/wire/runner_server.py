@@ -121,8 +121,7 @@ class Server:
         on_retry: Callable[[str, str], None] = lambda _path, _method: None,
     ) -> None:
         """Create a client of the server at `url`. `measure` is called after every request, `on_retry` for every
-        repeated attempt with the `endpoint` of the call and its method.
-        """
+        repeated attempt with the `endpoint` of the call and its method."""
         self.root = api_root(url)
         self._session = session
         self.clock = clock
@@ -144,8 +143,7 @@ class Server:
         attempts: int = ATTEMPTS,
     ) -> Response:
         """Make a call with up to `attempts` attempts and return the last answer. `endpoint`: name of the call in
-        metrics. Raises RunnerApiTemporaryError if no attempt was answered.
-        """
+        metrics. Raises RunnerApiTemporaryError if no attempt was answered."""
         headers = {"X-Request-Id": request_id or new_request_id(), "Content-Type": "application/json"} | headers
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
 
@@ -224,8 +222,7 @@ def resolve_redirect(url: str, location: str) -> str | None:
 
 def parse_retry_after(headers: Any, now: float) -> float | None:
     """Return the seconds that the server asks to wait: until its rate limit ends, else Retry-After; None if it has
-    neither header.
-    """
+    neither header."""
     reset = headers.get("RateLimit-ResetTime")
     if reset:
         import email.utils

@@ -39,8 +39,7 @@ class ShellClient:
 
     async def fetch_wanted(self, request: LookRequest) -> Wanted | int:
         """Wait until the cell has requests for the manager and return them. Returns the HTTP status instead if the cell
-        answers with an error.
-        """
+        answers with an error."""
         reply = await self._client.own(
             "POST",
             "/api/remuda/v1/runners/wanted",
@@ -65,8 +64,7 @@ class ShellClient:
 
     async def output(self, shell: str, start: int, data: bytes) -> Taken:
         """Send output frames of the command at the byte offset `start` of the output. Returns how many bytes the cell
-        has.
-        """
+        has."""
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}", "Content-Type": "application/octet-stream"}
         reply = await self._call("PATCH", f"{shell}/output", body=data, headers=headers)
         size = reply.headers.get("Range", "").rpartition("-")[2]
@@ -86,8 +84,7 @@ class ShellClient:
 
 def _is_final(status: int) -> bool:
     """True if the status means that the cell has no such shell for this runner, so a retry is useless. False if the
-    call worked. Raises RunnerApiTemporaryError for other statuses.
-    """
+    call worked. Raises RunnerApiTemporaryError for other statuses."""
     if status in (400, 401, 403, 404, 405, 410, 413):
         return True
     if status in (200, 202, 204, 416):

@@ -180,7 +180,6 @@ class RunnerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 class ResetEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Event that tells the client that events may have been lost, so it must read again what it shows. Later events
-    continue after this one.
-    """
+    continue after this one."""
 
     reason: str = ""

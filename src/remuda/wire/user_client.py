@@ -223,8 +223,7 @@ class UserClient:
         self, project_id: int, text: str, *, ref: str = "", dry_run: bool = False, include_jobs: bool = False
     ) -> LintInfo:
         """Check the text of a pipeline file, and the files that it includes from the project at `ref`. `dry_run`: also
-        simulate the creation of a pipeline; `include_jobs`: also return its jobs.
-        """
+        simulate the creation of a pipeline; `include_jobs`: also return its jobs."""
         body = {"content": text, "dry_run": dry_run, "include_jobs": include_jobs} | ({"ref": ref} if ref else {})
         return _convert(await self.call("POST", f"/api/v4/projects/{project_id}/ci/lint", body), LintInfo)
 
@@ -254,8 +253,7 @@ class UserClient:
 
     async def progress(self, pipeline_id: int, details: str = "none") -> PipelineProgress:
         """Return a pipeline with its jobs and the pipelines that they started. `details`: of which jobs the steps are
-        included (none, running or all).
-        """
+        included (none, running or all)."""
         path = f"/api/remuda/v1/pipelines/{pipeline_id}/progress"
         async with self._request("GET", path, None, {"details": details}) as answer:
             try:
@@ -302,8 +300,7 @@ class UserClient:
 
     async def shell_input(self, job_id: int, shell: str, start: int, data: bytes) -> None:
         """Append input frames of a shell at the byte offset `start` of its input. Repeating the call changes
-        nothing.
-        """
+        nothing."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}"}
         async with self._request("PATCH", path, data, {}, headers) as answer:

@@ -22,8 +22,7 @@ def names(trial: Trial) -> list[str]:
 
 def _checks_of_calls(trial: Trial) -> list[Check]:
     """Return the checks of a running plugin: all except the last, which cleans up, and the SSH login only if the trial
-    has `is_connecting`.
-    """
+    has `is_connecting`."""
     return [check for check in calls.CHECKS[:-1] if trial.is_connecting or check is not calls.log_in]
 
 

@@ -81,8 +81,7 @@ class Life:
 
     async def start(self) -> None:
         """Start the plugin's process, after stopping an earlier one, and open the go-plugin streams that hosts keep
-        open.
-        """
+        open."""
         await self.stop()
         self.process = FleetingProcess(self.trial.program, say=self._hear, stray=self.stray.append)
         self.channel = await self.process.start()
@@ -108,8 +107,7 @@ class Life:
 
     async def call(self, what: str, method: Any, request: Any) -> Any:
         """Call a gRPC method with the deadline of the trial and return its answer. `what` names the call in errors.
-        Raises TemporaryError, PermanentError or UnsupportedError.
-        """
+        Raises TemporaryError, PermanentError or UnsupportedError."""
         with translate_errors(what):
             return await method(request, timeout=self.trial.call_seconds)
 
@@ -140,8 +138,7 @@ class Life:
     @asynccontextmanager
     async def _measure_health(self, what: str) -> AsyncIterator[None]:
         """Call Health repeatedly while the block runs the call `what`, and record the longest delay. Any answer counts,
-        also UNIMPLEMENTED.
-        """
+        also UNIMPLEMENTED."""
         loop, asked = asyncio.get_running_loop(), [math.inf]
 
         async def ask() -> None:
@@ -174,8 +171,7 @@ class Life:
 
     async def until(self, is_so: Callable[[dict[str, int]], bool], seconds: float) -> dict[str, int]:
         """Update until `is_so` is true for the new instances, at most for `seconds`. Returns the last states of the new
-        instances by name.
-        """
+        instances by name."""
         pause, states = _FIRST_PAUSE_SECONDS, await self.new()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -208,8 +204,7 @@ class Life:
 
     async def has_died(self, *, wait: bool) -> bool:
         """True if the plugin's process ended although nobody stopped it. `wait`: wait up to `DYING_SECONDS` for that,
-        because a process may answer a call just before it ends.
-        """
+        because a process may answer a call just before it ends."""
         if self.channel is None or self.process is None:
             return False
         if not await wait_for_event(self.process.ended, within_seconds=DYING_SECONDS if wait else 0):

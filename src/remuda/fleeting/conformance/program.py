@@ -1,6 +1,5 @@
 """Conformance checks of a plugin's program: version, start without a host, handshake, missing and wrong
-configuration.
-"""
+configuration."""
 
 import asyncio
 import os

@@ -23,8 +23,7 @@ class Outcome(StrEnum):
 
 class CheckError(Exception):
     """Base class of the outcomes that a check raises. `happened`: what the plugin did; `to_do`: advice in place of the
-    check's.
-    """
+    check's."""
 
     def __init__(self, happened: str, *, to_do: str = "") -> None:
         super().__init__(happened)
@@ -77,9 +76,7 @@ class Checks(list[Check]):
         self, name: str, *, expected: str, to_do: str, is_needed: bool = False
     ) -> "Callable[[Callable[[Life], Awaitable[None]]], Check]":
         """Return a decorator that turns a function into a check and adds it to the list. `expected`: what the plugin
-        should do; `to_do`: advice if it does not; `is_needed`: later checks do
-        not run if this one fails.
-        """
+        should do; `to_do`: advice if it does not; `is_needed`: later checks do not run if this one fails."""
 
         def decorate(run: "Callable[[Life], Awaitable[None]]") -> Check:
             self.append(Check(name=name, expected=expected, to_do=to_do, run=run, is_needed=is_needed))

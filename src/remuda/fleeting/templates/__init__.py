@@ -52,8 +52,7 @@ def is_name(name: str) -> bool:
 
 def files(name: str, language: str, *, python: str = "/usr/bin/env python3") -> list[File]:
     """Return all files of a new plugin. `language`: python or go; `python`: interpreter in the first line of its
-    program.
-    """
+    program."""
     words = {
         "@NAME@": name,
         "@PROGRAM@": f"{PREFIX}{name}",

@@ -1,11 +1,6 @@
-"""First step of a plan: count all instances and requests of a fleet, and list those to remove whatever the demand is.
-
-An instance offers slots, is starting, or only counts against the limits. One that is used up, unhealthy, failed, stuck
-or drained is removed however many are wanted. Requests that were never delivered are given up. This is the only part of
-a plan that reads all instances, so it reads each once.
-
-Invariant: no busy instance is in `removals`.
-"""
+"""First step of a plan: count all instances and requests of a fleet, and list those to remove whatever the demand is:
+used up, unhealthy, failed, stuck or drained ones, and requests that were never delivered. Only this part reads all
+instances, each once. Invariant: no busy instance is in `removals`."""
 
 import sys
 
@@ -14,8 +9,6 @@ from remuda.taskscaler.core.values import Fleet, Group, Instance, InstanceState,
 
 
 class Tally:
-    """Counts of the instances and requests of one group."""
-
     __slots__ = ("capacity", "coming", "group", "instances", "leaving", "rank", "requested", "starting", "threshold")
 
     def __init__(self, group: Group, rank: int) -> None:

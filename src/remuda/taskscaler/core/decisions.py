@@ -1,8 +1,5 @@
-"""Values of a plan: what to do with which instances, and why. `explain` converts a plan to text; metrics and logs use
-the reasons.
-
-The numbers of each reason are in the table of docs/reference/scaling.md.
-"""
+"""Values of a plan: what to do with which instances, and why. docs/reference/scaling.md lists the numbers of each
+reason."""
 
 from enum import StrEnum
 
@@ -60,8 +57,6 @@ class Because(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Creation(msgspec.Struct, frozen=True, kw_only=True):
-    """Decision to request `count` instances from a group."""
-
     group: str
     count: int
     because: tuple[Because, ...]
@@ -127,14 +122,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> int:
-        """Number of wanted slots that neither exist nor will come with starting instances; at least 0."""
+        """Number of wanted slots that neither exist nor will come with starting instances."""
         return max(self.slots_wanted - self.acquired - self.free - self.coming, 0)
 
     @property
     def surplus(self) -> int:
-        """Number of slots of ready instances that are not wanted; at least 0. Slots of starting instances do
-        not count.
-        """
+        """Number of slots of ready instances that are not wanted; slots of starting instances do not count."""
         return max(self.acquired + self.free - self.slots_wanted, 0)
 
 

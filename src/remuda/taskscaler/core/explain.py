@@ -1,7 +1,4 @@
-"""Converts plans to text: the output of `remuda scale explain`, and the field `why` of decisions in logs.
-
-Every reason has a sentence with its numbers.
-"""
+"""Converts plans to text: the output of `remuda scale explain`, and the field `why` of decisions in logs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -45,7 +42,6 @@ _WORDS = {
 
 
 def describe(because: Because) -> str:
-    """Return a reason and its numbers as an English sentence."""
     numbers = {
         name: format_duration(round(value)) if name.endswith("seconds") and not isinstance(value, str) else value
         for name, value in because.numbers.items()
@@ -54,7 +50,6 @@ def describe(because: Because) -> str:
 
 
 def explain(plan: Plan, *, now: float) -> str:
-    """Return the whole plan as text, with one line for each decision. `now` is used for times relative to it."""
     lines = [f"Policy: {plan.policy}", *_sums(plan.terms)]
     for creation in plan.create:
         parts = ", ".join(describe(because) for because in creation.because)

@@ -1,13 +1,9 @@
 """Part of a plan: how many instances to request from which group when slots are missing, and what prevents more.
 
-The most urgent need is met first: accepted jobs without a slot, jobs that wait at the server, later jobs, idle
-slots. Groups
-are used in the order of their fallback chain. Instances that a group cannot give because of its maximum, the provider's
-quota or its failures are requested from the next group. Those that only its rate limit or its limit on starting
-instances delays are requested from the same group later. A group whose creations failed too often must create one
-instance before more are requested.
-
-Invariants: no limit is exceeded, and more missing slots never lead to fewer instances.
+The most urgent need is met first, in the order of the fallback chain. What a group cannot give (maximum, quota,
+failures) is requested from the next one; what only its rate limits delay, from the same one later. After too many
+failures a group must create one instance first. Invariants: no limit is exceeded; more missing slots never lead to
+fewer instances.
 """
 
 import math
@@ -29,22 +25,18 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     changes_at: float | None = None
 
     def narrow(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
-        """Return the room with a further limit applied. `changes_at`: when that limit ends; `numbers`: for its text. Of
-        equal limits the first is named.
-        """
+        """Apply a further limit; of equal limits the first is named. `changes_at`: when it ends; `numbers`: for its
+        text."""
         instances = max(instances, 0)
         if self.instances is not None and self.instances <= instances:
             return self
         return Room(instances=instances, because=Because(reason=reason, numbers=numbers), changes_at=changes_at)
 
     def fit(self, wanted: int) -> int:
-        """Return `wanted`, or the limit if that is lower."""
         return wanted if self.instances is None else min(wanted, self.instances)
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """The instances that a plan requests from the groups, and what prevents further requests."""
-
     create: tuple[Creation, ...]
     hindered: tuple[Hindrance, ...]
     buckets: dict[str, Bucket]
@@ -54,9 +46,8 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float) -> Growth:
-    """Decide how many instances to request from each group. `missing`: number of missing slots by reason, the most
-    urgent reason first.
-    """
+    """Decide how many instances to request from each group. `missing`: missing slots by reason, the most urgent
+    first."""
     parts = dict(missing)
     need = sum(parts.values())
     create: list[Creation] = []
@@ -99,10 +90,7 @@ def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float
 
 
 def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
-    """Return how many instances the group can give at all, by its limits, quota and failures.
-
-    `places`: instances and requests of all groups so far.
-    """
+    """How many instances the group can give at all. `places`: instances and requests of all groups so far."""
     group, limits = tally.group, tally.group.limits
     room = Room()
     if not group.is_current:
@@ -125,7 +113,7 @@ def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
 
 
 def _pace(tally: Tally, bucket: Bucket | None) -> Room:
-    """Return how many instances may be requested from the group now, by its rate limit and `max_creating`."""
+    """How many instances may be requested from the group now, by its rate limit and `max_creating`."""
     limits = tally.group.limits
     room = Room()
     if limits.max_creating:
@@ -141,9 +129,7 @@ def _pace(tally: Tally, bucket: Bucket | None) -> Room:
 
 
 def _spend(parts: dict[Reason, int], slots: int) -> tuple[Because, ...]:
-    """Assign slots to the missing slots in `parts`, in order, and subtract them there. Returns each reason with its
-    number of slots.
-    """
+    """Assign slots to the missing slots in `parts`, in order, and subtract them there."""
     purposes = []
     for reason, lacking in parts.items():
         if taken := min(lacking, slots):

@@ -1,12 +1,8 @@
 """Parses the periods of policies: cron lines that match the minutes in which a policy applies.
 
-`[[runners.autoscaler.policy]]` has five fields (minute, hour, day of month, month, day of week), and all must match.
-Docker Machine has six or seven (a year at the end, seconds in front if seven); there a day matches by either of its two
-fields if both are restricted. A range may wrap around (`22-6`, `fri-mon`), a step counts from the start of its range,
-and days of the week are 0 to 7 or names, where 0 and 7 are Sunday.
-
-`policy` calls this. Cron libraries do not fit: they compute the next time of a cron line, and they refuse or misread
-ranges that wrap around.
+`[[runners.autoscaler.policy]]` has five fields, all of which must match. Docker Machine has six or seven (year last,
+seconds first); there one of two restricted day fields is enough. Ranges may wrap around (`22-6`, `fri-mon`), 0 and 7
+are Sunday. Cron libraries do not fit: they compute next times and refuse or misread ranges that wrap around.
 """
 
 import re
@@ -62,13 +58,12 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_always(self) -> bool:
-        """True if the period matches at every time."""
         sizes = (self.seconds, 60), (self.minutes, 60), (self.hours, 24), (self.days, 31), (self.months, 12)
         return all(len(values) == size for values, size in (*sizes, (self.weekdays, 7), (self.years, _YEARS)))
 
     @property
     def is_never(self) -> bool:
-        """True if the period matches no day of the calendar, such as the 31st of February."""
+        """True if no day of the calendar matches, such as the 31st of February."""
         days = (
             (first + day - 1, day)
             for year in self.years
@@ -103,9 +98,8 @@ _YEARS = _YEAR.high - _YEAR.low + 1
 
 @lru_cache(maxsize=1024)
 def period(line: str, *, machine: bool = False) -> Period:
-    """Parse a cron line. Raises PeriodError. `machine`: the line is from a Docker Machine section and may have six or
-    seven fields.
-    """
+    """Parse a cron line; one of a Docker Machine section (`machine`) may have six or seven fields. Raises
+    PeriodError."""
     fields = line.split()
     shape = _SHAPES.get(len(fields))
     if shape is None or (len(fields) != 5 and not machine):
@@ -131,7 +125,7 @@ def period(line: str, *, machine: bool = False) -> Period:
 
 @lru_cache(maxsize=256)
 def zone(name: str, local: tzinfo = UTC) -> tzinfo:
-    """Return the time zone of that name, or `local` for an empty name. Raises PeriodError if the name is unknown."""
+    """The time zone of that name, or `local` for an empty name. Raises PeriodError if the name is unknown."""
     if name in ("", "Local"):
         return local
     try:

@@ -1,12 +1,8 @@
 """Decides which instances of a fleet to create, remove and drain, and why. The only place that decides their number.
 
-Wanted slots are those for running jobs, accepted jobs without a slot, jobs that wait at the server, jobs that will be
-ready by the time a new instance is, plus the idle slots of the policy. Slots that neither exist nor are coming are
-created (`growth`). Ready instances beyond that are removed when they have been idle for long enough (`shrink`). Slots
-that are coming count for creation but not for removal, so constant demand never causes both.
-
-The caller carries a plan out and makes the next one after every change and at `look_again_at`. Invariants: equal input
-gives an equal plan; after a plan is carried out, the next one for the same time is empty.
+Wanted are slots for running, accepted, waiting and soon ready jobs, plus the policy's idle slots. Slots that are coming
+count for creation but not for removal, so constant demand never causes both. Invariants: equal input gives an equal
+plan; after a plan is carried out, the next one for the same time is empty.
 """
 
 import heapq
@@ -26,7 +22,6 @@ _NEARLY = 1e-9
 
 
 def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
-    """Return the plan for a fleet at the time `now`, from its state, the demand for slots and the policy in effect."""
     census = take_census(fleet, now)
     order = shrink.removal_order(census, [one.key for one in demand.keys if _jobs(one)])
     shrink.keep_limits(fleet, census, order)
@@ -57,9 +52,8 @@ def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
 
 
 def idle_target(policy: Policy, acquired: int) -> int:
-    """Return the number of idle slots to keep: the greater of `idle_count` and `scale_factor` times the `acquired`
-    slots, the latter up to `scale_factor_limit`.
-    """
+    """Number of idle slots to keep: `idle_count`, or `scale_factor` times the `acquired` slots up to its limit if
+    more."""
     scaled = math.ceil(policy.scale_factor * acquired - _NEARLY)
     if policy.scale_factor_limit:
         scaled = min(scaled, policy.scale_factor_limit)
@@ -94,7 +88,7 @@ def _terms(fleet: Fleet, census: Census, demand: Demand, policy: Policy, now: fl
 
 
 def _missing(terms: Terms) -> dict[Reason, int]:
-    """Return the number of missing slots by reason. Free and starting slots go to the most urgent reason first."""
+    """Number of missing slots by reason. Free and starting slots go to the most urgent reason first."""
     available = terms.free + terms.coming
     missing = {}
     for reason, slots in (
@@ -109,10 +103,8 @@ def _missing(terms: Terms) -> dict[Reason, int]:
 
 
 def _reservable(census: Census, growth: Growth, policy: Policy, reserved_slots: int) -> int | None:
-    """Return how many slots requests for jobs may reserve; None: any number. In preemptive mode only free slots of
-    instances that stay (`reserved_slots` are of those that go) count, otherwise also slots that are starting or could
-    be created.
-    """
+    """How many slots requests for jobs may reserve; None: any number. In preemptive mode only free slots of instances
+    that stay count (`reserved_slots` are of those that go), otherwise also those that start or could be created."""
     if policy.preemptive:
         return max(census.free - reserved_slots, 0)
     if growth.potential is None:
@@ -123,7 +115,7 @@ def _reservable(census: Census, growth: Growth, policy: Policy, reserved_slots: 
 
 
 def _boot_seconds(fleet: Fleet, now: float) -> float:
-    """Return the estimated boot time of the group from which the next instance would be requested."""
+    """Estimated boot time of the group from which the next instance would be requested."""
     for group in fleet.groups:
         until = backs_off_until(group)
         if group.is_current and (until is None or until <= now):
@@ -132,7 +124,7 @@ def _boot_seconds(fleet: Fleet, now: float) -> float:
 
 
 def _most(fleet: Fleet) -> int:
-    """Return the limit on the instances of all groups together; 0: no limit."""
+    """Limit on the instances of all groups together; 0: no limit."""
     each = [group.limits.max_instances for group in fleet.groups]
     together = sum(each) if all(each) else 0
     return min(filter(None, (together, fleet.max_instances)), default=0)

@@ -1,8 +1,7 @@
 """Selects the scaling policy that applies at a time: the last one with a matching period, or else the default.
 
 A policy without `idle_time` has the default one, not 0: immediate removal must be configured. Outside of all periods no
-idle instances are wanted, and existing ones are removed after the default time. `resolve` makes the input of `plan`;
-`mistakes` finds settings that cannot work together.
+idle instances are wanted, and existing ones are removed after the default time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ NO_POLICY = "no policy matches"
 
 
 class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy section as configured, with the periods in which it applies. `mistakes` checks it."""
+    """One policy section as configured, with the periods in which it applies."""
 
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""
@@ -50,7 +49,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> Policy:
-    """Return the policy that applies at `now`. `local`: time zone of rules that name none. Raises PeriodError."""
+    """The policy that applies at `now`. `local`: time zone of rules that name none. Raises PeriodError."""
     until = _changes_at(rules, now)
     for rule in reversed(rules):
         moment = datetime.fromtimestamp(now, zone(rule.timezone, local))
@@ -69,18 +68,13 @@ def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> 
 
 
 def policy_for_draining(policy: Policy, *, is_ending: bool = False) -> Policy:
-    """Return the policy for a fleet that requests no more jobs: no idle slots; idle instances are removed after their
-    time.
-
-    `is_ending`: no job will ever be requested again, so starting instances that no job waits for are removed at once.
-    """
+    """The policy for a fleet that requests no more jobs: no idle slots. `is_ending`: no job will ever be requested
+    again, so starting instances that no job waits for are removed at once."""
     because = f"{policy.because}; no more jobs are asked for, so none idle are wanted"
     return msgspec.structs.replace(policy, idle_count=0, scale_factor=0.0, is_ending=is_ending, because=because)
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting of a policy that cannot work, with an explanation for the operator."""
-
     policy: int
     """Index of the policy, from 0."""
     key: str
@@ -89,9 +83,7 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[Mistake]:
-    """Return the settings that cannot work. `has_demand`: true if the server reports how many jobs wait, false for
-    GitLab, which does not.
-    """
+    """Settings that cannot work together. `has_demand`: the server reports how many jobs wait (GitLab does not)."""
     return [
         Mistake(policy=number, key=key, text=text)
         for number, rule in enumerate(rules)

@@ -1,13 +1,9 @@
 """Detects that a provider changes a group by itself: replaces, overprovisions or takes away instances.
 
-Input are sightings of the last hour: instances that vanished although nobody here removed them (losses), and instances
-that appeared although nobody here requested them (arrivals). One alone means little: a host fails, a person creates an
-instance by hand. A loss and an arrival close together are a replacement (AWS: AZRebalance; Google: redistribution). If
-both instances had appeared together, the provider created more than requested and took one back (Azure:
-overprovisioning). Many losses without an arrival have a cause outside, too. One case is a guess, repeated ones are
-likely. `fleet.groups` stores the sightings.
-
-Invariant: a late instance of a request that was given up is no arrival, and an instance that comes back was not lost.
+Input are the losses and arrivals of the last hour that nobody here caused. One alone means little. A loss and an
+arrival close together are a replacement (AWS: AZRebalance; Google: redistribution); if both instances had appeared
+together, the provider took one back (Azure: overprovisioning). Many losses alone have a cause outside, too. Invariant:
+a late instance of a request that was given up is no arrival, and one that comes back was not lost.
 """
 
 from collections.abc import Iterable, Sequence
@@ -100,12 +96,11 @@ _FIXES = {
 
 
 def drop_old(sightings: Iterable[Sighting], now: float) -> tuple[Sighting, ...]:
-    """Return the sightings of the last hour, at most the last `REMEMBERED`."""
     return tuple(one for one in sightings if now - one.at < REMEMBERED_SECONDS)[-REMEMBERED:]
 
 
 def judge(sightings: Sequence[Sighting]) -> Verdict:
-    """Return what the provider of a group probably does by itself. The sightings must be in order of time."""
+    """What the provider of a group probably does by itself. The sightings must be in order of time."""
     came, lost = _find_unexplained(sightings)
     times = {Meddling.REPLACED: 0, Meddling.OVERPROVISIONED: 0}
     alone = 0
@@ -127,9 +122,7 @@ def judge(sightings: Sequence[Sighting]) -> Verdict:
 
 
 def _find_unexplained(sightings: Sequence[Sighting]) -> tuple[list[Sighting], list[Sighting]]:
-    """Return arrivals and losses, without instances that came back and late instances of requests that were
-    given up.
-    """
+    """Arrivals and losses, without instances that came back and late instances of given up requests."""
     came: list[Sighting] = []
     lost: list[Sighting] = []
     given_up: list[Sighting] = []

@@ -1,8 +1,7 @@
 """Computes the share of one runner manager in a cell's demand for slots, as input of a plan.
 
-The cell splits the demand among all managers that serve a key (`remuda.cell.core.waiting.demand`), so that together
-they create what is needed. This module estimates when jobs that wait for other jobs will be ready. GitLab reports no
-demand: then only jobs that this manager has accepted count. Manual and delayed jobs do not count.
+The cell splits the demand among the managers of a key, so that together they create what is needed. This module
+estimates when jobs that wait for others will be ready. GitLab reports no demand: then only accepted jobs count.
 """
 
 from collections.abc import Mapping
@@ -25,12 +24,8 @@ def own_demand(
     job_seconds: float = TYPICAL_JOB_SECONDS,
     chance: float = CHANCE,
 ) -> Demand:
-    """Return a manager's share of the demand. `waiting`: number of jobs by key that it has accepted and that have no
-    slot.
-
-    A running job is assumed to last `job_seconds` and to be half over. `chance`: probability that the jobs before a
-    job succeed.
-    """
+    """A manager's share of the demand. `waiting`: its accepted jobs without a slot, by key. A running job is assumed to
+    last `job_seconds` and to be half over. `chance`: probability that the jobs before a job succeed."""
     keys = []
     unmatched = dict(waiting)
     for key in demand.keys:
@@ -56,6 +51,6 @@ def own_demand(
 
 
 def key_name(key: wire.KeyDemand) -> str:
-    """Return a capability key (what a job needs of a runner) as text for people and logs."""
+    """A capability key (what a job needs of a runner) as text for people and logs."""
     words = [",".join(key.tags) or "untagged", *(["protected"] if key.protected else [])]
     return " ".join([*words, *(f"{kind}:{number}" for kind, number in key.pools)])

@@ -1,12 +1,9 @@
 """Part of a plan: which instances to remove because they are not needed, or because a limit is exceeded.
 
-Requests that were not sent yet are withdrawn first, then instances are removed that have been idle for the policy's
-time. Their order is: caches that no current job wants, last group of the fallback chain, longest idle, oldest, most
-used. Above a limit idle instances are removed at once, then starting ones, and busy ones are drained. An instance is
-removed only if the slots that are *ready* without it are enough, so that it is not created again. In preemptive mode it
-also stays while open requests for jobs reserve its slots, for a limited time.
-
-Invariants: no busy instance is removed; a removal makes no slot missing that was not missing before.
+Requests that were not sent are withdrawn first, then long idle instances are removed. Above a limit idle ones go at
+once, then starting ones, and busy ones are drained. An instance is removed only if the slots that are *ready* without
+it are enough, and in preemptive mode, for a limited time, not while requests for jobs reserve its slots. Invariants: no
+busy instance is removed; a removal makes no slot missing that was not missing before.
 """
 
 from collections.abc import Callable, Collection
@@ -25,17 +22,13 @@ Order = Callable[[Instance], tuple[object, ...]]
 
 
 class Unneeded(msgspec.Struct, frozen=True, kw_only=True):
-    """Idle instances that are not needed and are not removed yet, with the reasons."""
-
     hindered: tuple[Hindrance, ...] = ()
     reserved_slots: int = 0
     """Slots of instances that go as soon as no request reserves them."""
 
 
 def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
-    """Remove or drain the instances above `max_instances`, for example after the limit was lowered. `order`:
-    sort key.
-    """
+    """Remove or drain the instances above `max_instances`, for example after the limit was lowered."""
     for tally in census.tallies.values():
         if tally.group.limits.max_instances:
             _keep(fleet, census, [tally], tally.group.limits.max_instances, order)
@@ -75,9 +68,7 @@ def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
 
 
 def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now: float, order: Order) -> Unneeded:
-    """Remove instances that are not needed and have been idle for the policy's time. Returns those that stay,
-    and why.
-    """
+    """Remove unneeded instances that have been idle for the policy's time; return those that stay, and why."""
     surplus, free = terms.surplus, terms.free
     if surplus <= 0:
         return Unneeded()
@@ -122,9 +113,8 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
 
 
 def removal_order(census: Census, wanted_keys: Collection[str]) -> Order:
-    """Return a sort key for instances: those to remove first come first. `wanted_keys`: capability keys of current
-    jobs, whose caches are kept longest.
-    """
+    """Sort key of instances, first to remove first. `wanted_keys`: keys of current jobs, whose caches are kept
+    longest."""
     wanted = frozenset(wanted_keys)
     ranks = {name: -tally.rank for name, tally in census.tallies.items()}
 
@@ -184,9 +174,7 @@ def _keep(fleet: Fleet, census: Census, tallies: list[Tally], most: int, order: 
 
 
 def _withdraw(census: Census, tally: Tally, count: int) -> int:
-    """Withdraw up to `count` requested instances of a group that were not sent, the latest first. Returns their
-    number.
-    """
+    """Withdraw up to `count` requested instances that were not sent, the latest first; return their number."""
     withdrawn = 0
     for request in sorted(census.unsent, key=lambda one: one.asked_at, reverse=True):
         some = min(request.count, count - withdrawn)

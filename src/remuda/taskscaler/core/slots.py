@@ -1,13 +1,9 @@
-"""Assigns slots (room for one job on an instance) to jobs, and limits how many may be reserved. In memory and without a
-clock; `loop` stores the results.
+"""Assigns slots (room for one job on an instance) to jobs, and limits how many may be reserved. In memory, no clock.
 
-A *holder* is the id of a request for a job, and later of that job. The manager reserves a slot before it requests a
-job, and gives the reservation back if no job comes. When a job came, its holder calls `acquire`, and `grants` assigns
-slots in the order of the holders as soon as slots are free. A job goes to an instance with its warm caches, else to the
-fullest one, and of empty ones to the one used last, so that the others stay idle and can be removed.
-
-Invariants: only ready and healthy instances get jobs, and none more than its capacity or its uses; a holder has at most
-one slot; nothing can be reserved before the first plan.
+A *holder* is the id of a request for a job, and later of that job: it reserves a slot, then calls `acquire`, and gets
+one from `grants` in the order of the holders. A job goes to an instance with its warm caches, else to the fullest one,
+and of empty ones to the one used last, so that others stay idle. Invariants: only ready and healthy instances get jobs,
+none more than its capacity or uses; a holder has at most one slot; nothing can be reserved before the first plan.
 """
 
 import heapq
@@ -28,15 +24,11 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot that was assigned to a waiting job, and the holder of that job."""
-
     holder: str
     slot: Slot
 
 
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that waits for a slot, since when, and the keys of its caches."""
-
     holder: str
     since: float
     caches: frozenset[str] = frozenset()
@@ -84,24 +76,21 @@ class Slots:
 
     @property
     def used_count(self) -> int:
-        """Number of slots in use by jobs."""
         return len(self._held)
 
     def instance(self, instance_id: str) -> Instance | None:
         return self._instances.get(instance_id)
 
     def slot(self, holder: str) -> Slot | None:
-        """Return the slot of a holder, or None if it has no slot."""
         return self._held.get(holder)
 
     def holders(self, instance_id: str) -> dict[int, str]:
-        """Return the holders that have slots of an instance, by slot number."""
+        """The holders that have slots of an instance, by slot number."""
         return dict(self._taken.get(instance_id, {}))
 
     def allow(self, reservable: int | None) -> None:
-        """Set how many slots may be reserved, as the last plan says; None: any number. Before the first plan it
-        is 0.
-        """
+        """Set how many slots may be reserved, as the last plan says; None: any number. Before the first plan it is
+        0."""
         self._reservable = reservable
 
     def change_limits(self, limits: Mapping[str, Limits]) -> None:
@@ -111,9 +100,7 @@ class Slots:
             self._put(instance)
 
     def update(self, instance: Instance) -> None:
-        """Add an instance, or change its state. An instance that was added before keeps its used slots, use count and
-        caches.
-        """
+        """Add an instance, or change its state. A known one keeps its used slots, use count and caches."""
         previous = self._instances.get(instance.id)
         if previous is not None:
             became_ready = instance.state is InstanceState.READY is not previous.state
@@ -131,7 +118,7 @@ class Slots:
         self._put(instance)
 
     def lose(self, instance_id: str) -> tuple[str, ...]:
-        """Remove an instance that is gone. Returns the holders that have lost their slots by that."""
+        """Remove an instance that is gone; return the holders that lost their slots."""
         lost = self._instances.pop(instance_id, None)
         if lost is None:
             return ()
@@ -157,9 +144,7 @@ class Slots:
         self._waiting.pop(holder, None)
 
     def acquire(self, holder: str, *, now: float, caches: Iterable[str] = ()) -> None:
-        """Put a job into the queue for slots; `grants` assigns them. `caches`: keys of its caches. A repeated call
-        keeps its place in the queue.
-        """
+        """Queue a job for a slot from `grants`; a repeated call keeps its place. `caches`: keys of its caches."""
         if holder not in self._held:
             self._reserved.add(holder)
             self._waiting.setdefault(holder, Waiter(holder=holder, since=now, caches=frozenset(caches)))
@@ -184,10 +169,7 @@ class Slots:
         return tuple(grants)
 
     def release(self, holder: str, *, now: float, is_used: bool = True, warmed: Iterable[str] = ()) -> Slot | None:
-        """End the use of a holder's slot. Returns the slot, or None if the holder had none.
-
-        `is_used`: false if the job did not start. `warmed`: keys of the caches that the job left on the instance.
-        """
+        """End the use of a slot. `is_used`: the job started. `warmed`: keys of the caches it left on the instance."""
         slot = self._held.pop(holder, None)
         if slot is None:
             self.give_back(holder)
@@ -207,11 +189,8 @@ class Slots:
         return slot
 
     def adopt(self, holder: str, slot: Slot) -> bool:
-        """Restore the slot of a job that an earlier process of the manager started, without counting a use.
-
-        Returns False if the instance is unknown, or slot or holder are taken. The slot number may exceed the present
-        capacity.
-        """
+        """Restore the slot of a job of an earlier process, without counting a use. False if the instance is unknown, or
+        slot or holder are taken. The slot number may exceed the present capacity."""
         taken = self._taken.get(slot.instance)
         if taken is None or taken.get(slot.number, holder) != holder or self._held.get(holder, slot) != slot:
             return False
@@ -220,9 +199,7 @@ class Slots:
         return True
 
     def overdue(self, *, now: float, timeout_seconds: float, coming: int) -> tuple[Waiter, ...]:
-        """Return jobs that have waited for `timeout_seconds`, except the first `coming` jobs of the queue, for which
-        slots of starting instances are coming.
-        """
+        """Jobs that have waited for `timeout_seconds`, except the first `coming`, for which slots are starting."""
         line = list(self._waiting.values())[max(coming, 0) :]
         return tuple(waiter for waiter in line if now - waiter.since >= timeout_seconds)
 

@@ -1,8 +1,5 @@
-"""Limits how fast instances are requested from a group: a token bucket, and back-off after failed creations.
-
-The back-off counts from the last failure, so failures with pauses between them slow down, too. `growth` calls this; the
-fleet stores the bucket.
-"""
+"""Limits how fast instances are requested from a group: a token bucket, and back-off after failed creations. The
+back-off counts from the last failure, so failures with pauses between them slow down, too."""
 
 import math
 
@@ -16,20 +13,18 @@ _NEARLY = 1e-9
 
 
 def rate(limits: Limits) -> float:
-    """Return the instances that may be requested per second; infinite without a limit."""
+    """Instances that may be requested per second; infinite without a limit."""
     return math.inf if limits.throttle_limit < 0 else limits.throttle_limit or DEFAULT_RATE
 
 
 def size(limits: Limits) -> float:
-    """Return the number of tokens in a full bucket: at least one, or nothing would ever be created."""
+    """Number of tokens in a full bucket: at least one, or nothing would ever be created."""
     whole = limits.throttle_burst or limits.max_instances or rate(limits)
     return max(whole, 1.0)
 
 
 def refill(group: Group, now: float) -> Bucket | None:
-    """Return the group's token bucket as it is at `now`, with the tokens added since it was stored; None without a
-    limit.
-    """
+    """The group's token bucket at `now`, with the tokens added since it was stored; None without a limit."""
     if math.isinf(rate(group.limits)):
         return None
     if group.bucket is None:
@@ -40,17 +35,14 @@ def refill(group: Group, now: float) -> Bucket | None:
 
 
 def whole_tokens(bucket: Bucket) -> int:
-    """Return how many instances may be requested now: one for each whole token."""
+    """How many instances may be requested now: one for each whole token."""
     return max(int(bucket.tokens + _NEARLY), 0)
 
 
 def next_token_at(bucket: Bucket, limits: Limits) -> float:
-    """Return the time at which the bucket has its next whole token."""
     return bucket.at + max(whole_tokens(bucket) + 1 - bucket.tokens, 0.0) / rate(limits)
 
 
 def backs_off_until(group: Group) -> float | None:
-    """Return the time before which nothing may be requested after failed creations; None if the last creation
-    succeeded.
-    """
+    """Time before which nothing may be requested; None if the last creation succeeded."""
     return group.failed_at + AFTER_FAILURE.delay(group.failures) if group.failures > 0 else None

@@ -1,9 +1,8 @@
-"""Input of a plan: instances, their groups, and the demand of jobs.
+"""Input of a plan: instances, their groups, and the demand of jobs. Times are seconds since the epoch.
 
-Times are seconds since the epoch. A fleet is what one entry of the configuration scales: one group, or several, where a
-later group is used for what an earlier one cannot give (a *fallback chain*).
-
-Invariant: an instance is busy exactly when slots of it are in use, whatever its state; a busy one is never removed.
+A fleet is what one entry of the configuration scales: one group, or a *fallback chain*, where later groups are used for
+what earlier ones cannot give. Invariant: an instance is busy exactly when slots of it are in use, whatever its state; a
+busy one is never removed.
 """
 
 from enum import StrEnum
@@ -36,8 +35,6 @@ class Cause(StrEnum):
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine of a group, with its state and its use by jobs."""
-
     id: str
     group: str = ""
     state: InstanceState = InstanceState.READY
@@ -99,9 +96,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """Token bucket that limits requests for instances, as it was at the time `at`. `throttle` adds tokens for later
-    times.
-    """
+    """Token bucket that limits requests for instances, as it was at the time `at`."""
 
     tokens: float
     at: float
@@ -134,8 +129,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """All groups, instances and requests that one entry of the configuration scales."""
-
     groups: tuple[Group, ...] = (Group(),)
     """In the order of the fallback chain."""
     instances: tuple[Instance, ...] = ()
@@ -158,9 +151,7 @@ class Soon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of jobs of one capability key (jobs with equal needs); this fleet's share, if other fleets serve the key,
-    too.
-    """
+    """Jobs of one capability key (jobs with equal needs); only this fleet's share, if others serve the key, too."""
 
     key: str = ""
     running: int = 0
@@ -175,16 +166,12 @@ class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of jobs that need slots, by capability key. With GitLab only jobs that this manager accepted are
-    known.
-    """
+    """Jobs that need slots, by capability key. With GitLab only accepted jobs are known."""
 
     keys: tuple[KeyDemand, ...] = ()
 
 
 def free_slots(instance: Instance, limits: Limits) -> int:
-    """Return how many more jobs the instance could run now if it were ready: its unused slots, limited by
-    `max_use_count`.
-    """
+    """How many more jobs the instance could run if it were ready: unused slots, limited by `max_use_count`."""
     free = max(limits.capacity - instance.slots_used, 0)
     return min(free, max(limits.max_use_count - instance.uses, 0)) if limits.max_use_count else free

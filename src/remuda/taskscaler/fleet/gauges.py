@@ -27,7 +27,7 @@ HINDRANCES = (
 
 
 def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
-    """Return the fleet as input of a plan. `reserved`: slots reserved by open requests for jobs and by waiting jobs."""
+    """The fleet as input of a plan. `reserved`: slots reserved by open requests for jobs and by waiting jobs."""
     under_way: dict[str, list[float]] = {name: [] for name in roster.groups}
     for member in roster.members.values():
         if member.asked_at is not None and not (member.is_prepared or member.is_removing):
@@ -50,9 +50,7 @@ def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
 def gauges_of(
     roster: Roster, plan: Plan, open_requests: int, *, at: float = 0.0, starts: Mapping[str, int] | None = None
 ) -> Gauges:
-    """Return the gauges after a plan. `at`: time of the monotonic clock; `starts`: number of starts of each group's
-    plugin.
-    """
+    """The gauges after a plan. `at`: time of the monotonic clock; `starts`: starts of each group's plugin."""
     instances = Counter(dict.fromkeys(INSTANCE_STATES, 0))
     tasks = Counter(dict.fromkeys(TASK_STATES, 0))
     for member in roster.members.values():

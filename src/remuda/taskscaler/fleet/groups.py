@@ -1,8 +1,5 @@
-"""State of one instance group: effective limits, failed creations, boot times, sightings. Pure.
-
-The effective limits are the configured ones, cut to the maximum of the plugin and the quota of the provider. `roster`
-holds one of these for each group, and `loop.group_watch` enters what the plugin reports.
-"""
+"""State of one instance group: effective limits, failed creations, boot times, sightings. Pure. `roster` holds one for
+each group, and `loop.group_watch` enters what the plugin reports."""
 
 from collections.abc import Iterable
 
@@ -43,9 +40,7 @@ class GroupState(msgspec.Struct, kw_only=True):
 
     @property
     def effective(self) -> Limits:
-        """The configured limits, with the lowest of the configured quota, the plugin's maximum and the provider's quota
-        as quota.
-        """
+        """The configured limits; quota is the lowest of the configured one, the plugin's and the provider's."""
         limits = [self.quota, None if self.info is None else self.info.max_size, self.limits.quota]
         return replace(self.limits, quota=min((one for one in limits if one is not None), default=None))
 
@@ -56,7 +51,6 @@ class GroupState(msgspec.Struct, kw_only=True):
 
     @property
     def _too_small(self) -> str:
-        """Text that says that `max_instances` is above the maximum of the group; empty if it is not."""
         if self.info is None or self.limits.max_instances <= self.info.max_size:
             return ""
         return (
@@ -80,13 +74,12 @@ class GroupState(msgspec.Struct, kw_only=True):
         self.error = error
 
     def note_success(self, boot_seconds: float | None) -> None:
-        """Record that an instance became ready, with its boot time if known."""
         self.failures = 0
         if boot_seconds is not None:
             self.boots = self.boots.with_boot(boot_seconds)
 
     def as_group(self, under_way: Iterable[float]) -> Group:
-        """Return the group as input of a plan. `under_way`: ages in seconds of instances that are not ready yet."""
+        """The group as input of a plan. `under_way`: ages in seconds of instances that are not ready yet."""
         return Group(
             name=self.name,
             limits=self.effective,

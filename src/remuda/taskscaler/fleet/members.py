@@ -1,8 +1,5 @@
 """Record of one instance, and its state for plans, which is computed from that record. Pure.
 
-The state depends on what its group reports, whether it has been prepared, its health checks, and whether it is to be
-removed. `roster` holds the members and updates the slots.
-
 Invariant: a member is ready only if it runs, is prepared, was listed at the last update of its group and answered its
 last health check. A member that is to be removed never becomes ready again.
 """
@@ -68,14 +65,12 @@ class Member(msgspec.Struct, kw_only=True):
 
 
 def is_gone(shown: Shown) -> bool:
-    """True if the state that a group reports (`shown`) is one of a deleted instance."""
     return shown in _GONE
 
 
 def state_of(member: Member, *, threshold: int) -> InstanceState:
-    """Return the state of an instance for a plan. `threshold`: failed health checks in a row that make it unhealthy;
-    then the state is READY, because plans detect unhealthy instances by their number of failures.
-    """
+    """State of an instance for a plan. One with `threshold` failed checks in a row is READY: plans detect it by that
+    number."""
     if not member.is_removing and (member.missed >= MISSES or (member.shown is not None and is_gone(member.shown))):
         return InstanceState.LOST
     if member.is_removing:
@@ -94,10 +89,8 @@ def state_of(member: Member, *, threshold: int) -> InstanceState:
 
 
 def strike_seconds(setup: FleetSetup, *, threshold: int) -> float:
-    """Return the shortest time between two failed health checks that are counted separately.
-
-    All failures up to the threshold span half of a check interval, so a short network outage costs no instance.
-    """
+    """Shortest time between failed health checks that count separately. All up to the threshold span half of a check
+    interval, so a short network outage costs no instance."""
     return max(setup.expecting_seconds, setup.heartbeat_seconds / 2 / max(threshold - 1, 1))
 
 

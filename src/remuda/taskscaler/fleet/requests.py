@@ -1,9 +1,8 @@
 """Tracks requests for instances, from the plan until the group lists the instances. Pure.
 
-A request is stored before the plugin is called, so after a crash it is known that one may be in progress. If the call
-failed or its answer was lost, the next update decides: instances that the group does not list are given up.
-
-Invariant: a new instance is assigned to the oldest request of its group; nothing counts twice.
+A request is stored before the plugin is called, so after a crash it is known that one may be in progress. If its answer
+was lost, instances that the next update does not list are given up. Invariant: a new instance is assigned to the oldest
+request of its group; nothing counts twice.
 """
 
 from enum import StrEnum
@@ -14,9 +13,7 @@ from remuda.taskscaler.core.values import Request
 
 
 class Phase(StrEnum):
-    """State of a request: queued -> sending -> sent or doubtful. A request ends when all its instances are listed by
-    the group or given up.
-    """
+    """Phases: queued -> sending -> sent or doubtful. A request ends when all its instances are listed or given up."""
 
     QUEUED = "queued"  # the plugin was not called yet
     SENDING = "sending"  # the call is in progress, or the process died during it
@@ -43,7 +40,6 @@ class PendingRequest(msgspec.Struct, kw_only=True):
         return max(self.count - self.shown, 0)
 
     def as_request(self) -> Request:
-        """Return the request as input of a plan."""
         is_sent = self.phase is not Phase.QUEUED
         return Request(group=self.group, count=self.missing, asked_at=self.asked_at, is_sent=is_sent)
 
@@ -58,11 +54,8 @@ class PendingRequests:
         self._last = 0
 
     def load(self, request: PendingRequest, *, is_known: bool = True) -> None:
-        """Restore a request of an earlier process from the state file.
-
-        A request that was not sent is dropped: the next plan makes a new one if needed. If its group is not configured
-        any more (`is_known` is false), the request is ignored and stays in the state file, like the group's instances.
-        """
+        """Restore a request from the state file. One that was not sent is dropped: the next plan makes a new one. If
+        its group is not configured any more (`is_known` is false), it is ignored and stays in the state file."""
         self._last = max(self._last, request.number)
         if request.phase is Phase.QUEUED:
             self.changed.add(request.number)
@@ -90,9 +83,7 @@ class PendingRequests:
         self.changed.add(request.number)
 
     def note_answer(self, request: PendingRequest, accepted: int) -> None:
-        """Record how many of the requested instances the plugin accepted. The group may have listed some of them
-        already.
-        """
+        """Record how many instances the plugin accepted. The group may have listed some already."""
         request.count, request.phase = accepted, Phase.SENT
         self._settle(request)
 
@@ -101,9 +92,7 @@ class PendingRequests:
         self._settle(request)
 
     def interrupt(self, group: str, now: float) -> None:
-        """Mark the requests of a group whose calls were in progress as doubtful, because no answer will come
-        any more.
-        """
+        """Mark a group's requests in progress as doubtful, because no answer will come any more."""
         for one in self.of(group):
             if one.phase is Phase.SENDING:
                 self.mark_doubtful(one, now)
@@ -115,7 +104,7 @@ class PendingRequests:
                 self._drop(one)
 
     def take(self, group: str) -> PendingRequest | None:
-        """Assign a new instance to the oldest request of its group. None if there was no request for it."""
+        """Assign a new instance to the oldest request of its group, if there is one."""
         for one in self.of(group):
             if one.phase is not Phase.QUEUED and one.missing:
                 one.shown += 1
@@ -124,16 +113,15 @@ class PendingRequests:
         return None
 
     def give_up_doubtful(self, group: str, began_at: float) -> int:
-        """Give up doubtful requests that ended before `began_at`, the start of a completed update of the group. Returns
-        the number of instances given up.
-        """
+        """Give up doubtful requests that ended before `began_at`, the start of a completed update; return their
+        instance count."""
         given_up = [one for one in self.of(group) if one.phase is Phase.DOUBTFUL and one.ended_at <= began_at]
         for one in given_up:
             self._drop(one)
         return sum(one.missing for one in given_up)
 
     def forget(self, group: str, asked_at: float, count: int) -> None:
-        """Give up `count` instances of the requests of a group that were made at `asked_at`, as a plan has decided."""
+        """Give up `count` instances of the requests that were made at `asked_at`, as a plan has decided."""
         for one in self.of(group):
             if one.asked_at == asked_at and count > 0:
                 dropped = min(one.missing, count)

@@ -1,11 +1,8 @@
 """State of a fleet in memory: instances, slots and their holders, groups, pending requests. Pure.
 
-All events enter here with their time: results of health checks, decisions of plans, calls of jobs, and, through
-`sightings`, updates of groups. `take_changes` returns what must be stored. The tasks of `loop` wait, write and call
-plugins.
-
-Invariants: every member has an instance of the same name in `slots`; the caller that removes an instance gets the
-holders of its slots.
+All events enter here with their time; `take_changes` returns what must be stored. The tasks of `loop` wait, write and
+call plugins. Invariants: every member has an instance of the same name in `slots`; the caller that removes an instance
+gets the holders of its slots.
 """
 
 from collections.abc import Collection
@@ -46,8 +43,6 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 class Roster:
-    """State of one fleet in memory. The docstring of the module has its invariants."""
-
     def __init__(self, setup: FleetSetup, metrics: ScalerMetrics) -> None:
         self.setup = setup
         self.groups = {one.name: GroupState(name=one.name, limits=one.limits) for one in setup.groups}
@@ -64,10 +59,8 @@ class Roster:
         self._changed_groups: set[str] = set()
 
     def load(self, stored: Stored, now: float) -> tuple[str, ...]:
-        """Restore the state of an earlier process from the content of its state file.
-
-        Returns the names of instances whose group is not configured any more; those are not restored.
-        """
+        """Restore the state of an earlier process. Returns instances whose group is not configured any more; they are
+        not restored."""
         for group in stored.groups:
             if state_of_group := self.groups.get(group.name):
                 state_of_group.bucket, state_of_group.boots = group.bucket, group.boots
@@ -119,14 +112,12 @@ class Roster:
         return self.slots.adopt(holder, Slot(name, number))
 
     def confirm(self, holder: str) -> Slot | None:
-        """Return the slot that a job has already, or None. `end_recovery` does not release it from now on."""
+        """The slot that a job has already. `end_recovery` does not release it from now on."""
         self._unsure.discard(holder)
         return self.slots.slot(holder)
 
     def end_recovery(self, now: float) -> tuple[str, ...]:
-        """Release the slots of holders of an earlier process that no job has confirmed or adopted. Returns those
-        holders.
-        """
+        """Release the slots of holders of an earlier process that no job has confirmed or adopted, and return them."""
         unknown = tuple(sorted(self._unsure))
         for holder in unknown:
             self.release(holder, now)
@@ -134,15 +125,13 @@ class Roster:
         return unknown
 
     def hand_out(self) -> tuple[tuple[str, Slot], ...]:
-        """Assign free slots to waiting jobs. Returns pairs of holder and slot."""
         grants = self.slots.grants()
         self._changed.update(grant.slot.instance for grant in grants)
         return tuple((grant.holder, grant.slot) for grant in grants)
 
     def release(self, holder: str, now: float, *, is_used: bool = True, warmed: Collection[str] = ()) -> bool:
-        """Release the slot of a holder. False if it had none. `is_used`: false if the job did not start. `warmed`: keys
-        of the caches that the job left on the instance.
-        """
+        """Release a holder's slot; False if it had none. `is_used`: the job started. `warmed`: keys of the caches it
+        left."""
         slot = self.slots.release(holder, now=now, is_used=is_used, warmed=warmed)
         if slot is not None:
             self._changed.add(slot.instance)
@@ -156,9 +145,7 @@ class Roster:
     def note_failed_creation(
         self, group: str, error: str, now: float, *, cause: str, count: int = 1, asked_at: float | None = None
     ) -> None:
-        """Record that `count` requested instances failed to start. `cause` is one of `setup.FAILURES`; `asked_at`: time
-        of the request.
-        """
+        """Record that `count` requested instances failed to start. `cause`: one of `setup.FAILURES`."""
         self.groups[group].note_failure(now, error)
         self._changed_groups.add(group)
         self.metrics.count_failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
@@ -196,10 +183,8 @@ class Roster:
             self.refresh(name, now)
 
     def note_report(self, name: str, now: float, *, is_well: bool) -> None:
-        """Record whether a job found its instance healthy (`is_well`). If not, a health check follows at once.
-
-        Reports of several jobs, or of retries, within `strike_seconds` count once.
-        """
+        """Record whether a job found its instance healthy. If not, a health check follows at once. Reports of several
+        jobs, or of retries, within `strike_seconds` count once."""
         if member := self.members.get(name):
             if is_well:
                 member.reported, member.reported_at = 0, float("-inf")
@@ -220,7 +205,7 @@ class Roster:
         self.refresh(name, now)
 
     def lose(self, name: str, now: float) -> Gone:
-        """Forget an instance that does not exist any more, and take its slots from their holders. Returns both."""
+        """Forget an instance that does not exist any more, and take its slots from their holders."""
         member = self.members.pop(name)
         if member.removed_at is not None:
             self.metrics.observe("instance_deletion", now - member.removed_at)
@@ -231,9 +216,7 @@ class Roster:
         return Gone(name, self.slots.lose(name), self._note_loss(name, member, now) if is_loss else "")
 
     def _note_loss(self, name: str, member: Member, now: float) -> str:
-        """Record that an instance disappeared although this scaler did not delete it. Returns the probable cause as
-        text, or "".
-        """
+        """Record that an instance disappeared by itself. Returns the probable cause as text, or ""."""
         group = self.groups[member.group]
         if member.shown is None:  # it vanished before this process looked: the time is unknown
             return ""
@@ -266,9 +249,7 @@ class Roster:
             self._changed.add(name)
 
     def is_expecting(self, group: str) -> bool:
-        """True if instances of the group are requested, starting, suspect or being deleted, so that it should be
-        updated more often.
-        """
+        """True if instances are requested, starting, suspect or being deleted: update the group more often."""
         if any(self.requests.of(group)):
             return True
         for name, member in self.members.items():
@@ -282,9 +263,7 @@ class Roster:
         return False
 
     def take_changes(self) -> Changes:
-        """Return all changes that are not in the state file yet. They count as written from now on, unless
-        `restore_changes` is called.
-        """
+        """The changes that are not in the state file. They count as written unless `restore_changes` is called."""
         changes = Changes(
             instances={name: self._to_stored(name) for name in self._changed},
             requests={
@@ -311,9 +290,7 @@ class Roster:
         return {name: group.effective for name, group in self.groups.items()}
 
     def _presume(self, name: str, now: float) -> bool:
-        """Add an instance on which a restored job runs and which is not in the state file. False if its name fits no
-        group.
-        """
+        """Add an instance of a restored job that is not in the state file. False if its name fits no group."""
         for group in sorted(self.groups, key=len, reverse=True):
             if not group or name.startswith(f"{group}/"):
                 one = name[len(group) + 1 :] if group else name

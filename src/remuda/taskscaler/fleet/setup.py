@@ -1,8 +1,4 @@
-"""Configuration of a scaler (groups, limits, policies, intervals), and the interfaces that its caller implements.
-
-The manager makes a `FleetSetup` from one entry of its configuration, and implements `ScalerHost` (log in to instances,
-ask for the server's demand, hear of lost instances) and `ScalerMetrics`.
-"""
+"""Configuration of a scaler (groups, limits, policies, intervals), and the interfaces that its caller implements."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -66,16 +62,11 @@ class FleetSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machines(Protocol):
-    """Access to instances by SSH or another protocol, for preparation and health checks. Calls may be concurrent.
-    `instance` is the name in the fleet, see `instance_name`.
-    """
+    """Access to instances by SSH or another protocol. Calls may be concurrent. `instance`: see `instance_name`."""
 
     async def prepare(self, instance: str, info: ConnectInfo) -> None:
-        """Log in to an instance and run its ready command.
-
-        Raises TemporaryError if a retry may help; the caller retries until `creation_seconds` are over. Raises
-        PermanentError if not; the caller removes the instance.
-        """
+        """Log in to an instance and run its ready command. Raises TemporaryError if a retry may help; the caller
+        retries until `creation_seconds` are over. Raises PermanentError if not; the caller removes the instance."""
 
     async def check(self, instance: str) -> None:
         """Check that the instance is reachable. Raises UnhealthyError if it is not."""
@@ -99,8 +90,6 @@ class ScalerHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupGauges(msgspec.Struct, frozen=True, kw_only=True):
-    """Current numbers of one group for metrics."""
-
     machines: dict[str, int]
     """Own instances by use: creating, idle, busy, unavailable, removing."""
     hindered: dict[str, int]
@@ -113,11 +102,8 @@ class GroupGauges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """Current numbers of a fleet, by the states of GitLab Runner's metrics.
-
-    Instances: requested, pending, creating, running, deleting. Tasks: idle, pending, acquired, reserved, unavailable,
-    unhealthy.
-    """
+    """Numbers by the states of GitLab Runner's metrics. Instances: requested, pending, creating, running, deleting.
+    Tasks: idle, pending, acquired, reserved, unavailable, unhealthy."""
 
     instances: dict[str, int]
     tasks: dict[str, int]
@@ -140,10 +126,8 @@ was ready."""
 
 
 class ScalerMetrics(Protocol):
-    """Interface for the metrics of a scaler, named as GitLab Runner's (fleeting_provisioner_, fleeting_taskscaler_).
-
-    No method may raise or block. All methods do nothing here, so a subclass implements those that it needs.
-    """
+    """Interface for the metrics of a scaler, named as GitLab Runner's (fleeting_provisioner_, fleeting_taskscaler_). No
+    method may raise or block. All methods do nothing here, so a subclass implements those that it needs."""
 
     def set_gauges(self, gauges: Gauges) -> None:
         """Replace the gauges. Called after every plan."""
@@ -162,9 +146,7 @@ class ScalerMetrics(Protocol):
         return
 
     def count_task_operation(self, operation: str) -> None:
-        """Count an operation of a job, for `task_operations_total`. `operation`: acquire, acquire_timeout, release.
-        Reservations are counted by the code that requests jobs.
-        """
+        """Count a job's operation, for `task_operations_total`. `operation`: acquire, acquire_timeout, release."""
         return
 
     def count_missed_update(self) -> None:
@@ -172,11 +154,8 @@ class ScalerMetrics(Protocol):
         return
 
     def observe(self, what: str, seconds: float) -> None:
-        """Record a duration.
-
-        `what`: instance_creation (until first listed), instance_is_running, instance_deletion, instance_life_duration,
-        task_instance_readiness, slot_wait (of a job, from its acceptance to its slot).
-        """
+        """Record a duration. `what`: instance_creation (until first listed), instance_is_running, instance_deletion,
+        instance_life_duration, task_instance_readiness, slot_wait (of a job, from its acceptance to its slot)."""
         return
 
     def observe_boot(self, group: str, seconds: float) -> None:
@@ -184,8 +163,7 @@ class ScalerMetrics(Protocol):
         return
 
     def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
-        """Count requested instances that will never take jobs. `cause` is one of `FAILURES`, `seconds` since the
-        request."""
+        """Count instances that will never take jobs. `cause`: one of `FAILURES`; `seconds` since the request."""
         return
 
     def count_loss(self, group: str, cause: str) -> None:
@@ -197,9 +175,7 @@ class ScalerMetrics(Protocol):
         return
 
     def count_decision(self, action: str, reason: str, count: int = 1) -> None:
-        """Count a decision of a plan about `count` instances. `action`: create, remove, drain, forget, hindered
-        (prevented).
-        """
+        """Count a decision of a plan. `action`: create, remove, drain, forget, hindered (prevented)."""
         return
 
     def clear(self) -> None:
@@ -212,5 +188,5 @@ class NoMetrics(ScalerMetrics):
 
 
 def instance_name(group: str, instance: str) -> str:
-    """Return the name of an instance in the fleet: group and the plugin's id, because two groups may have equal ids."""
+    """Name of an instance in the fleet: group and the plugin's id, because two groups may have equal ids."""
     return f"{group}/{instance}" if group else instance

@@ -1,8 +1,7 @@
 """Applies an update of a group (the plugin's list of its instances) to the roster: new, gone and changed ones. Pure.
 
-A new instance comes from a request, from before this process, or from outside. A known instance that is not listed is
-gone if its deletion was requested; otherwise it is suspect, and lost after `members.MISSES` updates in a row. An
-instance that is already deleted when it is first listed was a failed creation. `loop.group_watch` calls this.
+A known instance that is not listed is gone if its deletion was requested; otherwise it is suspect, and lost after
+`members.MISSES` updates in a row. One that is already deleted when it is first listed was a failed creation.
 """
 
 from collections.abc import Mapping
@@ -29,9 +28,8 @@ def apply_update(
     began_at: float,
     tags: Mapping[str, TaggedInstance],
 ) -> tuple[Gone, ...]:
-    """Apply the plugin's list of instances and their states. `began_at`: when the plugin was called; `tags`: owners of
-    new instances. Returns instances whose requested deletion is complete.
-    """
+    """Apply the plugin's list of instances; return those whose requested deletion is complete. `began_at`: when the
+    plugin was called; `tags`: owners of new instances."""
     state = roster.groups[group]
     gone = []
     for one, shown in states.items():
@@ -66,11 +64,7 @@ def apply_update(
 
 
 def _note_unseen_end(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
-    """Handle an instance that is already deleted when it is first listed: count a failed creation if a request is
-    pending.
-
-    Groups may list deleted instances for a long time, so each counts once.
-    """
+    """Count an instance that is already deleted when first listed as failed creation, once, if a request is pending."""
     name = instance_name(group.name, one)
     is_news = group.was_shown and name not in group.gone and name not in roster.deleted
     group.gone[name] = now

@@ -1,7 +1,4 @@
-"""Values of a fleet's state file. Pure: `loop.state` reads and writes them, `roster` converts from and to them.
-
-Compatibility: new fields need defaults, and no field is removed.
-"""
+"""Values of a fleet's state file. Compatibility: new fields need defaults, and no field is removed."""
 
 import msgspec
 
@@ -45,8 +42,6 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a fleet's state file."""
-
     instances: tuple[StoredInstance, ...] = ()
     requests: tuple[PendingRequest, ...] = ()
     groups: tuple[StoredGroup, ...] = ()
@@ -81,9 +76,7 @@ def to_stored_instance(member: Member, instance: Instance, holders: dict[int, st
 
 
 def to_member(one: StoredInstance, now: float) -> Member:
-    """Return the record of a stored instance as it is before its group lists it. The time limit for its preparation
-    starts at `now`.
-    """
+    """A stored instance before its group lists it. The time limit for its preparation starts at `now`."""
     return Member(begun_at=now, **{name: getattr(one, name) for name in _OF_MEMBERS})
 
 

@@ -12,9 +12,8 @@ T = TypeVar("T")
 
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, what: str) -> T:
-    """Await `work` and return its result. Raises TemporaryError after `seconds`, or if `work` is cancelled or fails
-    with an error other than PermanentError. `what` names the call in that error.
-    """
+    """Await `work`. Raises TemporaryError after `seconds`, or if `work` is cancelled or fails with an error other than
+    PermanentError. `what` names the call in that error."""
     try:
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(_catch(work), name=what)
@@ -44,7 +43,7 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, 
 
 
 async def _catch(work: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:
-    """Return the result or the error of `work`. An exception would leave the task group and cancel the caller."""
+    """Result or error of `work`. An exception would leave the task group and cancel the caller."""
     try:
         return await work, None
     except Exception as error:  # noqa: BLE001 - `within` handles every error

@@ -1,8 +1,7 @@
 """Tracks how many jobs need slots of a fleet: accepted jobs without a slot, and the demand that the server reports.
 
-A task of its own asks the server at intervals, so a slow server delays no plan. Between answers the demand is
-corrected: jobs that were accepted since the last answer do not wait at the server any more. An answer older than
-`BELIEVED_SECONDS` is ignored; then only accepted jobs count.
+A task of its own asks the server, so a slow server delays no plan. Jobs accepted since the last answer do not count as
+waiting there. An answer older than `BELIEVED_SECONDS` is ignored; then only accepted jobs count.
 """
 
 from collections import Counter
@@ -22,10 +21,7 @@ BELIEVED_SECONDS = 60.0
 
 
 class DemandTracker:
-    """Current demand of a fleet: the numbers of jobs that need slots.
-
-    `waiting` returns the holders that wait for a slot; without it all holders that were added and not removed wait.
-    """
+    """Current demand of a fleet. `waiting` returns the holders that wait for a slot; without it all added ones wait."""
 
     def __init__(
         self,
@@ -53,11 +49,9 @@ class DemandTracker:
         self._accepted[key] += 1
 
     def remove(self, holder: str) -> None:
-        """Stop counting a job as waiting for a slot."""
         self._keys.pop(holder, None)
 
     def demand(self) -> Demand:
-        """Return the current demand as input of a plan."""
         unmatched = self._count_by_key()
         is_believed = not self.is_closed and self._clock.now() - self._answered_at <= BELIEVED_SECONDS
         keys = [

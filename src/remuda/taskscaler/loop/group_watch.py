@@ -1,7 +1,7 @@
 """Tasks of one instance group: start its plugin, update the roster, request and delete instances.
 
-Each group has its own tasks and every call a deadline, so a slow or hung plugin delays no other group, and a slow call
-no other call of the same group. Requests and deletions are stored before the plugin is called.
+Each group has its own tasks and every call a deadline, so a slow or hung plugin delays no other group or call. Requests
+and deletions are stored before the plugin is called.
 """
 
 import asyncio
@@ -33,9 +33,7 @@ AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Deadlines of calls of a plugin in seconds. They are longer than those of `fleeting.host`, which restarts a plugin
-    process that does not answer in time.
-    """
+    """Deadlines of plugin calls in seconds; longer than those of `fleeting.host`, which restarts hung plugins."""
 
     init: float = 150.0
     update: float = 90.0
@@ -45,8 +43,6 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetContext:
-    """Objects that the tasks of all groups of a fleet share."""
-
     roster: Roster
     state_writer: StateWriter
     clock: Clock
@@ -54,10 +50,7 @@ class FleetContext:
 
 
 class GroupWatch:
-    """Runs the tasks of one instance group.
-
-    `changed` is called when a new plan is needed, `ended` with instances that do not exist any more.
-    """
+    """Runs the tasks of one group. `changed`: a new plan is needed; `ended`: instances do not exist any more."""
 
     def __init__(
         self,
@@ -95,9 +88,7 @@ class GroupWatch:
 
     @property
     def starts(self) -> int:
-        """How often the plugin's process was started. For a plugin in the manager's process: 1 after `init`, before
-        that 0.
-        """
+        """How often the plugin's process was started. In the manager's process: 1 after `init`, before that 0."""
         return int(getattr(self.plugin, "starts", self.is_begun))
 
     def look(self) -> None:
@@ -127,9 +118,8 @@ class GroupWatch:
             await self._send(tasks)
 
     async def update(self) -> None:
-        """Ask the plugin for all instances and apply the answer to the roster. Raises the plugin's TemporaryError or
-        PermanentError.
-        """
+        """Ask the plugin for all instances and update the roster. Raises the plugin's TemporaryError or
+        PermanentError."""
         began_at = self._clock.now()
         states = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):
@@ -142,9 +132,7 @@ class GroupWatch:
         self._warn()
 
     def _warn(self) -> None:
-        """Log a warning when the provider starts to change the group by itself; repeat it only after that had
-        stopped.
-        """
+        """Warn when the provider starts to change the group by itself; again only after that had stopped."""
         verdict = self._roster.groups[self.name].verdict
         kind = verdict.kind if verdict.is_repeated else Meddling.NONE
         if kind is not self._warned_of and kind is not Meddling.NONE:
@@ -225,7 +213,7 @@ class GroupWatch:
             await wait_for_any_event(self._clock, self._look, within_seconds=rest, name=f"next update of {self.name}")
 
     async def _send(self, tasks: asyncio.TaskGroup) -> None:
-        """Send queued requests and deletions to the plugin, each call in its own task of `tasks`, until cancelled."""
+        """Send queued requests and deletions to the plugin, each call in its own task, until cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -288,9 +276,7 @@ class GroupWatch:
         self.look()
 
     async def _tags(self, states: Mapping[str, Shown]) -> Mapping[str, TaggedInstance]:
-        """Return the tagged instances by id if `states` has new instances and the plugin can report tags;
-        otherwise {}.
-        """
+        """Tagged instances by id if `states` has new instances and the plugin can report tags; otherwise {}."""
         info = self._roster.groups[self.name].info
         is_new = any(instance_name(self.name, one) not in self._roster.members for one in states)
         if not is_new or info is None or Capability.RECOVER not in info.capabilities:

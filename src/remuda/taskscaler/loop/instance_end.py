@@ -1,8 +1,8 @@
 """Shuts down a fleet, and closes connections to instances that do not exist any more.
 
-When a manager stops its instances stay, or with `delete_on_shutdown` those without a job are deleted. Then the plugins
-are stopped. This takes at most `shutdown_seconds`; the next process or a sweep finds remaining instances. `end` is
-called after all other tasks of the scaler have ended.
+When a manager stops its instances stay, or with `delete_on_shutdown` those without a job are deleted, in at most
+`shutdown_seconds`; the next process or a sweep finds the rest. `end` is called after all other tasks of the scaler have
+ended.
 """
 
 import asyncio
@@ -30,8 +30,6 @@ LOOKS = Backoff(first_seconds=0.25, ceiling_seconds=2.0)
 
 @runtime_checkable
 class CanClose(Protocol):
-    """A plugin that must be closed, for example because it runs in a process of its own."""
-
     async def close(self) -> None: ...
 
 
@@ -137,9 +135,8 @@ async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWrit
 
 
 def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]:
-    """Return the instances of a group that may be deleted: without a job, and not of another owner. `before`: instances
-    at the start of the shutdown; unexpected later ones may belong to another user of the group.
-    """
+    """Instances without a job and of no other owner. `before`: those at the start of the shutdown; unexpected later
+    ones may belong to another user of the group."""
     owner = roster.setup.owner
     return [
         name

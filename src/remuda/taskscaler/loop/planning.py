@@ -1,8 +1,5 @@
-"""Makes plans and applies them to the roster. The tasks of the groups (`group_watch`) then call the plugins.
-
-A plan is applied without an `await`, so no job gets a slot of an instance that is to be removed. Every decision
-is logged with its reason, counted, and listed in the status.
-"""
+"""Makes plans and applies them to the roster. The tasks of the groups (`group_watch`) then call the plugins. A plan is
+applied without an `await`, so no job gets a slot of an instance that is to be removed."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -58,9 +55,8 @@ class Planner:
         """Slots that were handed out since the last plan; they cannot be reserved any more."""
 
     def plan(self, open_requests: int) -> Plan:
-        """Make a plan, apply it to the roster, start its calls of plugins, and return it. `open_requests`: number of
-        requests for jobs that have no answer yet.
-        """
+        """Make and apply a plan and start its plugin calls. `open_requests`: requests for jobs without an answer
+        yet."""
         now = self._clock.now()
         roster = self._roster
         local = datetime.fromtimestamp(now).astimezone().tzinfo

@@ -1,10 +1,8 @@
 """Scaler of a fleet whose plugin scales by itself, with the interface of `Scaler`, for the runner manager.
 
-The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets. This
-class reports the demand and all holders to it, and watches its instances for losses. Nothing is stored: the holders are
-in the manager's journal and are reported with every exchange.
-
-Invariants: a holder has at most one instance; a release is reported until the plugin has accepted it.
+The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets.
+Nothing is stored: holders are in the manager's journal and are reported with every exchange. Invariants: a holder has
+at most one instance; a release is reported until the plugin has accepted it.
 """
 
 import asyncio
@@ -52,9 +50,7 @@ _NO_METRICS = NoMetrics()
 
 
 class ProvidedScaler:
-    """Scaler of one fleet whose plugin scales by itself, with the methods of `Scaler`. `setup` must have one group;
-    `run` starts `plugin`.
-    """
+    """Scaler of one fleet whose plugin scales by itself. `setup` must have one group; `run` starts `plugin`."""
 
     def __init__(
         self,
@@ -114,30 +110,25 @@ class ProvidedScaler:
                 )
 
     async def close(self) -> None:
-        """Report the last releases to the plugin and stop it. Called after `run` was cancelled. Instances are left to
-        the plugin.
-        """
+        """Report the last releases and stop the plugin, which keeps its instances. Called after `run` was cancelled."""
         with suppress(TemporaryError, PermanentError):
             await within(self._clock, CLOSE_SECONDS, self._last_words(), what="the end of the provider")
         await close_plugin(self._group, self._plugin)
 
     def capacity(self) -> int | None:
-        """Return the limit on concurrent jobs that the plugin last reported, at least the number of running and waiting
-        jobs; None: any number.
-        """
+        """The plugin's limit on concurrent jobs, at least the number of present jobs; None: any number."""
         here = len(self._held) + len(self._waits)
         return None if self._room.capacity is None else max(self._room.capacity, here)
 
     def set_open_requests(self, count: int) -> None:
-        """Set the number of requests for jobs that the server has not answered yet, and report it to the plugin."""
+        """Set the number of unanswered requests for jobs, and report it to the plugin."""
         if count != self._open:
             self._open = count
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
         """Wait until the plugin assigns an instance to a job. `key`: capability key of the job; `caches`: keys of its
-        caches. Raises AcquireTimeoutError if the plugin refuses permanently.
-        """
+        caches. Raises AcquireTimeoutError if the plugin refuses permanently."""
         if holder in self._held:
             return Slot(instance_name(self._group, self._held[holder]), 0)
         self._waits.add(holder)
@@ -158,7 +149,7 @@ class ProvidedScaler:
         return Slot(instance_name(self._group, instance), 0)
 
     def slot_number(self, holder: str) -> int | None:
-        """Return None, because plugins that scale by themselves do not number slots."""
+        """None, because plugins that scale by themselves do not number slots."""
         return None
 
     def adopt(self, holder: str, instance: str) -> bool:
@@ -171,33 +162,25 @@ class ProvidedScaler:
         return True
 
     def end_recovery(self) -> None:
-        """Tell the plugin with the next exchange that all jobs of earlier processes were adopted, so it may free other
-        instances.
-        """
+        """Tell the plugin that all jobs of earlier processes were adopted, so it may free other instances."""
         self._is_complete = True
         self._wake.set()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """End a job's use of its instance. `is_used`: false if the job did not start. `warmed`: keys of caches that the
-        job left on the instance.
-        """
+        """End a job's use of its instance. `is_used`: the job started. `warmed`: keys of caches that it left there."""
         if holder in self._held:
             self._metrics.count_task_operation("release")
         self._forget(holder, is_used=is_used, warmed=warmed)
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """Return how to connect to an instance. Asks the plugin every time, because the answer may change. Raises
-        TemporaryError or PermanentError.
-        """
+        """Asks the plugin every time, because the answer may change. Raises TemporaryError or PermanentError."""
         name = instance.removeprefix(instance_name(self._group, ""))
         return await within(
             self._clock, CALL_SECONDS, self._plugin.connect_info(name), what=f"ConnectInfo of {instance}"
         )
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """Record whether a job found its instance healthy (`is_well`). If not, the next exchange happens at once; the
-        plugin itself checks its instances.
-        """
+        """Record whether a job found its instance healthy. If not, the next exchange happens at once."""
         if not is_well:
             self._wake.set()
 
@@ -206,9 +189,7 @@ class ProvidedScaler:
         self._wake.set()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
-        """Set whether the manager has stopped requesting jobs (`is_draining`). `is_ending` has no effect: starting
-        instances are left to the plugin.
-        """
+        """Set whether the manager has stopped requesting jobs. `is_ending` has no effect here."""
         self._demand_tracker.is_closed = is_draining
         self._wake.set()
 
@@ -274,9 +255,7 @@ class ProvidedScaler:
             await self._clock.sleep(_AGAIN.delay(failures))
 
     async def _exchange(self) -> None:
-        """Report ended jobs, holders and demand to the plugin, read its capacity and instances, and handle lost
-        instances.
-        """
+        """Report ended jobs, holders and demand; read capacity and instances; handle lost instances."""
         provider = self._provider
         for holder, (is_used, warmed) in list(self._released.items()):
             try:

@@ -1,8 +1,7 @@
-"""Prepares running instances for jobs, and checks the health of ready ones.
+"""Prepares running instances for jobs, and checks the health of ready ones at intervals and after bad reports of jobs.
 
-Several instances are prepared concurrently, up to a limit; if an instance is removed meanwhile, its preparation is
-cancelled. Ready instances are checked at intervals, and at once after a job reported its instance as unhealthy. Results
-go to the roster. Calls have deadlines, and a check that hangs delays no job.
+Instances are prepared concurrently, up to a limit; if one is removed meanwhile, its preparation is cancelled. Calls
+have deadlines, and a check that hangs delays no job.
 """
 
 import asyncio
@@ -30,11 +29,7 @@ _CHECKED = frozenset({InstanceState.READY, InstanceState.SUSPECT})
 
 
 class Readiness:
-    """Prepares and checks the instances of a fleet.
-
-    `changed` is called when an instance became ready or unready, `look` with the name of a group that should be updated
-    from its plugin.
-    """
+    """Prepares and checks instances. `changed`: one became ready or unready; `look`: this group should be updated."""
 
     def __init__(
         self,
@@ -66,7 +61,6 @@ class Readiness:
         self._wake.set()
 
     async def run(self) -> None:
-        """Prepare and check instances until cancelled."""
         self._preparing.clear()
         self._checking.clear()
         preparing, checking = asyncio.Semaphore(self._roster.setup.preparing), asyncio.Semaphore(CHECKS)
@@ -126,9 +120,7 @@ class Readiness:
             self._changed()
 
     def _check(self, tasks: asyncio.TaskGroup, limit: asyncio.Semaphore) -> float:
-        """Start the health checks that are due as tasks of `tasks`. `limit` bounds the concurrent ones. Returns the
-        seconds until the next check is due.
-        """
+        """Start the health checks that are due, at most `limit` at once. Returns the seconds until the next one."""
         now, soonest = self._clock.now(), self._roster.setup.heartbeat_seconds
         for name, member in self._roster.members.items():
             instance = self._roster.slots.instance(name)

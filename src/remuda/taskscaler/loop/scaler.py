@@ -1,11 +1,8 @@
-"""The scaler of one fleet: the class that a runner manager uses.
+"""The scaler of one fleet: the class that a runner manager uses. It owns all tasks of this folder.
 
-It owns the tasks: one for each group (`group_watch`), one that prepares and checks instances (`readiness`), one for the
-server's demand (`demand`), one for the state file (`state`), and one that plans (`planning`). A plan is made after
-every change, at the time that the last plan names, and at least every `LOOK_SECONDS`.
-
-Calls take effect in memory at once, and are written to the state file before they have effects outside: a job gets its
-slot after its holder is written. After a crash the state file restores instances and holders.
+A plan is made after every change, at the time that the last plan names, and at least every `LOOK_SECONDS`. Calls take
+effect in memory at once, and are written to the state file before they have effects outside: a job gets its slot after
+its holder is written. After a crash the state file restores instances and holders.
 """
 
 import asyncio
@@ -51,17 +48,13 @@ _DEADLINES = Deadlines()
 
 
 class _Wait(NamedTuple):
-    """A job that waits for its slot, and the future that `acquire` awaits for it."""
-
     future: asyncio.Future[Slot]
     waiter: Waiter
 
 
 class Scaler:
-    """Scales one fleet: assigns slots to jobs, and creates and removes instances.
-
-    `plugins`: by group name; `run` starts them. The constructor raises StateError if the state file cannot be used.
-    """
+    """Assigns slots to jobs, and creates and removes instances. `plugins`: by group name; `run` starts them. The
+    constructor raises StateError if the state file cannot be used."""
 
     def __init__(
         self,
@@ -139,11 +132,8 @@ class Scaler:
             self._file.close()
 
     def capacity(self) -> int | None:
-        """Return how many jobs the manager may have at the same time, running and waiting ones included; None: any
-        number.
-
-        Before the first plan this is the number of present jobs, so no further job is requested.
-        """
+        """How many jobs the manager may have, running and waiting ones included; None: any number. Before the first
+        plan this is the number of present jobs, so no further job is requested."""
         used, waiting = self._roster.slots.used_count, len(self._roster.slots.waiters)
         if self._planner.last is None:
             return used + waiting
@@ -151,20 +141,15 @@ class Scaler:
         return None if reservable is None else used + max(reservable - self._planner.granted, waiting)
 
     def set_open_requests(self, count: int) -> None:
-        """Set the number of requests for jobs that the server has not answered yet; each may need a slot of
-        this fleet.
-        """
+        """Set the number of unanswered requests for jobs; each may need a slot of this fleet."""
         if count != self._open:
             self._open = count
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """Wait for a slot for a job. A holder that already has a slot gets the same one. Cancelling the call frees the
-        slot.
-
-        `key`: capability key of the job; `caches`: keys of its caches. Raises AcquireTimeoutError after
-        `acquire_seconds`, unless an instance is starting for the job.
-        """
+        """Wait for a slot; a holder that has one gets the same one. Cancelling the call frees the slot. `key`:
+        capability key of the job; `caches`: keys of its caches. Raises AcquireTimeoutError after `acquire_seconds`,
+        unless an instance is starting for the job."""
         slot = self._roster.confirm(holder)
         wait = self._waits.get(holder)
         if wait is None:
@@ -182,30 +167,25 @@ class Scaler:
             raise
 
     def slot_number(self, holder: str) -> int | None:
-        """Return the number of a job's slot on its instance; None if the job has no slot."""
+        """The number of a job's slot on its instance; None if the job has no slot."""
         slot = self._roster.slots.slot(holder)
         return None if slot is None else slot.number
 
     def adopt(self, holder: str, instance: str) -> bool:
-        """Give a job of an earlier process its slot on an instance again. False if the instance is of no group of this
-        fleet.
-        """
+        """Give a job of an earlier process its slot again. False if the instance is of no group of this fleet."""
         is_adopted = self._roster.adopt(holder, instance, self._clock.now())
         self._react()
         return is_adopted
 
     def end_recovery(self) -> None:
-        """Release the slots of jobs of earlier processes that were not adopted. Called when all known jobs were
-        adopted.
-        """
+        """Release slots of earlier processes that were not adopted. Called when all known jobs were adopted."""
         for holder in self._roster.end_recovery(self._clock.now()):
             self._log.info("releasing a slot: its job is unknown after the restart", holder=holder)
         self._react()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """End a job's use of its slot, or its wait for one. `is_used`: false if the job did not start. `warmed`: keys
-        of caches that the job left on the instance.
-        """
+        """End a job's use of its slot, or its wait. `is_used`: the job started. `warmed`: keys of caches that it
+        left."""
         wait = self._waits.pop(holder, None)
         if wait is not None:
             wait.future.cancel()
@@ -215,9 +195,8 @@ class Scaler:
         self._react()
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """Return how to connect to an instance, from the plugin or cached. Raises GoneError if the instance does not
-        exist any more, TemporaryError or PermanentError if the plugin fails.
-        """
+        """May be cached. Raises GoneError if the instance does not exist any more, TemporaryError or PermanentError if
+        the plugin fails."""
         member = self._roster.members.get(instance)
         if member is None:
             raise GoneError(f"there is no instance {instance} any more")
@@ -246,9 +225,7 @@ class Scaler:
         self._react()
 
     def change(self, setup: FleetSetup) -> None:
-        """Apply changed policies, limits and intervals of a reloaded configuration; plugins and their configuration
-        stay.
-        """
+        """Apply changed policies, limits and intervals; plugins and their configuration stay."""
         self._roster.change(setup)
         self._react()
         self.look()
@@ -259,11 +236,8 @@ class Scaler:
             watch.look()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
-        """Set whether the manager has stopped requesting jobs (`is_draining`). Then only its present jobs need
-        instances.
-
-        `is_ending`: it will never request jobs again, so starting instances that no job waits for are removed.
-        """
+        """Set whether the manager has stopped requesting jobs, so only present jobs need instances. `is_ending`: it
+        will never request jobs again, so starting instances that no job waits for are removed."""
         if (is_draining, is_ending) != (self._planner.is_draining, self._planner.is_ending):
             self._planner.is_ending = is_ending
             self._demand_tracker.is_closed = self._planner.is_draining = is_draining
@@ -297,9 +271,7 @@ class Scaler:
             await wait_for_any_event(self._clock, self._wake, within_seconds=max(pause, 0.0), name="next plan")
 
     def _give_up(self, coming: int) -> None:
-        """Raise AcquireTimeoutError in jobs that have waited too long, except the first `coming`, for which slots are
-        starting.
-        """
+        """Raise AcquireTimeoutError in overdue jobs, except the first `coming`, for which slots are starting."""
         slots, seconds = self._roster.slots, self._roster.setup.acquire_seconds
         for one in slots.overdue(now=self._clock.now(), timeout_seconds=seconds, coming=coming):
             slots.give_back(one.holder)
@@ -320,17 +292,13 @@ class Scaler:
         return [one.holder for one in self._roster.slots.waiters]
 
     def _react(self) -> None:
-        """Handle any change: assign free slots, and have the state file written, instances checked and a new
-        plan made.
-        """
+        """Handle any change: assign slots, and have the state written, instances checked and a plan made."""
         self._hand_out()
         self._readiness.look()
         self._wake.set()
 
     def _hand_out(self) -> bool:
-        """Assign free slots to waiting jobs. True if a job got one. `acquire` returns it when the state file is
-        written.
-        """
+        """Assign free slots to jobs; True if one got one. `acquire` returns it when the state file is written."""
         grants = self._roster.hand_out()
         for holder, slot in grants:
             self._planner.granted += 1
@@ -340,17 +308,13 @@ class Scaler:
         return bool(grants)
 
     def _hand_over(self, holder: str, slot: Slot) -> None:
-        """Return a slot to the `acquire` call of its job, after the state file was written, unless the slot was lost
-        meanwhile.
-        """
+        """Return a slot to its job's `acquire`, after the state file was written, unless it was lost meanwhile."""
         if self._roster.slots.slot(holder) == slot and (wait := self._waits.pop(holder, None)):
             self._demand_tracker.remove(holder)
             wait.future.set_result(slot)
 
     def _drop_instances(self, gone: Sequence[Gone]) -> None:
-        """Handle instances that do not exist any more: report their running jobs as lost. Jobs that have not started
-        there yet wait for another slot.
-        """
+        """Report the running jobs of vanished instances as lost; jobs that have not started there wait again."""
         for one in gone:
             lost = [holder for holder in one.holders if holder not in self._waits]
             for holder in one.holders:

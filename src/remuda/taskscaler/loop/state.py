@@ -1,10 +1,9 @@
 """Reads and writes the state file of a fleet (SQLite), from which a scaler continues after a crash.
 
-It is written before effects outside: a request before its plugin is called, a deletion mark before the deletion, a
-slot before its job gets it. Rows are independent, so a broken one loses only itself. A file that is no database is
-renamed, and the instances are found again by updates of their groups. A file that cannot be opened now, as on a full
-disk, is left as it is. `StateWriter` writes the roster's changes in their order and then calls the callbacks that wait
-for them; while writing fails, they wait.
+It is written before effects outside, such as a request before its plugin is called. A broken row loses only itself. A
+file that is no database is renamed, and updates of the groups find the instances again. A file that cannot be opened
+now, as on a full disk, is left as it is. `StateWriter` writes changes in their order, then calls the callbacks that
+wait for them; while writing fails, they wait.
 """
 
 import asyncio
@@ -57,9 +56,7 @@ class StateError(Exception):
 
 
 def state_path(folder: Path, name: str) -> Path:
-    """Return the path of a fleet's state file. It has a digest of the name, because names may have characters that
-    files may not have.
-    """
+    """Path of a fleet's state file, with a digest, because names may have characters that files may not have."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:80].lstrip(".")
     if plain != name:
         plain = f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -92,9 +89,7 @@ class StateFile:
         self._writer = writer(db, path.name)
 
     def read(self) -> Stored:
-        """Read the whole file. Must be called before the first write. Rows that cannot be read are deleted. Raises
-        StateError.
-        """
+        """Must be called before the first write. Rows that cannot be read are deleted. Raises StateError."""
         broken: list[tuple[str, str | int]] = []
         try:
             stored = _read(self._db, self._log, broken)
@@ -124,8 +119,6 @@ def read_state(path: Path) -> Stored:
 
 
 class StateWriter:
-    """Writes the changes of a roster to its state file."""
-
     def __init__(self, file: StateFile, roster: Roster, clock: Clock) -> None:
         self._file = file
         self._roster = roster
@@ -219,7 +212,7 @@ def _unusable(path: Path, error: sqlite3.Error) -> StateError:
 
 
 def _free_name(path: Path) -> Path:
-    """Return an unused path beside `path` for a broken state file. Earlier broken files are kept."""
+    """An unused path for a broken state file. Earlier broken files are kept."""
     names = (f"{path.name}.broken{f'-{n}' if n else ''}" for n in count())
     return next(aside for name in names if not (aside := path.with_name(name)).exists())
 

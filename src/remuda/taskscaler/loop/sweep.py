@@ -1,11 +1,9 @@
-"""Finds orphaned instances by the tags of their owners, and removes them on request. `remuda scale sweep` calls this.
+"""Finds orphaned instances by the tags of their owners, and removes them on request (`remuda scale sweep`).
 
 An orphan is tagged with an owner name of this manager (`SYSTEM_ID/RUNNER_KEY`) that is not configured any more, or with
-this fleet's owner although neither its group lists it nor the state file has it. Instances of other managers are
-never orphans, nor are those younger than the grace time, which may be just starting. Groups that cannot find instances
-by tags are skipped. `sweep` needs started plugins. `sweep_abandoned` starts the plugin of a group that is not
-configured any more, and finds its instances by tags or by the state file. Groups are asked concurrently, every call has
-a deadline.
+this fleet's owner although neither its group nor the state file has it. Instances of other managers or younger than the
+grace time are none. `sweep` needs started plugins; `sweep_abandoned` starts the plugin of a group that is not
+configured any more. Groups are asked concurrently, every call has a deadline.
 """
 
 import asyncio
@@ -80,10 +78,8 @@ async def sweep(
     not_begun: Mapping[str, str] | None = None,
 ) -> SweepResult:
     """Find orphaned instances, and delete them if `remove` is set. An error of one group does not affect the others.
-
-    `known_owners` returns the owner names of all configured runners. `folder`: where the state file is. Younger
-    instances than `grace_seconds` are ignored. `not_begun`: groups whose plugins did not start, with the cause.
-    """
+    `known_owners`: owner names of all configured runners. `folder`: where the state file is. `not_begun`: groups whose
+    plugins did not start, with the cause."""
 
     async def look(group: str, plugin: InstanceGroup) -> SweepResult:
         if cause := (not_begun or {}).get(group):
@@ -115,8 +111,7 @@ async def sweep_abandoned(
     remove: bool,
 ) -> tuple[SweepResult, frozenset[str] | None]:
     """Find, and with `remove` delete, the instances of a group that is not configured any more. Starts and stops its
-    plugin. `taken` returns ids that belong to other fleets. Returns the result and the ids that still exist, or None
-    if that is unknown."""
+    plugin. `taken` returns ids of other fleets. Returns the result and the ids that still exist, or None if unknown."""
     calls = _Calls(abandoned.group, plugin, clock)
     try:
         await calls.within(plugin.init(abandoned.config, abandoned.settings), INIT_SECONDS, "Init")
@@ -154,7 +149,6 @@ async def sweep_abandoned(
 
 
 def join(parts: Iterable[SweepResult]) -> SweepResult:
-    """Combine the results of several sweeps into one."""
     all_of = list(parts)
     return SweepResult(
         found=tuple(one for part in all_of for one in part.found),
@@ -181,14 +175,11 @@ class _Calls:
         return await self.within(self._plugin.recover(), ASK_SECONDS, "Recover")
 
     async def update(self) -> set[str]:
-        """Return the ids of all instances of the group that are not deleted."""
         shown = await self.within(self._plugin.update(), ASK_SECONDS, "Update")
         return {one for one, state in shown.items() if not is_gone(state)}
 
     async def remove_orphans(self, orphans: Sequence[Orphan], *, remove: bool) -> SweepResult:
-        """Delete orphans if `remove` is set, and return them as the result. The result lists them also if the deletion
-        fails.
-        """
+        """Delete orphans if `remove` is set. The result lists them also if the deletion fails."""
         if not remove or not orphans:
             return SweepResult(found=tuple(orphans))
         try:
