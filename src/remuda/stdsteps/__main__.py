@@ -1,7 +1,5 @@
-"""Runs one standard step by its name: `python -m remuda.stdsteps NAME`.
-
-The step runner also starts programs with arguments: `python -m remuda.stdsteps PROGRAM ARGUMENT...`.
-"""
+"""Runs one standard step by its name: `python -m remuda.stdsteps NAME`. The step runner also starts programs with
+arguments: `python -m remuda.stdsteps PROGRAM ARGUMENT...`."""
 
 import importlib
 import sys
@@ -40,15 +38,11 @@ USUAL = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artif
 
 
 def import_step(name: str) -> ModuleType:
-    """Import and return the module of the standard step or helper program with this name."""
     return importlib.import_module(f"remuda.stdsteps.{(STEPS | PROGRAMS)[name]}")
 
 
 def load() -> None:
-    """Import the most used steps in advance, so that a process that runs many steps starts each of them faster.
-
-    Also imports codecs that Python would otherwise import at their first use.
-    """
+    """Import the most used steps and codecs in advance, so that a process that runs many steps starts each faster."""
     for step in USUAL:
         import_step(step)
     for codec in ("encodings.idna", "encodings.cp437"):

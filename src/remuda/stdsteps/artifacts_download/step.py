@@ -40,10 +40,7 @@ def run(inputs: Inputs) -> None:
 
 
 def download(url: str, token: str, target: Path, failures: int) -> int:
-    """Download an artifacts archive to the file `target` and return its size in bytes.
-
-    `failures`: the number of failed attempts. Only the first attempt asks the server for a redirect to object storage
-    (`direct_download`); retries download through the server.
-    """
+    """Download an archive and return its size in bytes. Only the first attempt (no `failures`) asks for a redirect to
+    object storage (`direct_download`); retries download through the server."""
     with request("GET", url if failures else f"{url}?direct_download=true", token=token) as response:
         return store(response, target)

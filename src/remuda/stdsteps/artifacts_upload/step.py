@@ -1,8 +1,6 @@
-"""The step `artifacts_upload`: packs files of the working directory and sends them to the server.
-
-The archive is built on disk and streamed from there, so neither its size nor a retry costs memory. Formats: zip, with
-the names of the files; gzip, for reports, with each file as a member of one stream; raw, one file unchanged.
-"""
+"""The step `artifacts_upload`: packs files of the working directory and sends them to the server. The archive is built
+on disk and streamed from there, so neither its size nor a retry costs memory. Formats: zip, with the names of the
+files; gzip, for reports, with each file as a member of one stream; raw, one file unchanged."""
 
 import gzip
 import os
@@ -75,10 +73,7 @@ def is_due(when: str, job_status: str) -> bool:
 
 
 def build(output: Path, root: Path, names: Iterable[str], form: str) -> None:
-    """Write the artifact file `output` from the files `names` below `root`.
-
-    `form`: zip, gzip or raw. Raises StepError if the form is raw and there is not exactly one file.
-    """
+    """Write the artifact file in the form zip, gzip or raw. Raises StepError if a raw one has not exactly one file."""
     if form == "zip":
         write_zip(output, root, names)
         return
@@ -98,10 +93,8 @@ def build(output: Path, root: Path, names: Iterable[str], form: str) -> None:
 
 
 def upload(url: str, token: str, archive: Path, filename: str) -> None:
-    """POST an archive to the server as multipart form data, streamed in chunks.
-
-    Raises StepError if the server answers that the archive is too large (413), HttpError for other error answers.
-    """
+    """POST an archive as multipart form data, streamed in chunks. Raises StepError if it is too large for the server
+    (413), HttpError for other error answers."""
 
     def body() -> Iterator[bytes]:
         yield (

@@ -1,7 +1,4 @@
-"""The step `cache_restore`: unpacks a cache into the working directory.
-
-If the cache is missing or damaged, the step succeeds, with a warning if it is damaged.
-"""
+"""The step `cache_restore`: unpacks a cache into the working directory. Succeeds even if it is missing or damaged."""
 
 import os
 import time
@@ -53,12 +50,9 @@ def run(inputs: Inputs) -> None:
 
 
 def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Restored | None:
-    """Unpack a cache archive below `root`. Returns the number of entries and the archive's size in bytes.
-
-    Returns None, after a warning in the log, if the archive cannot be unpacked, and without a warning if it does not
-    exist. `is_kept`: the archive lies in a local cache folder, so a damaged one is deleted; False for a temporary
-    download.
-    """
+    """Unpack a cache archive and return its entries and bytes; None if it does not exist or, with a warning, is
+    damaged. `is_kept`: the archive is in a local cache folder, not a temporary download, so a damaged one is
+    deleted."""
     try:
         before = archive.lstat()
         if not is_plain(archive):

@@ -50,10 +50,7 @@ def run(inputs: Inputs) -> None:
 
 
 def save(archive: Path, root: Path, names: set[str]) -> int:
-    """Pack the files `names` below `root` into a cache archive and return its size in bytes.
-
-    Writes nothing and returns 0 if `names` is empty or the existing archive was made of the same, unchanged files.
-    """
+    """Pack the files and return the archive's bytes; 0 if there are none or the existing archive has the same."""
     digest = _digest_if_new(root, names, lambda comment: is_plain(archive) and has_comment(archive, comment))
     if digest is None:
         return 0
@@ -79,11 +76,8 @@ def save(archive: Path, root: Path, names: set[str]) -> int:
 
 
 def _new_file(folder: Path) -> tuple[int, Path | None]:
-    """Create a temporary file in the folder; returns its descriptor and its path.
-
-    The path is None if the file system supports files without a name (O_TMPFILE), which vanish if the process is
-    killed.
-    """
+    """Create a temporary file; returns descriptor and path. The path is None if the file system supports files without
+    a name (O_TMPFILE), which vanish if the process is killed."""
     with suppress(OSError, AttributeError):
         descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         if _descriptor_path(descriptor).exists():
@@ -113,11 +107,8 @@ def _save_to_storage(upload: str, present: str, root: Path, names: set[str], lim
 
 
 def _digest_if_new(root: Path, names: set[str], is_there: Callable[[bytes], bool]) -> bytes | None:
-    """Return the digest of the names, sizes and times of the files to save, or None if nothing has to be saved.
-
-    That is so if `names` is empty, or if `is_there(digest)` says that the stored cache has this digest. Raises
-    StepError if the files are larger than a cache may be.
-    """
+    """Return the digest of names, sizes and times of the files; None if there are none or `is_there(digest)` says that
+    the stored cache has this digest. Raises StepError if the files are larger than a cache may be."""
     if not names:
         say("WARNING: no files to save; an earlier cache of this key stays")
         return None

@@ -1,9 +1,7 @@
-"""Caches in a local folder, one zip archive for each cache key. `cache_restore` reads them, `cache_save` writes them.
-
-The folder is opened without following symbolic links, because jobs may run as the owner of the caches and leave a link
-there. The comment of an archive is a digest of the names, sizes and times of its files, so that a save can skip
-unchanged files. An archive gets its name only when it is complete; of two concurrent saves the later one wins.
-"""
+"""Caches in a local folder, one zip archive for each cache key. The folder is opened without following symbolic links,
+because jobs may run as the owner of the caches and leave a link there. The comment of an archive is a digest of the
+names, sizes and times of its files, so that a save can skip unchanged files. An archive gets its name only when it is
+complete; of two concurrent saves the later one wins."""
 
 import hashlib
 import os
@@ -24,11 +22,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]|\A\.")
 
 
 def file_name(key: str) -> str:
-    """Return the file name of the archive for a cache key.
-
-    Unsafe characters are percent-encoded, so different keys have different names. A long key is replaced by its
-    SHA-256.
-    """
+    """Return the archive's name: unsafe characters are percent-encoded, a long key is replaced by its SHA-256."""
     safe = _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in _encode(match[0])), key or DEFAULT_KEY)
     if len(safe) > LONGEST_NAME:
         # No other key gives this name: there, two hex digits follow a %.
@@ -38,13 +32,9 @@ def file_name(key: str) -> str:
 
 @contextmanager
 def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
-    """Open the folder with the archives of one project and yield a path to it through /proc/self/fd.
-
-    The path keeps pointing to the same folder even if another process renames or replaces the folder. `root`: the
-    folder with the caches of all projects; symbolic links below it are refused. If `root` is empty, the whole path is
-    trusted. `is_made`: create the folder, and replace links below `root` by folders. Raises OSError if the folder
-    cannot be opened.
-    """
+    """Open the folder with the archives of one project and yield a path through /proc/self/fd, which stays valid even
+    if another process replaces the folder. `root`: the folder of all projects' caches, below which symbolic links are
+    refused; if empty, the whole path is trusted. `is_made`: create the folder, and replace links. Raises OSError."""
     if is_made and not root:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     base, relative = (Path(root), os.path.relpath(folder, root)) if root else (Path(folder), "")
@@ -54,7 +44,6 @@ def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
 
 
 def is_plain(archive: Path) -> bool:
-    """True if the archive is a regular file, not a symbolic link, a pipe or missing."""
     try:
         return stat.S_ISREG(archive.lstat().st_mode)
     except OSError:
@@ -62,10 +51,7 @@ def is_plain(archive: Path) -> bool:
 
 
 def digest_listing(root: Path, names: Iterable[str]) -> tuple[str, int]:
-    """Return a SHA-256 of the names, modes, sizes and times of these files, and their total size in bytes.
-
-    File contents are not read.
-    """
+    """Return a SHA-256 of names, modes, sizes and times, and the total bytes. File contents are not read."""
     digest = hashlib.sha256(b"remuda cache 1\n")
     size = 0
     for name in sorted(names):

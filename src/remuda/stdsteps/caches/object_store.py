@@ -1,9 +1,6 @@
-"""Caches in object storage, through presigned URLs: each is valid for one object, one method and a limited time.
-
-The job's machine has no credentials of the storage. A 404 is a cache miss. The storage checks the checksum of an upload
-(Content-MD5), and unpacking checks each file. The callers, `cache_restore` and `cache_save`, turn errors into warnings,
-because a job can run without its cache.
-"""
+"""Caches in object storage, through presigned URLs: each is valid for one object, one method and a limited time. The
+job's machine has no credentials of the storage. A 404 is a cache miss. The storage checks the checksum of an upload
+(Content-MD5), unpacking that of each file. Callers turn errors into warnings: a job can run without its cache."""
 
 import base64
 import hashlib
@@ -18,7 +15,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def fetch(url: str, target: Path) -> int | None:
-    """Download an object to the file `target` and return its size in bytes; None if the object does not exist."""
+    """Download an object and return its bytes; None if it does not exist."""
 
     def attempt(_: int) -> int | None:
         try:
@@ -33,7 +30,7 @@ def fetch(url: str, target: Path) -> int | None:
 
 
 def send(url: str, archive: Path) -> None:
-    """Upload an archive to a presigned URL, with its MD5 for the storage to check. Retries transient errors."""
+    """Upload an archive with its MD5 for the storage to check. Retries transient errors."""
     headers = {
         "Content-Length": str(archive.stat().st_size),
         "Content-Type": "application/octet-stream",
@@ -53,10 +50,8 @@ def send(url: str, archive: Path) -> None:
 
 
 def has_comment(url: str, comment: bytes) -> bool:
-    """True if the stored zip archive has this comment. Downloads only the end of the archive.
-
-    Returns False if the download fails or the storage does not support range requests.
-    """
+    """True if the stored zip archive has this comment; downloads only its end. False if the download fails or the
+    storage does not support range requests."""
     size = END_BYTES + len(comment)
     try:
         with request("GET", url, headers={"Range": f"bytes=-{size}"}) as response:

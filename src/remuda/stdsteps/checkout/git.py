@@ -1,9 +1,6 @@
 """Runs git for the standard steps, with the job's credentials, and without trust in files that earlier jobs left.
-
-Credentials come in the repository's URL. They are removed from it before git sees it, and git gets them through a
-configuration file that only this user can read: they are not in an argument, .git/config or the log. git sends them
-only to the repository's server, for all repositories there, so submodules can use them too. A command that fails with a
-transient error, recognised by git's error output, is repeated (`common.retries`).
+Credentials are removed from the repository's URL and given to git through a configuration file that only this user can
+read, not through an argument, .git/config or the log. git sends them only to the repository's server.
 
 A job chooses the URLs of its submodules and LFS files. If git has more rights than the job, git is *isolated*: it does
 not use the home folder and SSH keys of its user, and fetches no submodule from local paths. The system configuration
@@ -65,11 +62,8 @@ class Git:
     """Runs git commands in one working directory, with a configuration file of the step and no GIT_* variables."""
 
     def __init__(self, work_dir: Path, config: Path, *, isolated: bool = False) -> None:
-        """Find git. Raises PlatformError if it is not installed.
-
-        `config`: a file that `write_config` made, in a folder that only this user can open. `isolated`: git gets no
-        access to the home folder and SSH keys of its user.
-        """
+        """`config`: a file that `write_config` made. `isolated`: git gets no access to the home folder and SSH keys of
+        its user. Raises PlatformError if git is not installed."""
         program = shutil.which("git")
         if program is None:
             raise PlatformError("git is not installed on this machine; install it, or set GIT_STRATEGY: none")
@@ -85,10 +79,7 @@ class Git:
             self._env |= {"HOME": str(config.parent), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_SSH_COMMAND": "false"}
 
     def attempt(self, *arguments: str, quiet: bool = False) -> tuple[int, str]:
-        """Run git and return its exit code and stderr.
-
-        stderr is also written to the job log unless `quiet`, which discards stdout, too.
-        """
+        """Run git and return exit code and stderr. stderr is also logged unless `quiet`, which discards stdout, too."""
         result = subprocess.run(
             [*self._start, *arguments],
             cwd=self._work_dir,
@@ -104,17 +95,15 @@ class Git:
         return result.returncode, text
 
     def run(self, *arguments: str) -> None:
-        """Run git and raise StepError if its exit code is not 0."""
+        """Raises StepError if git's exit code is not 0."""
         code, _ = self.attempt(*arguments)
         if code:
             raise StepError(f"git {arguments[0]} failed with exit code {code}")
 
     def run_with_retries(self, *arguments: str, is_used: bool = False) -> str:
         """Run git and repeat it after transient errors. Returns '' on success, git's stderr after a permanent error.
-
         Raises PlatformError if the retries are used up. `is_used`: the local repository comes from an earlier job, so
-        an error that shows damage of it is permanent.
-        """
+        an error that shows damage of it is permanent."""
 
         def attempt(_: int) -> str:
             code, text = self.attempt(*arguments, quiet=True)
@@ -162,10 +151,8 @@ class Git:
 
 
 def split_credentials(repo_url: str) -> Remote:
-    """Move user and password from an HTTP URL to an Authorization header.
-
-    A URL with another scheme is returned unchanged, without a header. Raises StepError if the URL is empty.
-    """
+    """Move user and password from an HTTP URL to an Authorization header; another scheme stays unchanged. Raises
+    StepError if the URL is empty."""
     if not repo_url:
         raise StepError("input repo_url: needed, but not given")
     parts = urlsplit(repo_url)
@@ -182,11 +169,8 @@ def split_credentials(repo_url: str) -> Remote:
 
 
 def format_config(remote: Remote, *, instead_of_ssh: bool = False, authority: str = "", isolated: bool = False) -> str:
-    """Return the text of the configuration file that git reads in addition to the system's.
-
-    `instead_of_ssh`: rewrite SSH URLs of the server to HTTP. `authority`: a file with CA certificates for the server.
-    `isolated`: forbid SSH, and submodules with local paths.
-    """
+    """Return the configuration that git reads in addition to the system's. `instead_of_ssh`: rewrite SSH URLs of the
+    server to HTTP. `authority`: a file with CA certificates. `isolated`: forbid SSH, and submodules at local paths."""
     lines = ["[safe]", "\tdirectory = *", "[credential]", "\thelper ="]
     lines += ["[gc]", "\tauto = 0", "[maintenance]", "\tauto = false"]
     lines += ["[advice]", "\tdetachedHead = false", "[init]", "\tdefaultBranch = none"]
@@ -210,7 +194,7 @@ def format_config(remote: Remote, *, instead_of_ssh: bool = False, authority: st
 
 
 def write_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, isolated: bool = False) -> Path:
-    """Write the text of `format_config` to a new file that only this user can read, and return its path."""
+    """Write `format_config` to a new file that only this user can read."""
     path = folder / "config"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -221,34 +205,28 @@ def write_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, 
 
 
 def is_transient(text: str) -> bool:
-    """True if git's error output `text` shows a transient error, so that a retry may help."""
+    """True if git's error output shows an error after which a retry may help."""
     return not _FINAL.search(text)
 
 
 def is_damaged(text: str) -> bool:
-    """True if git's error output `text` shows that the local repository is damaged.
-
-    False if the text also shows an unreachable server or a full or failing disk, because these can look like damage.
-    """
+    """True if git's error output shows that the local repository is damaged, and neither an unreachable server nor a
+    full or failing disk, which can look like damage."""
     own = "\n".join(line for line in text.splitlines() if not line.startswith("remote:"))
     return bool(_DAMAGED.search(own)) and not is_unreachable(text) and not _DISK.search(own)
 
 
 def is_unreachable(text: str) -> bool:
-    """True if git's error output `text` says that the server cannot be reached."""
     return bool(_UNREACHABLE.search(text))
 
 
 def find_reason(text: str) -> str:
-    """Return the line of git's error output that names the cause.
-
-    That is the first line with `fatal:`, because later ones are consequences; without one it is the last line.
-    """
+    """Return the first line of git's error output with `fatal:`, as later ones are consequences; else the last line."""
     lines = [line for line in text.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("fatal:")]
     return fatal[0] if fatal else lines[-1] if lines else "it gave no reason"
 
 
 def depth_options(depth: int) -> list[str]:
-    """Return the option of `git fetch` that limits the history to `depth` commits; an empty list for 0."""
+    """Return the option of `git fetch` that limits the history; none for 0."""
     return ["--depth", str(depth)] if depth else []

@@ -1,9 +1,7 @@
-"""Checks the git options that a job may set by variables such as GIT_FETCH_EXTRA_FLAGS. Pure.
-
-git may run with more rights than the job, so only options are allowed that start no program and access no other
-repository. Option names must be written in full, because git accepts every unique prefix. An option that takes a value
-must have one, because git would otherwise take the next argument, which the step added, as the value.
-"""
+"""Checks the git options that a job may set by variables such as GIT_FETCH_EXTRA_FLAGS. Pure. git may run with more
+rights than the job, so only options are allowed that start no program and access no other repository. Names must be
+written in full, because git accepts every unique prefix. An option that takes a value must have one, because git would
+otherwise take the next argument, which the step added, as the value."""
 
 from collections.abc import Iterable
 
@@ -114,10 +112,7 @@ SUBMODULE_UPDATE = Options(
 
 
 def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
-    """Raise StepError if `flags`, the words of a job's variable, contain an option that is not allowed.
-
-    An option without its required value is an error, too.
-    """
+    """Raise StepError if the words of a job's variable have an option that is not allowed or lacks its value."""
     words = iter(flags)
     for word in words:
         name, equals, value = word.partition("=")
@@ -137,10 +132,8 @@ def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
 
 
 def _needs_next(variable: str, word: str, allowed: Options) -> bool:
-    """True if the last of several joined short options, such as `-qj`, takes the next word as its value.
-
-    Raises StepError if one of the options is not allowed.
-    """
+    """True if the last of joined short options, such as `-qj`, takes the next word as its value. Raises StepError if
+    one of the options is not allowed."""
     for number, letter in enumerate(word[1:], 2):
         if f"-{letter}" in allowed.with_value:
             return number == len(word)

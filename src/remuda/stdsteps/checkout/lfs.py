@@ -1,8 +1,6 @@
-"""Downloads files that a repository stores with Git LFS: the commit has pointers, the server has the content.
-
-During the checkout the LFS filter is off (GIT_LFS_SKIP_SMUDGE), because it would download files one by one; `pull` then
-downloads all of them. If `git-lfs` is not installed, the pointers stay and the log says so.
-"""
+"""Downloads files that a repository stores with Git LFS: the commit has pointers, the server has the content. During
+the checkout the LFS filter is off (GIT_LFS_SKIP_SMUDGE), because it would download files one by one; `pull` then
+downloads all of them. If `git-lfs` is not installed, the pointers stay and the log says so."""
 
 import os
 import shutil

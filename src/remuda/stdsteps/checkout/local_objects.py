@@ -1,11 +1,7 @@
-"""Creates the job's repository from a repository on the same disk without copying objects, instead of a fetch.
-
-A fetch starts seven processes to copy objects on the same disk. If the source repository allows it (by a file named
-`LENDS`), the new repository refers to its objects (git alternates), and only refs and the shallow boundary are written.
-
-Invariant: the result is what a fetch would have made: refs, tags of the history, FETCH_HEAD, and the shallow boundary.
-If a request is not supported here, `borrow` returns False, and `checkout` fetches.
-"""
+"""Creates the job's repository from one on the same disk without copying objects; a fetch would start seven processes.
+If the source allows it (by a file named `LENDS`), the new repository refers to its objects (git alternates). Invariant:
+the result is what a fetch would have made: refs, tags of the history, FETCH_HEAD, and the shallow boundary. If a
+request is not supported here, `borrow` returns False, and `checkout` fetches."""
 
 import os
 import re
@@ -24,10 +20,8 @@ _ALL_TAGS = {"+refs/tags/*:refs/tags/*"}
 
 
 def borrow(git: Git, inside: Path, url: str, refspecs: list[str], depth: int) -> bool:
-    """Create a repository at `inside` that uses the objects of the local repository at `url`.
-
-    `inside` must not exist. Returns False, without creating anything, if that is not possible and a fetch is needed.
-    """
+    """Create a repository at `inside`, which must not exist, with the objects of the local repository at `url`. Returns
+    False, without creating anything, if that is not possible and a fetch is needed."""
     place = urlsplit(url)
     source = Path(unquote(place.path))
     if place.scheme != "file" or not (source / LENDS).exists() or (source / "shallow").exists():
@@ -69,10 +63,7 @@ def _write(path: Path, lines: list[str]) -> None:
 
 
 def _read_refs(source: Path) -> dict[str, str]:
-    """Return all refs of a repository with their object ids.
-
-    Reads the files of the repository, which is faster than a git process.
-    """
+    """Read object ids by ref from the repository's files, which is faster than a git process."""
     refs: dict[bytes, bytes] = {}
     root = os.fsencode(source)
     for folder, _, names in os.walk(os.path.join(root, b"refs")):
@@ -93,10 +84,7 @@ def _read_refs(source: Path) -> dict[str, str]:
 
 
 def _match_refspecs(refs: Iterable[str], refspecs: list[str]) -> list[tuple[str, str]] | None:
-    """Return the refs that match the refspecs, each with the local name that the refspec gives it.
-
-    Returns None if a refspec names a ref that does not exist, or has a form that needs a real fetch.
-    """
+    """Return matching refs with their local names by the refspecs; None if one is missing or needs a real fetch."""
     matches: list[tuple[str, str]] = []
     for spec in refspecs:
         origin, _, name = spec.removeprefix("+").partition(":")
@@ -122,10 +110,7 @@ def _make_repository(inside: Path, source: Path) -> None:
 
 
 def lent_objects(url: str) -> bytes:
-    """Return the expected content of `objects/info/alternates` for a repository cloned from this URL.
-
-    It is empty if the URL is not a local repository that allows the use of its objects.
-    """
+    """Return the expected `objects/info/alternates` of a clone; empty if this is not a local repository that lends."""
     place = urlsplit(url)
     source = Path(unquote(place.path))
     return _format_alternates(source) if place.scheme == "file" and (source / LENDS).exists() else b""
@@ -136,11 +121,8 @@ def _format_alternates(source: Path) -> bytes:
 
 
 def _walk_history(reader: Popen[bytes], tips: Iterable[str], depth: int) -> tuple[set[str], set[str]] | None:
-    """Return the commits within `depth` generations of the tips, and those of the last generation.
-
-    `reader`: a `git cat-file --batch`. The last generation is the shallow boundary. Returns None if a commit is
-    missing.
-    """
+    """Return the commits within `depth` generations of the tips, and the shallow boundary: those of the last
+    generation. None if a commit is missing. `reader`: a `git cat-file --batch`."""
     seen: set[str] = set()
     ends: set[str] = set()
     layer = {f"{tip}^{{commit}}" for tip in tips}
@@ -161,10 +143,7 @@ def _walk_history(reader: Popen[bytes], tips: Iterable[str], depth: int) -> tupl
 
 
 def _read_commit(reader: Popen[bytes], name: str) -> tuple[str, list[str]] | None:
-    """Return the id of a commit and the ids of its parents; None if it does not exist.
-
-    `reader`: a `git cat-file --batch`. `name`: any revision that git can resolve.
-    """
+    """Return the id and the parents of a commit. `reader`: a `git cat-file --batch`. `name`: any revision."""
     assert reader.stdin is not None
     assert reader.stdout is not None
     reader.stdin.write(f"{name}\n".encode())

@@ -1,8 +1,6 @@
 """Keeps mirrors: local bare copies of repositories that all checkouts of a runner fetch from, to save network traffic.
-
-A mirror lies in the runner's cache folder, one for each URL. A checkout first updates the mirror from the server, with
-the job's own credentials, so that no job gets commits that the server would refuse. Then it fetches from the mirror.
-Objects are copied, so a mirror may be removed at any time.
+A checkout first updates the mirror with the job's own credentials, so that no job gets commits that the server would
+refuse. Objects are copied, so a mirror may be removed at any time.
 
 Invariant: updates hold an exclusive lock, reads a shared one. A mirror is not trusted, because jobs may run as its
 owner: its configuration is rewritten each time, and git verifies the hashes of objects. If anything fails, the checkout
@@ -39,11 +37,9 @@ _LOCKS = ("shallow.lock", "packed-refs.lock", "HEAD.lock", "config.lock", "gc.pi
 
 @contextmanager
 def open_mirror(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> Iterator[str | None]:
-    """Update the mirror of a repository and yield its URL, with a read lock until the block ends.
-
-    Yields None if there is no usable mirror: the repository is local, larger than `limit_bytes`, or the update failed.
-    At the end, removes old mirrors until all together fit into `limit_bytes`.
-    """
+    """Update the mirror of a repository and yield its URL, with a read lock until the block ends. Yields None if the
+    repository is local, larger than `limit_bytes`, or the update failed. At the end, removes old mirrors until all
+    together fit into `limit_bytes`."""
     if urlsplit(url).scheme == "file":
         yield None
         return
@@ -67,10 +63,7 @@ def open_mirror(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, li
 
 
 def forget(folder: Path, url: str) -> None:
-    """Delete a damaged mirror; the next checkout creates it again.
-
-    Checkouts that have its files open can finish.
-    """
+    """Delete a damaged mirror; the next checkout creates it again. Checkouts that have its files open can finish."""
     place = folder / _mirror_name(url)
     with suppress(OSError):
         _beside(place, REPOSITORY).rename(_beside(place, f".{os.getpid()}.old"))
@@ -78,10 +71,7 @@ def forget(folder: Path, url: str) -> None:
 
 
 def shrink(folder: Path, limit_bytes: int) -> None:
-    """Delete the least recently used mirrors until all together have at most `limit_bytes`.
-
-    Mirrors that a checkout has locked are kept.
-    """
+    """Delete the least recently used, unlocked mirrors until all together have at most `limit_bytes`."""
     mirrors = []
     for path in folder.glob(f"*{SIZE}"):
         with suppress(OSError, ValueError):
@@ -103,10 +93,7 @@ def shrink(folder: Path, limit_bytes: int) -> None:
 
 
 def _update_mirror(git: Git, place: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> bool:
-    """Fetch from the server into the mirror.
-
-    Returns False if the mirror cannot be used: the fetch failed, or the repository is larger than `limit_bytes`.
-    """
+    """Fetch into the mirror; False if the fetch failed, or the repository is larger than `limit_bytes`."""
     inside = _beside(place, REPOSITORY)
     size_file = _beside(place, SIZE)
     with suppress(OSError, ValueError):
@@ -151,10 +138,7 @@ def _prepare(git: Git, inside: Path) -> None:
 
 
 def _mirror_refspec(refspec: str) -> str:
-    """Return the refspec that stores a ref in the mirror under its name on the server.
-
-    So checkouts can fetch it from the mirror by the same name. A commit id is stored below `refs/commits/`.
-    """
+    """Return the refspec that keeps a ref's name in the mirror; a commit id gets a name below `refs/commits/`."""
     origin = refspec.removeprefix("+").partition(":")[0]
     return f"+{origin}:refs/commits/{origin}" if _SHA.fullmatch(origin) else f"+{origin}:{origin}"
 

@@ -1,9 +1,7 @@
-"""The step `checkout`: fetches the job's commit and checks it out in the working directory.
-
-A repository that an earlier job left there is reused but not trusted: git uses its objects, but never its
-configuration, hooks or attributes, and the repositories of its submodules are deleted. This is safe only while no other
-process can change the repository, so containers that outlived an earlier job are removed first.
-"""
+"""The step `checkout`: fetches the job's commit and checks it out in the working directory. A repository that an
+earlier job left there is reused but not trusted: git uses its objects, but never its configuration, hooks or
+attributes, and the repositories of its submodules are deleted. This is safe only while no other process can change the
+repository, so containers that outlived an earlier job are removed first."""
 
 import errno
 import json
@@ -63,8 +61,6 @@ class UnusableFolderError(StepError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The inputs of the step `checkout`, parsed and checked."""
-
     strategy: str
     repo_url: str
     sha: str
@@ -164,11 +160,8 @@ def bring_commit(git: Git, work_dir: Path, remote: Remote, options: Options) -> 
 
 
 def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *, is_new: bool) -> bool:
-    """Fetch the commit, unless a local repository provides it or an earlier job has fetched it already.
-
-    Returns True if the commit is already checked out: without a fetch, checking it out is the test that all of its
-    objects exist. `is_new`: the working directory has no repository yet.
-    """
+    """Fetch the commit, unless a local repository provides it or an earlier job has fetched it. Returns True if it is
+    already checked out: without a fetch, that is the test that all of its objects exist."""
     sha, refspecs, depth, fetch_flags = options.sha, options.refspecs, options.depth, options.fetch_flags
     repository = work_dir / ".git"
     is_borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, repository, remote.url, refspecs, depth)
@@ -206,18 +199,14 @@ def fetch_anew(git: Git, repository: Path, remote: Remote, options: Options, *, 
 
 
 def restore_rights(work_dir: Path) -> None:
-    """Give the owner of the working directory the permissions on it back that an earlier job may have removed."""
+    """Give the owner of the working directory the permissions back that an earlier job may have removed."""
     with close_after(open_folder(str(work_dir))) as opened:
         grant_owner(opened)
 
 
 def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
-    """Ensure that `.git` is a valid repository with `remote` as its origin, and without files that earlier jobs could
-    abuse.
-
-    Rewrites its configuration, removes hooks and stale locks, and replaces a `.git` that contains links or special
-    files.
-    """
+    """Ensure that `.git` is a valid repository with this origin, without files that earlier jobs could abuse: rewrites
+    its configuration, removes hooks and stale locks, and replaces a `.git` that contains links or special files."""
     inside = work_dir / ".git"
     if not is_plain(inside):
         remove(inside)
@@ -242,10 +231,7 @@ def forget_alternates(inside: Path, url: str) -> None:
 
 
 def is_fetched(mark: Path, request: str) -> bool:
-    """True if the file `mark` says that the same request (URL, commit, refspecs, depth, flags) was fetched before.
-
-    This is only a hint, because a job may have written the file.
-    """
+    """True if the file `mark` says that the same request was fetched before. Only a hint: a job may have written it."""
     try:
         return not mark.is_symlink() and mark.read_text() == request
     except (OSError, UnicodeDecodeError):
@@ -253,10 +239,7 @@ def is_fetched(mark: Path, request: str) -> bool:
 
 
 def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
-    """Check out the commit `sha` and return True.
-
-    If that fails: returns False if `quiet`, else raises UnusableFolderError.
-    """
+    """Check out the commit. If that fails, return False if `quiet`, else raise UnusableFolderError."""
     words = ("checkout", "-f", "-q", "--detach", sha)
     if quiet:
         return git.attempt(*words, quiet=True)[0] == 0
@@ -283,10 +266,7 @@ def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) ->
 
 
 def fetch_from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: list[str], limit: int) -> bool:
-    """Fetch from the runner's mirror of this repository.
-
-    Returns False if that failed, so that the caller fetches from the server. `limit`: the most bytes of all mirrors.
-    """
+    """Fetch from the runner's mirror; False if that failed. `limit`: the most bytes of all mirrors."""
     with mirrors.open_mirror(git, folder, url, refspecs, limit_bytes=limit) as source:
         if source is None:
             return False
@@ -299,10 +279,8 @@ def fetch_from_mirror(git: Git, folder: Path, url: str, options: list[str], refs
 
 
 def fetch_commit(git: Git, sha: str, depth: int) -> None:
-    """Fetch a commit that the fetched refs lack, because the branch was rewritten or `depth` is too small.
-
-    Raises StepError if the server does not have the commit either.
-    """
+    """Fetch a commit that the fetched refs lack, because the branch was rewritten or `depth` is too small. Raises
+    StepError if the server does not have the commit either."""
     if git.run_with_retries("fetch", "--quiet", *depth_options(depth), *ONLY_HERE, "origin", sha) and depth:
         git.run_with_retries("fetch", "--quiet", "--unshallow", *ONLY_HERE, "origin")
     if not git.has_commit(sha):

@@ -1,8 +1,6 @@
-"""Checks out the submodules of the job's commit, as GIT_SUBMODULE_STRATEGY requests.
-
-Submodules are cloned anew for every job, because repositories that an earlier job left are not trusted. A submodule on
-the job's own server is fetched with the job's token. Relative URLs are resolved against the repository's URL.
-"""
+"""Checks out the submodules of the job's commit, as GIT_SUBMODULE_STRATEGY requests. They are cloned anew for every
+job, because repositories that an earlier job left are not trusted. A submodule on the job's own server is fetched with
+the job's token. Relative URLs are resolved against the repository's URL."""
 
 import os
 from dataclasses import replace
@@ -33,7 +31,7 @@ class Submodules:
 
 
 def read(inputs: Inputs) -> Submodules | None:
-    """Read the inputs about submodules. Returns None if GIT_SUBMODULE_STRATEGY is `none`."""
+    """None if GIT_SUBMODULE_STRATEGY is `none`."""
     strategy = inputs.one_of("submodules", STRATEGIES)
     submodules = Submodules(
         recursive=strategy == "recursive",
@@ -46,10 +44,8 @@ def read(inputs: Inputs) -> Submodules | None:
 
 
 def clear(git: Git, work_dir: Path) -> None:
-    """Delete the contents of all submodule folders, which `git clean` does not do.
-
-    An earlier job may have left a repository there, or a link to one, with a configuration that makes git run programs.
-    """
+    """Delete the contents of all submodule folders, which `git clean` does not do: an earlier job may have left a
+    repository there, or a link to one, with a configuration that makes git run programs."""
     for line in git.read("ls-files", "--stage", "-z").split(b"\0"):
         if line.startswith(_LINK):
             with close_after(make_below(work_dir, os.fsdecode(line.partition(b"\t")[2]))) as folder:

@@ -1,7 +1,5 @@
-"""Deletes and repairs files that earlier jobs left in a working directory, and creates temporary folders.
-
-A step may have more rights than the job that left the files, so no symbolic link is followed (`remuda.lib.safe_paths`).
-"""
+"""Deletes and repairs files that earlier jobs left in a working directory, and creates temporary folders. A step may
+have more rights than the job that left the files, so no symbolic link is followed (`remuda.lib.safe_paths`)."""
 
 import os
 import tempfile
@@ -19,11 +17,8 @@ def empty(folder: Path) -> None:
 
 
 def make_temporary(prefix: str, *, place: str | None = None) -> "tempfile.TemporaryDirectory[str]":
-    """Create a temporary folder that is deleted at the end of the `with` block.
-
-    It is created in the step's temporary folder, which the agent deletes even if the step is killed. If the step runs
-    without an agent, it is created in `place`.
-    """
+    """Create a folder for a `with` block in the step's temporary folder, which the agent deletes even if the step is
+    killed; without an agent, in `place`."""
     return tempfile.TemporaryDirectory(prefix=prefix, dir=os.environ.get("REMUDA_TEMPORARY") or place)
 
 
@@ -46,10 +41,8 @@ def repair(folder: Path) -> None:
 
 
 def is_plain(folder: Path) -> bool:
-    """True if a tree contains only folders and regular files. Also restores the owner's permissions on its folders.
-
-    Checked for a repository that a job left: git would write through links, and block forever on a pipe.
-    """
+    """True if a tree has only folders and regular files; restores the owner's permissions. For a repository that a job
+    left: git would write through links, and block forever on a pipe."""
     try:
         opened = open_folder(str(folder))
     except OSError:

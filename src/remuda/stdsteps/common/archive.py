@@ -1,12 +1,9 @@
-"""Writes and unpacks zip archives of artifacts and caches.
-
-Archives are reproducible: the same files give the same bytes (sorted names, the files' own times), so that a repeated
-upload is recognised. File permissions are kept, and times with a precision of one second.
+"""Writes and unpacks zip archives of artifacts and caches. They are reproducible: the same files give the same bytes
+(sorted names, the files' own times), so that a repeated upload is recognised.
 
 An archive comes from another job and is not trusted. Entry names that lead out of the folder, and contents above a
 limit, are refused. Entries below `.git` are skipped, because git would run programs that they configure. Links are
-created last, and nothing is written through a link: every folder on the path of an entry is opened without following
-links. When packing, a file that a job replaces by a link meanwhile is an error.
+created last, and nothing is written through a link. When packing, a file that a job replaces by a link is an error.
 """
 
 import calendar
@@ -61,10 +58,7 @@ class DamagedArchiveError(StepError):
 def write_zip(
     output: Path, root: Path, names: Iterable[str], *, comment: bytes = b"", level: int | None = None
 ) -> None:
-    """Write a zip archive with these files, folders and links; `names` are relative to `root`.
-
-    `comment`: the archive's comment. `level`: the compression level, None for the default.
-    """
+    """Write an archive of files, folders and links; `names` are relative to `root`."""
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED, allowZip64=True, compresslevel=level) as archive:
         archive.comment = comment
         for name in sorted(names):
@@ -87,12 +81,9 @@ def write_zip(
 
 
 def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, whole: bool = False) -> int:
-    """Unpack an archive below `root` and return the number of unpacked entries.
-
-    `whole`: unpack all or nothing: if unpacking fails, delete the files again; and skip only the top-level `.git`.
-    Otherwise unpacked files stay after a failure, and entries below any `.git` are skipped. Raises DamagedArchiveError
-    if the archive cannot be read, StepError if an entry is refused.
-    """
+    """Unpack an archive and return the number of entries. `whole`: all or nothing, and skip only the top-level `.git`;
+    else unpacked files stay after a failure, and entries below any `.git` are skipped. Raises DamagedArchiveError if
+    the archive cannot be read, StepError if an entry is refused."""
     remaining = largest_bytes
     links: list[zipfile.ZipInfo] = []
     made: list[tuple[str, ...]] = []
@@ -133,10 +124,7 @@ def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, 
 
 @contextmanager
 def open_zip(source: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
-    """Open an archive for reading.
-
-    Raises StepError if it has too many entries or its central directory is too large.
-    """
+    """Open an archive. Raises StepError if it has too many entries or its central directory is too large."""
     with ExitStack() as opened:
         file = opened.enter_context(source.open("rb")) if isinstance(source, Path) else source
         archive = opened.enter_context(zipfile.ZipFile(cast("IO[bytes]", _Bounded(file))))
@@ -196,7 +184,7 @@ def _open_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO
 
 
 def _split_name(name: str) -> tuple[str, ...]:
-    """Split the path of an archive entry into its parts. Raises StepError if it leads out of the root."""
+    """Raises StepError if the name leads out of the root."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or not pure.parts:
         raise StepError(
@@ -207,10 +195,7 @@ def _split_name(name: str) -> tuple[str, ...]:
 
 @contextmanager
 def _open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """Open a folder below `root` and yield its descriptor; creates missing folders.
-
-    Raises StepError if a part of the path is a link or a file.
-    """
+    """Open a folder below `root`, created if missing. Raises StepError if a part of the path is a link or a file."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
@@ -274,7 +259,7 @@ def _remove_entries(root: Path, made: Iterable[tuple[str, ...]]) -> None:
 
 
 def _read_time(entry: zipfile.ZipInfo) -> int | None:
-    """Return the modification time of an archive entry in seconds; None if the archive does not contain it."""
+    """Return the modification time in seconds, if the archive contains it."""
     at = 0
     while at + 9 <= len(entry.extra):
         kind, size, flags, seconds = struct.unpack_from("<HHBl", entry.extra, at)

@@ -1,7 +1,5 @@
-"""Errors of standard steps: StepError for errors of the job, PlatformError for errors of the platform.
-
-The step's exit code (1 or 75) tells the step runner which of them occurred.
-"""
+"""Errors of standard steps: StepError for errors of the job, PlatformError for errors of the platform. The step's exit
+code (1 or 75) tells the step runner which of them occurred."""
 
 
 class StepError(Exception):
@@ -11,8 +9,6 @@ class StepError(Exception):
 
 
 class PlatformError(StepError):
-    """A dependency of the step failed: network, server or disk. A retry, perhaps elsewhere, may succeed. Exit
-    code 75.
-    """
+    """A dependency of the step failed: network, server or disk. A retry may succeed. Exit code 75."""
 
     exit_code = 75

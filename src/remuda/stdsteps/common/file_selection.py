@@ -1,9 +1,7 @@
-"""Selects files of the working directory by patterns, for artifacts and caches.
-
-A pattern is a path with `*`, `?`, `[a-z]`, `{one,other}`, and `**` for any number of folders. A folder selects
-everything in it. Only files in the working directory can be selected, except its repository. Links below a selected
-folder are selected and not followed, because package managers create circular links.
-"""
+"""Selects files of the working directory by patterns, for artifacts and caches. A pattern is a path with `*`, `?`,
+`[a-z]`, `{one,other}`, and `**` for any number of folders. A folder selects everything in it. Only files in the working
+directory can be selected, except its repository. Links below a selected folder are selected and not followed, because
+package managers create circular links."""
 
 import os
 import re
@@ -25,11 +23,8 @@ _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, untracked: bool) -> set[str]:
-    """Return the paths, relative to `root`, that match one of the patterns and none of `exclude`.
-
-    A matching folder is returned with everything in it. `untracked`: add files that git does not track. Paths that lead
-    out of `root` through links, and those that are not UTF-8, are left out with a warning.
-    """
+    """Return the paths, relative to `root`, that match one of the patterns and none of `exclude`. `untracked`: add
+    files that git does not track. Paths that lead out of `root` through links or are not UTF-8 cause a warning."""
     excluded = [pattern_regex(each) for pattern in exclude for each in alternatives(pattern)]
 
     def is_kept(name: str) -> bool:
@@ -61,15 +56,12 @@ def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, unt
 
 
 def leads_inside(root: Path, name: str) -> bool:
-    """True if the path lies inside `root` after all symbolic links are resolved.
-
-    Steps check this because they may have more rights than the job that created the links.
-    """
+    """True if the path lies inside `root` after links, which a job with fewer rights may have made, are resolved."""
     return Path(os.path.realpath(root / name)).is_relative_to(os.path.realpath(root))
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Expand `{one,other}` in a pattern: returns the patterns without braces that it stands for."""
+    """Expand `{one,other}` to the patterns without braces that it stands for."""
     done: list[str] = []
     unexpanded = [pattern]
     while unexpanded:
@@ -144,7 +136,6 @@ def _match(root: Path, pattern: str) -> set[str]:
 
 
 def _walk(root: Path, name: str) -> Iterator[str]:
-    """Yield the path `name` and, if it is a folder, the paths of everything below it."""
     if name:
         yield name
     waiting = [name] if not name or not (root / name).is_symlink() else []
@@ -156,7 +147,6 @@ def _walk(root: Path, name: str) -> Iterator[str]:
 
 
 def _children(root: Path, folder: str) -> list[tuple[str, bool]]:
-    """Return the names in a folder, each with True if it is a folder and not a link; an empty list for a file."""
     try:
         with os.scandir(root / folder) as entries:
             return [(_join(folder, entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -165,20 +155,14 @@ def _children(root: Path, folder: str) -> list[tuple[str, bool]]:
 
 
 def _leads_out(root: Path, folder: str) -> bool:
-    """True if `folder` is a symbolic link to a place outside of `root`.
-
-    Such a link may point to other files in the job's container than on this machine.
-    """
+    """True if `folder` is a link out of `root`: in the job's container it may lead to other files than here."""
     if not folder or not (root / folder).is_symlink():
         return False
     return not f"{os.path.realpath(root / folder)}/".startswith(f"{os.path.realpath(root)}/")
 
 
 def _find_outside(root: Path, names: Iterable[str]) -> set[str]:
-    """Return the paths whose parent folder, with links resolved, is outside of `root`.
-
-    The last part of a path is not resolved: a link itself can be selected, wherever it points.
-    """
+    """Return the paths whose parent is outside of `root`. A link itself can be selected, wherever it points."""
     cache: dict[str, bool] = {"": True}
 
     def is_inside(folder: str) -> bool:
@@ -200,10 +184,8 @@ def _join(folder: str, name: str) -> str:
 
 
 def _list_untracked(root: Path) -> Iterator[str]:
-    """Yield the files in `root` that git does not track. Raises StepError if git fails.
-
-    git gets a copy of the index but not the repository's configuration, which could make it run programs.
-    """
+    """Yield the files that git does not track. Raises StepError if git fails. git gets a copy of the index but not the
+    repository's configuration, which could make it run programs."""
     with make_temporary("remuda-git-", place=PLACE) as private:
         for name in ("objects", "refs"):
             Path(private, name).mkdir()

@@ -8,10 +8,8 @@ from remuda.stdsteps.common.errors import StepError
 
 
 class Inputs:
-    """The inputs of a step by name. Each method checks the type of one input, removes and returns it.
-
-    Call `done` at the end: it refuses inputs that the step does not know.
-    """
+    """The inputs of a step. Each method checks, removes and returns one input; `done`, called last, refuses the
+    rest."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = dict(values)
@@ -41,11 +39,10 @@ class Inputs:
         return value
 
     def groups(self, name: str) -> list["Inputs"]:
-        """Return an input that is a list of mappings, with each mapping as `Inputs`."""
         return [Inputs(item) for item in self.mappings(name)]
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """Return an input that is a mapping, without a check of its contents; empty if the input is missing."""
+        """Return a mapping without a check of its contents; empty if the input is missing."""
         value = self._take(name, {})
         if not isinstance(value, dict):
             raise StepError(f"input {name}: a mapping is needed")
@@ -78,7 +75,6 @@ class Inputs:
 
 
 def read_inputs() -> Inputs:
-    """Read the step's inputs from the JSON file that REMUDA_INPUTS names."""
     path = os.environ.get("REMUDA_INPUTS")
     if not path:
         raise StepError("REMUDA_INPUTS names no file; standard steps are started by the step runner")

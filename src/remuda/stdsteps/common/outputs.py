@@ -1,9 +1,6 @@
-"""Writes the outputs of a standard step: lines of `{"name": ..., "value": ...}`.
-
-REMUDA_OUTPUTS names the file; if it is not set, nothing is written. Of several values of a name the last one counts.
-The job can replace the file by a link or a pipe, and the step may have more rights than the job, so links are not
-followed, and opening a pipe does not block.
-"""
+"""Writes the outputs of a standard step to the file that REMUDA_OUTPUTS names: lines of `{"name": ..., "value": ...}`,
+of which the last one of a name counts. The job can replace the file by a link or a pipe, and the step may have more
+rights than the job, so links are not followed, and opening a pipe does not block."""
 
 import json
 import os
@@ -17,7 +14,6 @@ _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBL
 
 
 def write_outputs(**values: Any) -> None:
-    """Append these names and values to the outputs of the step."""
     path = os.environ.get("REMUDA_OUTPUTS")
     if path:
         append_lines(path, [json.dumps({"name": name, "value": value}).encode() for name, value in values.items()])
@@ -36,9 +32,7 @@ def append_lines(path: str, lines: list[bytes]) -> None:
 
 
 def report_platform_failure(error: PlatformError) -> None:
-    """Report a failure of the platform by writing the file that REMUDA_FAILURE names; jobs cannot write it.
-
-    For programs that exit with the code of the job's command, and so cannot use their exit code to report it.
-    """
+    """Report a failure through the file that REMUDA_FAILURE names and jobs cannot write. For programs that exit with
+    the code of the job's command, and so cannot use their exit code to report it."""
     if path := os.environ.get("REMUDA_FAILURE"):
         Path(path).write_text(json.dumps({"fault": "platform", "error": str(error)}))

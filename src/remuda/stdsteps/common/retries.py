@@ -1,9 +1,5 @@
-"""Retries calls of the standard steps after transient errors of a server.
-
-While the server is unreachable, a step keeps trying for ten minutes, or for REMUDA_PATIENCE_SECONDS. After other
-transient errors a call gets `TRIES` attempts. The callers (`transfer`, `checkout.git`) raise TransientError for errors
-that are transient. `next_wait` is pure.
-"""
+"""Retries calls of the standard steps after transient errors of a server. While the server is unreachable, a step keeps
+trying for ten minutes, or for REMUDA_PATIENCE_SECONDS; after other transient errors a call gets `TRIES` attempts."""
 
 import os
 import random
@@ -26,10 +22,7 @@ T = TypeVar("T")
 
 
 class TransientError(Exception):
-    """A failed call that may succeed if it is repeated.
-
-    `unreachable`: the server did not answer, or answered that it is unavailable.
-    """
+    """A failed call that may succeed if it is repeated. `unreachable`: the server did not answer, or is unavailable."""
 
     def __init__(self, text: str, *, unreachable: bool, retry_after: float | None = None) -> None:
         super().__init__(text)
@@ -40,11 +33,8 @@ class TransientError(Exception):
 def next_wait(
     error: TransientError, *, failures: int, waited: float, patience: float, jitter: float = 1.0
 ) -> float | None:
-    """Return the seconds to wait before the next attempt; None if there is no further attempt.
-
-    `failures`: failed attempts, including this one. `waited`: seconds since the server became unreachable. `patience`:
-    how many seconds to wait for an unreachable server.
-    """
+    """Return the seconds to wait before the next attempt; None for no further one. `failures`: includes this one.
+    `waited`: seconds since the server became unreachable. `patience`: the most seconds to wait for it."""
     if waited >= patience if error.unreachable else failures >= TRIES:
         return None
     delay = BACKOFF.delay(failures, jitter=jitter)
@@ -54,12 +44,9 @@ def next_wait(
 
 
 def retry(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
-    """Call `call` until it raises no TransientError, and return its result.
-
-    Raises PlatformError if the attempts or the time are used up. `what`: the action, for log lines. `call` gets the
-    number of failures so far. `patience`: seconds to wait for an unreachable server, limited by
-    REMUDA_PATIENCE_SECONDS.
-    """
+    """Call `call` until it raises no TransientError. Raises PlatformError if the attempts or the time are used up.
+    `what`: the action, for log lines. `call` gets the number of failures so far. `patience`: seconds to wait for an
+    unreachable server, limited by REMUDA_PATIENCE_SECONDS."""
     patience = patience_seconds() if patience is None else min(patience, patience_seconds())
     failures, refusals = 0, 0
     failing_since: float | None = None
@@ -99,10 +86,7 @@ def retry(what: str, call: Callable[[int], T], *, patience: float | None = None)
 
 
 def patience_seconds() -> float:
-    """Return how many seconds to wait for an unreachable server: REMUDA_PATIENCE_SECONDS or the default.
-
-    Raises StepError if the variable is not a whole number.
-    """
+    """Return REMUDA_PATIENCE_SECONDS or the default. Raises StepError if it is not a whole number."""
     text = os.environ.get("REMUDA_PATIENCE_SECONDS", "")
     if not text:
         return PATIENCE_SECONDS
@@ -112,7 +96,6 @@ def patience_seconds() -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration in seconds or minutes, for the job log."""
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes"

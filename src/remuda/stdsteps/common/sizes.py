@@ -9,10 +9,7 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?", re.IGNORECAS
 
 
 def parse_size(text: str, name: str) -> int:
-    """Parse a size such as `512m` and return it in bytes; 0 for an empty text.
-
-    Raises StepError if the text is not a size; `name` is the input's name in the message.
-    """
+    """Parse a size such as `512m` to bytes; 0 for ''. Raises StepError, with the input's `name`, if it is invalid."""
     match = _SIZE.fullmatch(text.strip()) if text.strip() else None
     if match is None:
         if not text.strip():
@@ -22,7 +19,6 @@ def parse_size(text: str, name: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """Format a number of bytes with a unit, for the job log."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

@@ -1,21 +1,15 @@
-"""Lets a program notice SIGTERM, SIGINT and SIGHUP while it waits in `select`.
-
-For programs that have to stop another process before they exit: `container.exec` stops a command in a container,
-`custom.driver` a program of a custom executor.
-"""
+"""Lets a program notice SIGTERM, SIGINT and SIGHUP while it waits in `select`, because it has to stop another process
+before it exits: `container.exec` a command in a container, `custom.driver` a program of a custom executor."""
 
 import os
 import signal
 
 
 class Termination:
-    """Records whether SIGTERM, SIGINT or SIGHUP has arrived: it is true afterwards.
-
-    It has a file descriptor that becomes readable at a signal, so that `select` returns.
-    """
+    """True once SIGTERM, SIGINT or SIGHUP has arrived; its file descriptor then becomes readable for `select`."""
 
     def __init__(self, *, children: bool = False) -> None:
-        """Install the signal handlers. `children`: make `select` return also when a child process exits."""
+        """`children`: make `select` return also when a child process exits."""
         self._reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._is_requested = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

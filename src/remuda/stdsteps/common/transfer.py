@@ -1,9 +1,7 @@
-"""HTTP client for artifacts, caches and secrets. Bodies are streamed both ways, and transient failures are retried.
-
-`find_transient` classifies errors: 4xx is final, an unreachable server is waited for, other errors get a few attempts
-(`retries`). The job token is sent only to the first server, not to the target of a redirect. A server may refuse a long
-upload before it has read all of it; its answer is read anyway, so that the user learns the reason.
-"""
+"""HTTP client for artifacts, caches and secrets. Bodies are streamed both ways, and transient failures are retried: 4xx
+is final, an unreachable server is waited for, other errors get a few attempts (`retries`). The job token is sent only
+to the first server, not to the target of a redirect. A server may refuse a long upload before it has read all of it;
+its answer is read anyway, so that the user learns the reason."""
 
 import http.client
 import json
@@ -51,11 +49,8 @@ def find_transient(error: HttpError) -> TransientError | None:
 
 
 def with_retries(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
-    """Call `call` until it succeeds and return its result.
-
-    Raises StepError for a permanent error, PlatformError if transient errors did not end in time. `what`: the action,
-    for log lines. `call` gets the number of failures so far. `patience`: seconds to wait for an unreachable server.
-    """
+    """Call `call`, with the number of failures so far, until it succeeds. Raises StepError for a permanent error,
+    PlatformError if transient errors did not end in time. `patience`: seconds to wait for an unreachable server."""
 
     def attempt(failures: int) -> T:
         try:
@@ -79,11 +74,8 @@ def request(
     redirects: int = MOST_REDIRECTS,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> http.client.HTTPResponse:
-    """Send a request, follow redirects, and return the answer, with status 200 to 299 and its body unread.
-
-    Raises HttpError for another status. `body` is called for each attempt and sent in chunks, unless the headers have
-    its length. `token`: the job token. `answer_seconds`: how long to wait for the answer.
-    """
+    """Follow redirects and return a 2xx answer with its body unread. Raises HttpError for another status. `body` is
+    called for each attempt and sent in chunks, unless the headers have its length. `token`: the job token."""
     origin, server = "", ""
     for _ in range(redirects + 1):
         if not is_address(url):
@@ -116,7 +108,7 @@ def is_address(url: str) -> bool:
 
 
 def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
-    """Read and return at most `most` bytes of an answer's body. Raises HttpError if the connection breaks."""
+    """Read at most `most` bytes of the body. Raises HttpError if the connection breaks."""
     try:
         return response.read(most)
     except (OSError, http.client.HTTPException) as error:
@@ -124,10 +116,7 @@ def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
 
 
 def store(response: http.client.HTTPResponse, target: Path) -> int:
-    """Write the body of an answer to the file `target` and return its size.
-
-    Raises HttpError if the body is incomplete.
-    """
+    """Write the body to a file and return its size. Raises HttpError if the body is incomplete."""
     expected = response.getheader("Content-Length")
     size = 0
     try:
@@ -168,10 +157,7 @@ def _send(
 
 
 def _connect(url: str) -> tuple[http.client.HTTPConnection, str]:
-    """Return a connection for a URL and the target for the request line.
-
-    The connection goes through the proxy that the environment names, if any.
-    """
+    """Return a connection, through the environment's proxy if any, and the target for the request line."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host, port = parts.hostname or "", parts.port
@@ -196,7 +182,6 @@ def _tls() -> ssl.SSLContext:
 
 
 def _error(response: http.client.HTTPResponse) -> HttpError:
-    """Convert an error answer to an HttpError with the server's message on one line."""
     with response:
         text = read_some(response, 4096).decode(errors="replace")
     try:

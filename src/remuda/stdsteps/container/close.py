@@ -1,10 +1,7 @@
-"""The step `container_close`: removes the container that `container_open` created, with its processes and volumes.
-
-Always runs, even if opening failed or was killed; the container is found by its name. Files that users of the container
-created in the working directory are given to the owner of the directory, unless that is root, because the owner could
-not delete them otherwise. An unreachable container engine is waited for; after `PATIENCE_SECONDS` the container's
-processes are killed without it.
-"""
+"""The step `container_close`: removes the container that `container_open` created, with its processes and volumes, even
+if opening failed or was killed. Files that users of the container created in the working directory are given to its
+owner, unless that is root, because the owner could not delete them otherwise. An unreachable engine is waited for;
+after `PATIENCE_SECONDS` the container's processes are killed without it."""
 
 import contextlib
 import os
@@ -53,10 +50,7 @@ def _remove_with_retries(engine: Engine, name: str) -> None:
 
 
 def restore_ownership(folder: str) -> None:
-    """Change the owner of everything in a tree to the owner of its top folder. Needs root.
-
-    Does nothing if the top folder belongs to root.
-    """
+    """Give everything in a tree to the owner of its top folder, unless that is root. Needs root."""
     with contextlib.suppress(MovedError), close_after(open_folder(folder)) as top:
         owner = os.fstat(top)
         if owner.st_uid == 0:
@@ -71,10 +65,8 @@ def restore_ownership(folder: str) -> None:
 
 
 def _restore_ownership_inside(engine: Engine, name: str) -> None:
-    """Give the files of the working directory to this user by a `chown` as root inside the container.
-
-    For agents that do not run as root. A failure is only a warning.
-    """
+    """Give the working directory's files to this user by a `chown` as root inside the container, for agents that do not
+    run as root. A failure is only a warning."""
     words = ["sh", "-c", _CHOWN, "sh", os.getcwd(), str(os.geteuid()), str(os.getegid())]
     try:
         state = job_containers.inspect(engine, name)

@@ -1,15 +1,11 @@
-"""Runs one command in a container, with the output and exit code of a local process.
+"""Runs one command in a container, with the output and exit code of a local process: `remuda-step container_exec ENGINE
+CONTAINER SHARED FILE`. FILE is JSON with `command`, `work_dir` and `env`. SHARED is a folder that the container's user
+must be able to access (empty: the user is root). On SIGTERM all processes of the command get TERM, and KILL after five
+seconds; this program exits when none of them is left.
 
-Usage: `remuda-step container_exec ENGINE CONTAINER SHARED FILE`. FILE is JSON with `command`, `work_dir` and `env`.
-SHARED is a folder that the container's user must be able to access (empty: the user is root). Output is passed on
-unbuffered. On SIGTERM all processes of the command get TERM, and KILL after five seconds; this program exits when none
-of them is left.
-
-A shell in the container prints its process id and then execs the command. Each exec is its own session, so the process
-id is also the session id, by which all processes of the command are found. The container needs only sh.
-
-A command may exit with any code, so a failure of the container engine is reported by the file that REMUDA_FAILURE
-names.
+A shell in the container, which needs only sh, prints its process id and then execs the command. Each exec is its own
+session, so the id is also that of the session, by which all processes of the command are found. A command may exit with
+any code, so a failure of the container engine is reported by the file that REMUDA_FAILURE names.
 """
 
 import json
@@ -106,8 +102,6 @@ def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
 
 
 class _Command:
-    """A command that runs in the container, with the stream of its output."""
-
     def __init__(self, engine: Engine, container: str, number: str, stream: Stream) -> None:
         self.session: str | None = None
         self.unread = b""
@@ -118,10 +112,8 @@ class _Command:
         self._stream = stream
 
     def follow(self, termination: Termination) -> int:
-        """Copy the command's output until it exits, and return its exit code.
-
-        After a signal, terminates the command: TERM first, KILL after `GRACE_SECONDS`.
-        """
+        """Copy the output until the command exits, and return its exit code. After a signal, sends TERM, then KILL
+        after `GRACE_SECONDS`."""
         kill_at: float | None = None
         is_killed = False
         checked_at = time.monotonic()
@@ -153,7 +145,7 @@ class _Command:
         return code
 
     def _pass_on(self) -> bool:
-        """Copy the available output of the command to our stdout and stderr. Returns False at the end of the output."""
+        """Copy available output to our stdout and stderr. Returns False at the end of the output."""
         parts = self._stream.read(0.0)
         if parts is None:
             return False
@@ -176,16 +168,12 @@ class _Command:
             time.sleep(POLL_SECONDS)
 
     def _signal(self, name: str) -> list[str]:
-        """Send a signal to all processes of the command; returns their ids."""
         assert self.session is not None
         return signal_session(self._engine, self._container, self.session, name)
 
 
 def signal_session(engine: Engine, container: str, session: str, name: str) -> list[str]:
-    """Send a signal to every process of a session in a container; returns the ids of the processes.
-
-    `name`: the signal, such as TERM; 0 only lists the processes.
-    """
+    """Send a signal, such as TERM, to every process of a session; 0 sends none. Returns the ids of the processes."""
     try:
         _, output = docker_exec.run_inside(
             engine, container, ["sh", "-c", _SIGNAL_SESSION, "sh", session, name], user="0"
@@ -203,7 +191,7 @@ def write(place: int, data: bytes) -> None:
 
 
 def explain_refusal(error: EngineRefusedError, container: str) -> StepError:
-    """Convert the engine's refusal to start a command to an error that says why: the container is gone or has ended."""
+    """Convert the engine's refusal to start a command to an error that says if the container is gone or has ended."""
     if error.status == 404:
         return StepError(f"the container {container[:12]} is gone: it has ended, or somebody removed it")
     if error.status == 409:

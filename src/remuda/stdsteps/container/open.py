@@ -1,19 +1,12 @@
-"""The step `container_open`: pulls an image and starts the container in which a step's inner steps run.
+"""The step `container_open`: pulls an image and starts the container in which a step's inner steps run. It runs an idle
+command under the image's entrypoint. The job's working directory and exchange folder are mounted at the same paths as
+outside, so paths in variables are valid inside, too.
 
-The container runs an idle command under the image's entrypoint. The job's working directory and exchange folder are
-mounted at the same paths as outside, so paths in variables are valid inside, too. `container_exec` runs the inner steps
-in the container, `container_close` removes it. The container is ready when one of these happens:
-
-- the entrypoint has run the idle command, which prints a line to the container's output;
-
-- the entrypoint has read the idle command from stdin, where this step writes it as well, because an entrypoint such as
-`sh -c` drops arguments;
-
-- the container still runs after `entrypoint_patience_seconds`: it is left running, with a warning.
-
-If the container ends before that, its output and exit code are reported. If it ends with exit code 0, its entrypoint
-does not run commands, and the container is started again without the entrypoint. The engine removes the container when
-it ends, and the idle command exits when the job's time is over.
+The container is ready when the entrypoint has run the idle command, which prints a line; or has read it from stdin,
+where this step writes it as well, because an entrypoint such as `sh -c` drops arguments; or still runs after
+`entrypoint_patience_seconds`. A container that ends before with exit code 0 has an entrypoint that does not run
+commands, and is started again without it. The engine removes the container when it ends, at the latest when the job's
+time is over.
 """
 
 import json
@@ -47,8 +40,6 @@ LARGEST_LOG_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The inputs of the step `container_open`, parsed and checked."""
-
     image: images.ImageRequest
     engine: str
     job: str
@@ -65,7 +56,7 @@ class Request:
 
 
 def read_request(inputs: Inputs) -> Request:
-    """Parse and check the inputs of the step `container_open`. Raises StepError if one is invalid or unknown."""
+    """Raises StepError if an input is invalid or unknown."""
     request = Request(
         image=images.read_request(inputs),
         engine=engine_address(inputs),
@@ -86,14 +77,12 @@ def read_request(inputs: Inputs) -> Request:
 
 
 def engine_address(inputs: Inputs) -> str:
-    """Return the address of the container engine: the input `engine`, else DOCKER_HOST, else Docker's default
-    socket.
-    """
+    """Return the input `engine`, else DOCKER_HOST, else Docker's default socket."""
     return inputs.text("engine", "") or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
 
 
 def container_name(owner: Owner) -> str:
-    """Return the name of the job's container. It is derived from the job, so open and close steps find the same one."""
+    """Return a name that is derived from the job, so that open and close steps find the same container."""
     environment = os.environ.get("REMUDA_ENVIRONMENT", "")
     return owner.name(f"job-{job_containers.short_digest(environment)}" if environment else "job")
 
@@ -129,11 +118,8 @@ def run(inputs: Inputs) -> None:
 
 
 def creation_body(request: Request, owner: Owner, *, network: str, until: float, exchange: str) -> dict[str, Any]:
-    """Return the JSON body of the engine's call that creates the container.
-
-    `until`: the latest time at which the job ends, for the labels. `exchange`: the job's exchange folder. Also uses the
-    current working directory and the limits in REMUDA_LIMITS.
-    """
+    """Return the body of the engine's call that creates the container; also uses the current folder and REMUDA_LIMITS.
+    `until`: the latest time at which the job ends, for the labels. `exchange`: the job's exchange folder."""
     work_dir = os.getcwd()
     binds, inner = mounts(request.volumes)
     shared = [f"{folder}:{folder}" for folder in dict.fromkeys([work_dir, exchange]) if folder]
@@ -170,18 +156,13 @@ def read_policy_limits() -> dict[str, Any]:
 
 
 def idle_command(seconds: int) -> str:
-    """Return a shell command that prints that it is ready and then sleeps.
-
-    `wait` reaps orphaned processes, and the trap lets the engine stop the container at once.
-    """
+    """Return a command that reports readiness and sleeps. `wait` reaps orphans; the trap makes stopping immediate."""
     return f"echo {READY}; trap 'exit 0' TERM; sleep {seconds} & wait"
 
 
 def _start(engine: Engine, request: Request, image: Image, name: str, body: dict[str, Any]) -> tuple[str, Image]:
     """Create the container and wait until it is ready. Returns its id and the image, which may have been pulled again.
-
-    Raises StepError if the container ends before it is ready.
-    """
+    Raises StepError if the container ends before it is ready."""
     for _ in range(3):
         job_containers.remove(engine, name)
         try:
@@ -209,7 +190,6 @@ def _start(engine: Engine, request: Request, image: Image, name: str, body: dict
 
 
 def create(engine: Engine, name: str, body: dict[str, Any], platform: str) -> str:
-    """Create a container from the body of `creation_body` and return its id."""
     query = {"name": name} | ({"platform": platform} if platform else {})
     answer = engine.call("POST", "/containers/create", query=query, body=body, seconds=START_SECONDS)
     for warning in answer.get("Warnings") or ():
@@ -218,10 +198,7 @@ def create(engine: Engine, name: str, body: dict[str, Any], platform: str) -> st
 
 
 def _wait_until_ready(engine: Engine, container: str, request: Request) -> int | None:
-    """Start the container and write its output to the job log until it is ready.
-
-    Returns None if it is ready. If it ended before that, returns its exit code, or -1 if the code is unknown.
-    """
+    """Start the container, log its output, and return None when it is ready; else its exit code, -1 if unknown."""
     streams = dict.fromkeys(("stream", "stdin", "stdout", "stderr"), 1)
     with (
         closing(engine.stream(f"/containers/{container}/attach", query=streams)) as output,
@@ -248,10 +225,7 @@ def _wait_until_ready(engine: Engine, container: str, request: Request) -> int |
 
 
 def _is_ready_in_time(output: Stream, seconds: float) -> bool:
-    """True if the idle command prints its line before the container ends and within `seconds`.
-
-    All other output of the container is written to the job log.
-    """
+    """True if the idle command prints its line before the container ends and in time. Other output is logged."""
     seen, shown = b"", 0
     until = time.monotonic() + seconds
     while not output.has_ended and time.monotonic() < until:
@@ -272,10 +246,8 @@ def _exit_code(answer: Any) -> int:
 
 
 def _show(text: bytes, shown: int, *, last: bool) -> int:
-    """Write complete lines of `text` from position `shown` on to the job log; returns the new position.
-
-    `last`: an incomplete last line is written, too. At most LARGEST_LOG_BYTES are written in total.
-    """
+    """Log complete lines from position `shown` on, up to LARGEST_LOG_BYTES in total; returns the new position. `last`:
+    log an incomplete last line, too."""
     end = len(text) if last else text.rfind(b"\n") + 1
     end = min(end, LARGEST_LOG_BYTES)
     if end > shown:
@@ -296,7 +268,6 @@ def _start_error(error: EngineRefusedError, request: Request) -> StepError:
 
 
 def no_shell_error(image: str) -> StepError:
-    """Return the error for an image without `sh`, in which no step can run."""
     return StepError(
         f"the image {image} has no shell: a job's container needs the program sh in its PATH. Use a variant of the "
         "image that has one (names such as debug, alpine, slim often do)"

@@ -1,8 +1,5 @@
-"""Converts container options, with the names of GitLab runner's config.toml, to fields of Docker's API. Pure.
-
-The input `options` of the steps `container` and `service` has these names; an unknown name is an error. Limits of the
-job's policy are added; of two limits the stricter one counts.
-"""
+"""Converts container options, with the names of GitLab runner's config.toml, to fields of Docker's API. Pure. An
+unknown name is an error. Limits of the job's policy are added; of two limits the stricter one counts."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -18,10 +15,7 @@ NETWORK = ("network_mtu", "enable_ipv6")
 
 
 def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = None) -> Body:
-    """Return the `HostConfig` field of a container, from its options and the limits of the job's policy.
-
-    Raises StepError if an option is unknown or invalid.
-    """
+    """Return a container's `HostConfig`; `limits` are of the job's policy. Raises StepError for invalid options."""
     body: Body = {}
     for name, value in options.items():
         if name not in _OPTIONS and name not in NETWORK:
@@ -36,7 +30,7 @@ def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = N
 
 
 def network_config(options: Mapping[str, Any]) -> Body:
-    """Return the fields that the options set in the engine's call that creates a network (MTU, IPv6)."""
+    """Return the fields that the options (MTU, IPv6) set in the engine's call that creates a network."""
     body: Body = {}
     if mtu := _number(options.get("network_mtu") or 0, "options.network_mtu"):
         body["Options"] = {"com.docker.network.driver.mtu": str(mtu)}
@@ -129,10 +123,7 @@ def _devices(value: object, where: str) -> list[dict[str, str]]:
 
 
 def _gpus(value: object, where: str) -> list[dict[str, Any]]:
-    """Convert the option `gpus` (`all`, a number, or `device=ID,ID`) to the engine's device requests.
-
-    Raises StepError if the value is none of these; `where` is the option's name in the message.
-    """
+    """Convert `gpus` (`all`, a number, or `device=ID,ID`) to device requests. Raises StepError, which names `where`."""
     text = _text(value, where).strip().strip('"')
     request: dict[str, Any] = {"Capabilities": [["gpu"]]}
     if text.startswith("device="):

@@ -1,9 +1,7 @@
-"""Runs an interactive command in a container: its stdin, stdout and terminal are those of this program.
-
-Usage: `remuda-step container_shell ENGINE CONTAINER SHARED FILE`, with the arguments of `container_exec`. FILE also has
-`terminal`: true if the command gets a terminal of the size of ours. This program exits with the exit code of the
-command. On SIGHUP or SIGTERM it kills all processes of the command and exits.
-"""
+"""Runs an interactive command in a container: its stdin, stdout and terminal are those of this program. Usage:
+`remuda-step container_shell ENGINE CONTAINER SHARED FILE`, with the arguments of `container_exec`. FILE also has
+`terminal`: true if the command gets a terminal of the size of ours. Exits with the command's exit code. On SIGHUP or
+SIGTERM it kills all processes of the command and exits."""
 
 import fcntl
 import json
@@ -81,8 +79,6 @@ def _ignore(_number: int, _frame: object) -> None:
 
 
 class _Command:
-    """A command that runs in the container, with the stream of its input and output."""
-
     def __init__(self, engine: Engine, container: str, number: str, stream: Stream, *, terminal: bool) -> None:
         self._engine = engine
         self._container = container
@@ -94,10 +90,8 @@ class _Command:
         self._inputs: list[Any] = [0]
 
     def follow(self, signals: _Signals) -> int:
-        """Copy input and output until the command exits or a signal arrives, and return the exit code.
-
-        After a signal, or if our terminal is closed, kills the command and returns HUNG_UP.
-        """
+        """Copy input and output until the command exits, and return the exit code. After a signal, or if our terminal
+        is closed, kills the command and returns HUNG_UP."""
         if self._terminal:
             tty.setraw(0, termios.TCSANOW)
             self._resize()
@@ -123,7 +117,7 @@ class _Command:
         return HUNG_UP
 
     def _handle_signals(self, numbers: bytes) -> bool:
-        """Resize the command's terminal after SIGWINCH and return True; return False if another signal arrived."""
+        """Resize the terminal after SIGWINCH; False if another signal arrived."""
         if set(numbers) - {signal.SIGWINCH}:
             return False
         if self._terminal:
@@ -131,7 +125,6 @@ class _Command:
         return True
 
     def _resize(self) -> None:
-        """Set the size of the command's terminal to the size of ours."""
         with suppress(OSError, EngineRefusedError):
             rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
             docker_exec.resize(self._engine, self._number, columns=columns, rows=rows)
@@ -150,7 +143,7 @@ class _Command:
         return not self._terminal
 
     def _pass_on(self) -> bool:
-        """Copy available output of the command to our stdout and stderr. Returns False at the end of the output."""
+        """Copy available output to our stdout and stderr. Returns False at the end of the output."""
         parts = self._stream.read(0.0)
         for kind, data in parts or ():
             rest = data

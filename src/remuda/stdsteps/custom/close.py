@@ -1,8 +1,5 @@
-"""The step `custom_close`: calls `cleanup_exec` of a custom executor's driver, also after a failed job.
-
-A failure of `cleanup_exec` is logged and does not change the job's result. Its own module because
-`remuda.stdsteps.__main__` imports every step by the name of its module.
-"""
+"""The step `custom_close`: calls `cleanup_exec` of a custom executor's driver, also after a failed job. A failure is
+logged and does not change the job's result. Its own module: `remuda.stdsteps.__main__` imports steps by module name."""
 
 from pathlib import Path
 
@@ -25,7 +22,6 @@ def run(inputs: Inputs) -> None:
 
 
 def clean_up(driver: Driver, job: CustomJob) -> None:
-    """Call the driver's `cleanup_exec`, if it has one. A failure is only a warning."""
     program = find_program(job, "cleanup")
     if not program.is_configured:
         return

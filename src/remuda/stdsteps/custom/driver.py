@@ -1,9 +1,6 @@
-"""Runs a program of a custom executor's driver, and terminates it at its timeout or when the job is cancelled.
-
-The program runs in its own process group, in the driver's folder. It is terminated as GitLab Runner does it: SIGTERM to
-the group, wait `graceful_kill_timeout`, SIGKILL, wait `force_kill_timeout`. A program that still runs after that is
-logged and left running. `check` turns an exit code into an error.
-"""
+"""Runs a program of a custom executor's driver, and terminates it at its timeout or when the job is cancelled. It runs
+in its own process group, in the driver's folder. It is terminated as GitLab Runner does it: SIGTERM to the group, wait
+`graceful_kill_timeout`, SIGKILL, wait `force_kill_timeout`. A program that still runs after that is logged and left."""
 
 import contextlib
 import os
@@ -48,10 +45,7 @@ class Program:
 
 
 def find_program(job: CustomJob, name: str, *more: str) -> Program:
-    """Return the driver's program for config, prepare, run or cleanup.
-
-    `more`: arguments to add after those of the runner's configuration.
-    """
+    """Return the program for config, prepare, run or cleanup. `more`: arguments after those of the configuration."""
     entry = job.order[name]
     return Program(
         name=f"{name}_exec", words=(entry["exec"], *entry["args"], *more), seconds=entry.get("seconds") or None
@@ -69,15 +63,11 @@ class Driver:
 
     @property
     def is_cancelled(self) -> bool:
-        """True if this process got a signal to terminate, because the job is cancelled."""
         return bool(self._termination)
 
     def call(self, program: Program, stdout: IO[bytes] | None = None) -> int:
-        """Run a program and return its exit code; a negative code is the number of the signal that killed it.
-
-        Raises StoppedError if the job is cancelled, PlatformError if the program cannot be started or exceeds its
-        timeout.
-        """
+        """Run a program and return its exit code; a negative code is the number of the signal that killed it. Raises
+        StoppedError if the job is cancelled, PlatformError if the program cannot be started or exceeds its timeout."""
         if self._termination:
             raise StoppedError(f"{program.name} is not started: the job is to end")
         try:
@@ -101,7 +91,7 @@ class Driver:
         return process.returncode
 
     def pause(self, seconds: float) -> None:
-        """Sleep for `seconds`, or less if the job is cancelled meanwhile."""
+        """Sleep, less if the job is cancelled meanwhile."""
         until = time.monotonic() + seconds
         while not self._termination and time.monotonic() < until:
             self._wait(until)
@@ -128,11 +118,8 @@ class Driver:
 
 
 def check(program: Program, code: int, exit_code_file: Path | None = None) -> None:
-    """Raise the error that a driver program's exit code stands for; 0 raises none.
-
-    Raises BuildFailureError if the job's script failed, else PlatformError. `exit_code_file`: a file to which the
-    driver may have written the exit code of the script.
-    """
+    """Raise BuildFailureError if the code says that the job's script failed, else PlatformError; 0 raises none.
+    `exit_code_file`: a file to which the driver may have written the exit code of the script."""
     if code == 0:
         return
     if code == BUILD_FAILURE:
@@ -146,10 +133,7 @@ def check(program: Program, code: int, exit_code_file: Path | None = None) -> No
 
 
 def _read_script_code(path: Path | None) -> int:
-    """Read the exit code of the job's script from the file that the driver wrote.
-
-    Returns 1 if the file is missing or its number is not between 1 and 255.
-    """
+    """Read the script's exit code; 1 if the file is missing or its number is not between 1 and 255."""
     try:
         code = int(path.read_text().split("\n", 1)[0].strip()) if path is not None else BUILD_FAILURE
     except (OSError, ValueError):

@@ -1,9 +1,7 @@
-"""Runs one stage of a job by a driver's `run_exec`: `remuda-step custom_exec FOLDER FILE`.
-
-FOLDER is the driver's folder. FILE is JSON with the name of the `step`, which is also the name of the stage, the path
-of its `script`, and `env`. Scripts of the runner's own stages (such as get_sources) are in the job file from the runner
-manager. `run_exec` gets the configured arguments, the path of a self-contained shell script, and the name of the stage.
-The exit code is that of the job's script if the driver reports it; otherwise a failure of the platform is reported.
+"""Runs one stage of a job by a driver's `run_exec`: `remuda-step custom_exec FOLDER FILE`. FOLDER is the driver's
+folder. FILE is JSON with the name of the `step`, which is also the name of the stage, the path of its `script`, and
+`env`. The exit code is that of the job's script if the driver reports it; otherwise a failure of the platform is
+reported.
 
 As in GitLab Runner, some stages are skipped: after_script if no script of the job has started, and everything after a
 `prepare_script` that failed. A second attempt to get sources begins with `clear_worktree`.
@@ -26,10 +24,8 @@ _OUTSIDE_PROJECT = (PREPARE, SOURCES, CLEAR, "cleanup_file_variables")
 
 
 def main(arguments: list[str]) -> int:
-    """Run one stage and return the exit code of its script.
-
-    Raises PlatformError, also reported through REMUDA_FAILURE, if the driver or its environment failed.
-    """
+    """Run one stage and return its script's exit code. Raises PlatformError (also in REMUDA_FAILURE) if the driver
+    fails."""
     try:
         if len(arguments) != 2:
             raise StepError("custom_exec needs a folder and a file")

@@ -1,11 +1,8 @@
-"""The data of a job for a custom executor's driver: folders, variables, environment and scripts.
-
-The runner manager writes the *order*: a JSON file, readable only by the agent's user, with the driver's programs, the
-job's variables, and the scripts of the runner's own stages. `config_exec` may change folders, so the order contains
-placeholders for them, which are replaced here. The state is kept in the driver's folder (TMPDIR of its programs), which
-is deleted with the job: `custom_open` creates it, `custom_exec` and `custom_close` load it. `custom.driver` runs the
-programs.
-"""
+"""The data of a job for a custom executor's driver: folders, variables, environment and scripts. The runner manager
+writes the *order*: a JSON file, readable only by the agent's user, with the driver's programs, the job's variables, and
+the scripts of the runner's own stages. `config_exec` may change folders, so the order contains placeholders for them.
+The state is in the driver's folder (TMPDIR of its programs), which is deleted with the job: `custom_open` creates it,
+`custom_exec` and `custom_close` load it."""
 
 import hashlib
 import json
@@ -49,10 +46,7 @@ class DriverConfig:
 
 
 def parse_config(text: str) -> DriverConfig:
-    """Parse the JSON that `config_exec` printed; an empty text gives the defaults.
-
-    Raises PlatformError if the text is invalid.
-    """
+    """Parse the output of `config_exec`; '' gives the defaults. Raises PlatformError if it is invalid."""
     if not text.strip():
         return DriverConfig()
     try:
@@ -82,8 +76,6 @@ def parse_config(text: str) -> DriverConfig:
 
 
 class CustomJob:
-    """One job of the custom executor: folders, variables, environment and scripts for its driver."""
-
     def __init__(self, order: Path, folder: Path, config: DriverConfig, secrets: Mapping[str, str]) -> None:
         try:
             self.order: dict[str, Any] = json.loads(order.read_bytes())
@@ -105,10 +97,8 @@ class CustomJob:
 
     @property
     def project_dir(self) -> str:
-        """The project's folder: GIT_CLONE_PATH if the job sets it, else one below `builds_dir`.
-
-        If jobs share `builds_dir`, the path also contains the number of the concurrency slot.
-        """
+        """GIT_CLONE_PATH if the job sets it, else a folder below `builds_dir`, per concurrency slot if jobs share
+        that."""
         if chosen := str(self.order.get("clone_path") or ""):
             return posixpath.join(self.builds_dir, chosen)
         is_shared = self.order["is_shared"] if self.config.is_shared is None else self.config.is_shared
@@ -135,10 +125,7 @@ class CustomJob:
                 raise StepError(f"{name}: {path!r} cannot be used; give a whole path without quotes and $")
 
     def fill_in(self, text: str) -> str:
-        """Replace the placeholders for folders and host name in a text.
-
-        A folder that is not configured is replaced by an empty text.
-        """
+        """Replace the placeholders for folders and host name; a folder that is not configured becomes ''."""
         for mark, value in (
             (PROJECT_DIR, self.project_dir if self.builds_dir else ""),
             (BUILDS_DIR, self.builds_dir),
@@ -149,18 +136,12 @@ class CustomJob:
         return text
 
     def variables(self) -> list[tuple[str, str, bool]]:
-        """Return all variables of the job as (name, value, is_file).
-
-        `is_file`: scripts get the value in a file, and the variable contains the path of the file.
-        """
+        """Return (name, value, is_file). `is_file`: scripts get a file with the value, and its path in the variable."""
         variables = [(key, self.fill_in(value), is_file) for key, value, is_file in self.order["variables"]]
         return [*variables, *self._secret_variables()]
 
     def _secret_variables(self) -> Iterable[tuple[str, str, bool]]:
-        """Yield the secrets that an earlier step fetched, as (name, value, is_file).
-
-        The value of a file secret is read from the file on this machine.
-        """
+        """Yield secrets that an earlier step fetched, as (name, value, is_file). File secrets are read here."""
         for name, is_file in self.order["secrets"].items():
             value = self._secrets.get(name, "")
             if is_file and value:
@@ -168,10 +149,7 @@ class CustomJob:
             yield name, value, is_file
 
     def driver_env(self) -> dict[str, str]:
-        """Return the environment of the driver's programs.
-
-        Variables that are larger than Linux allows in an environment are left out.
-        """
+        """Return the environment of the driver's programs, without variables that are too large for Linux."""
         env = dict(self.order["host"]) | {
             "TMPDIR": str(self.folder),
             "JOB_RESPONSE_FILE": str(self.folder / "response.json"),
@@ -190,13 +168,9 @@ class CustomJob:
 
     def script(self, text: str, *, changes_dir: bool, more: Mapping[str, str], is_first: bool = False) -> str:
         """Return a self-contained shell script that sets the job's variables, writes file variables, and runs `text`.
-
-        `changes_dir`: run the text in the project's folder. `more`: additional variables. `is_first`: first remove
-        symbolic links that an earlier job left in place of the project's folders.
-
-        A driver may pipe the script into a shell. So the text is run by `eval`, after the shell has read all of it, and
-        with an empty stdin, so that its commands do not consume the rest of the script.
-        """
+        `changes_dir`: run it in the project's folder. `is_first`: first remove symbolic links that an earlier job left
+        in place of the project's folders. A driver may pipe the script into a shell: so the text is run by `eval`,
+        after the shell has read all of it, and with an empty stdin, so that its commands do not consume the rest."""
         temporary = f"{self.project_dir}.tmp"
         links = [*(self._list_folders() if is_first else ()), temporary]
         lines = [
@@ -227,17 +201,13 @@ class CustomJob:
         return folders
 
     def save(self) -> None:
-        """Write the job's state to the driver's folder, from where `load` reads it."""
         config = {name: getattr(self.config, name) for name in DriverConfig.__dataclass_fields__}
         state = {"order": str(self.path), "said": config, "secrets": dict(self._secrets)}
         write_whole(self.folder / "state.json", json.dumps(state).encode())
 
 
 def begin(order: Path, secrets: Mapping[str, str]) -> CustomJob:
-    """Create the driver's folder for a new job and return the job.
-
-    `order`: the file from the runner manager. `secrets`: values by variable name.
-    """
+    """Create the driver's folder for a new job. `order`: the runner manager's file. `secrets`: values by variable."""
     folder = driver_folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     job = CustomJob(order, folder, DriverConfig(), secrets)
@@ -246,7 +216,7 @@ def begin(order: Path, secrets: Mapping[str, str]) -> CustomJob:
 
 
 def load(folder: Path) -> CustomJob | None:
-    """Load the job whose state is in this driver's folder; None if `custom_open` did not finish."""
+    """None if `custom_open` did not finish."""
     try:
         state = json.loads((folder / "state.json").read_bytes())
     except FileNotFoundError:
@@ -255,9 +225,7 @@ def load(folder: Path) -> CustomJob | None:
 
 
 def driver_folder() -> Path:
-    """Return the driver's folder. It is derived from the step's environment variables, so open and close steps find the
-    same one.
-    """
+    """Return a folder that is derived from the step's environment, so that open and close steps find the same one."""
     exchange, environment = os.environ.get("REMUDA_EXCHANGE"), os.environ.get("REMUDA_ENVIRONMENT", "")
     if not exchange:
         raise StepError("REMUDA_EXCHANGE names no folder; standard steps are started by the step runner")
@@ -265,20 +233,16 @@ def driver_folder() -> Path:
 
 
 def select_status(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of this step's environment that scripts get as well: job status and trace context."""
+    """Return the variables that scripts get as well: job status and trace context."""
     return {name: env[name] for name in ("CI_JOB_STATUS", *_TRACE) if name in env}
 
 
 def _remove_links_line(paths: Iterable[str]) -> str:
-    """Return a line of shell code that removes those of these paths that are symbolic links."""
     return "; ".join(f"[ ! -L {path} ] || rm -f {path}" for path in map(shlex.quote, paths))
 
 
 def _assignment(key: str, value: str) -> str:
-    """Return a line of shell code that sets a variable.
-
-    The variable is exported, unless it is larger than Linux allows in an environment.
-    """
+    """Return shell code that sets a variable, exported unless it is too large for an environment on Linux."""
     return f"{'export ' if _fits_environment(key, value) else ''}{key}={shlex.quote(value)}"
 
 

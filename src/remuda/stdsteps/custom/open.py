@@ -1,9 +1,6 @@
-"""The step `custom_open`: prepares the environment of a job by a custom executor's driver.
-
-Calls `config_exec`, then `prepare_exec`. After a failure of the platform, calls `cleanup_exec` and tries again, up to
-three attempts in total. Then `custom_exec` runs the inner steps, and `custom_close` cleans up, even if this step
-failed.
-"""
+"""The step `custom_open`: prepares the environment of a job by a custom executor's driver. Calls `config_exec`, then
+`prepare_exec`. After a failure of the platform, calls `cleanup_exec` and tries again, up to three attempts in total.
+`custom_close` cleans up, even if this step failed."""
 
 from pathlib import Path
 

@@ -1,9 +1,6 @@
-"""HTTP client of a container engine: Docker, or Podman's API service, over a unix socket or plain TCP.
-
-Uses the newest API version that both sides support. Raises `EngineGoneError` if the engine cannot be reached, and
-`EngineRefusedError`, with the status, if it answers with an error. Every call has its own connection and a timeout, so
-an engine that dies or hangs causes an error and never blocks a step forever.
-"""
+"""HTTP client of a container engine: Docker, or Podman's API service, over a unix socket or plain TCP. Raises
+`EngineGoneError` if the engine cannot be reached, and `EngineRefusedError`, with the status, if it answers with an
+error. Every call has its own connection and a timeout, so an engine that dies or hangs never blocks a step forever."""
 
 import contextlib
 import http.client
@@ -54,7 +51,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Parse the value of DOCKER_HOST or of the input `engine`. Raises StepError if it is invalid."""
+    """Parse DOCKER_HOST or the input `engine`. Raises StepError if it is invalid."""
     parts = urlsplit(text)
     if parts.scheme == "unix" and parts.path and not parts.netloc:
         return Address(path=parts.path)
@@ -67,8 +64,6 @@ def parse_address(text: str) -> Address:
 
 
 class _Connection(http.client.HTTPConnection):
-    """An HTTP connection over a unix socket or TCP."""
-
     def __init__(self, address: Address, seconds: float) -> None:
         super().__init__(address.host or "engine", address.port or None, timeout=seconds)
         self._address = address
@@ -93,10 +88,7 @@ class Frames:
         self._left = 0
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Return the output in these bytes as pairs (1 for stdout or 2 for stderr, data).
-
-        The available part of an incomplete frame is returned at once, without waiting for the rest.
-        """
+        """Return pairs (1 for stdout or 2 for stderr, data); of an incomplete frame, the available part at once."""
         parts = []
         while data:
             if not self._left:
@@ -117,11 +109,7 @@ class Stream:
     """A connection to a process in a container that carries its input and output."""
 
     def __init__(self, connection: socket.socket, first: bytes, *, framed: bool = True) -> None:
-        """Wrap an open connection.
-
-        `first`: output that was already read from it. `framed`: False for a process with a terminal, whose output is
-        not multiplexed.
-        """
+        """`first`: output that was already read. `framed`: False for a terminal, whose output is not multiplexed."""
         self.has_ended = False
         self._framed = framed
         self._connection = connection
@@ -137,10 +125,7 @@ class Stream:
         return bool(self._first)
 
     def read(self, seconds: float) -> list[tuple[int, bytes]] | None:
-        """Wait up to `seconds` for output. Returns pairs (1 for stdout or 2 for stderr, data).
-
-        The list is empty if there was no output in time; None means the end of the output.
-        """
+        """Return pairs (1 for stdout or 2 for stderr, data); an empty list if none came in time; None at the end."""
         data, self._first = self._first, b""
         if not data:
             self._connection.settimeout(seconds)
@@ -156,7 +141,7 @@ class Stream:
         return self._frames.feed(data) if self._framed else [(1, data)]
 
     def write(self, data: bytes) -> None:
-        """Write to the process's stdin. Does nothing if the process has exited."""
+        """Write to the process's stdin; ignored after its exit."""
         with contextlib.suppress(OSError):
             self._connection.sendall(data)
 
@@ -182,10 +167,7 @@ class Engine:
 
     @cached_property
     def version(self) -> str:
-        """The API version to use: the newest that both sides support.
-
-        Raises PlatformError if the engine is too old.
-        """
+        """The newest API version that both sides support. Raises PlatformError if the engine is too old."""
         connection = self._connection(CALL_SECONDS)
         try:
             headers = self._send(connection, "GET", "/_ping", None, {}).headers
@@ -212,10 +194,8 @@ class Engine:
         seconds: float = CALL_SECONDS,
         most: int | None = None,
     ) -> Any:
-        """Send a request and return the answer: decoded JSON, or bytes if it is not JSON.
-
-        `seconds`: the timeout. `most`: read at most this many bytes of the answer.
-        """
+        """Send a request and return the answer: decoded JSON, or bytes if it is not JSON. `most`: read at most this
+        many bytes of the answer."""
         connection = self._connection(seconds)
         try:
             response = self._send(connection, method, self._target(path, query), body, headers or {})
@@ -228,9 +208,7 @@ class Engine:
     def lines(
         self, path: str, *, query: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Send a POST and yield the JSON objects of its answer, one per line, as the engine sends them (progress of a
-        pull).
-        """
+        """Send a POST and yield the JSON objects of its answer, one per line, as they come (progress of a pull)."""
         connection = self._connection(IDLE_SECONDS)
         try:
             response = self._send(connection, "POST", self._target(path, query), None, headers or {})
@@ -251,10 +229,8 @@ class Engine:
     def stream(
         self, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None, framed: bool = True
     ) -> Stream:
-        """Send a POST that upgrades the connection, and return the stream to the process (exec, attach).
-
-        `framed`: False for a process with a terminal, whose output is not multiplexed.
-        """
+        """Send a POST that upgrades the connection to a process (exec, attach). `framed`: False for a process with a
+        terminal, whose output is not multiplexed."""
         connection = self._connection(CALL_SECONDS)
         text = json.dumps({} if body is None else body)
         head = (
@@ -284,10 +260,7 @@ class Engine:
 
     @contextlib.contextmanager
     def start_call(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Callable[[float], Any]]:
-        """Send a POST without waiting for the answer, and yield a function that waits for it.
-
-        The function takes a timeout in seconds and returns the decoded JSON.
-        """
+        """Send a POST, and yield a function that waits up to a number of seconds for the answer, decoded JSON."""
         connection = self._connection(CALL_SECONDS)
         target = self._target(path, query)
 
@@ -326,7 +299,7 @@ class Engine:
         return response
 
     def _translate_errors(self, act: Callable[[], Any]) -> Any:
-        """Call `act` and return its result. Connection errors are raised as EngineGoneError with a readable cause."""
+        """Raise connection errors of `act` as EngineGoneError with a readable cause."""
         try:
             return act()
         except FileNotFoundError:
@@ -343,7 +316,6 @@ class Engine:
 
 
 def _read_message(body: bytes, status: int) -> str:
-    """Return the error message in the body of an error answer; a text with the status if the body is empty."""
     try:
         text = json.loads(body.partition(b"\n")[0] if body.count(b"\n") == 1 else body)["message"]
     except (ValueError, KeyError, TypeError):

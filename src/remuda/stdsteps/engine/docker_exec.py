@@ -22,10 +22,7 @@ def begin(
     terminal: bool = False,
     takes_input: bool = False,
 ) -> tuple[str, Stream]:
-    """Start a command in a container. Returns its exec id and the stream of its output and input.
-
-    `terminal`: the command gets a terminal. `takes_input`: stdin is connected to the stream.
-    """
+    """Start a command; returns its exec id and the stream of its output and, with `takes_input`, its stdin."""
     body: dict[str, Any] = {
         "Cmd": list(command),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],
@@ -46,15 +43,11 @@ def is_running(engine: Engine, exec_id: str) -> bool:
 
 
 def resize(engine: Engine, exec_id: str, *, columns: int, rows: int) -> None:
-    """Set the size of the terminal of a running command."""
     engine.call("POST", f"/exec/{exec_id}/resize", query={"h": rows, "w": columns})
 
 
 def exit_code(engine: Engine, exec_id: str) -> int:
-    """Return the exit code of a command whose output has ended.
-
-    Raises PlatformError if the engine does not report the exit code.
-    """
+    """Return the exit code of a command whose output has ended. Raises PlatformError if the engine does not know it."""
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until:
         state = engine.call("GET", f"/exec/{exec_id}/json")
@@ -67,10 +60,7 @@ def exit_code(engine: Engine, exec_id: str) -> int:
 def run_inside(
     engine: Engine, container: str, command: Sequence[str], *, user: str = "", seconds: float = 60.0
 ) -> tuple[int, bytes]:
-    """Run a short command in a container; returns its exit code and output.
-
-    Raises PlatformError if the command takes longer than `seconds`.
-    """
+    """Run a short command; returns exit code and output. Raises PlatformError if it takes longer than `seconds`."""
     exec_id, stream = begin(engine, container, command, user=user)
     until = time.monotonic() + seconds
     output = b""

@@ -1,9 +1,6 @@
-"""Makes an image available in the engine: pull policies, registry credentials, and free disk space.
-
-Pull policies are tried in order until one works. Before a pull, the free disk space is checked. If it is too little,
-images without a container are removed, the oldest pull first; if that does not free enough, the step fails before the
-disk is full. Used by `container_open` and `service`.
-"""
+"""Makes an image available in the engine. Pull policies are tried in order until one works. If there is too little free
+disk space for a pull, images without a container are removed, the oldest pull first; if that does not free enough, the
+step fails before the disk is full."""
 
 import os
 import re
@@ -50,7 +47,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image that exists in the engine, and whether and how long it was pulled."""
+    """An image in the engine, and whether and how long it was pulled."""
 
     id: str
     digest: str
@@ -72,7 +69,6 @@ class Image:
 
 
 def read_request(inputs: Inputs) -> ImageRequest:
-    """Parse and check the inputs that describe the image to use."""
     policies = tuple(inputs.texts("pull_policy", [])) or ("always",)
     for policy in policies:
         if policy not in POLICIES:
@@ -94,10 +90,7 @@ def read_request(inputs: Inputs) -> ImageRequest:
 
 
 def obtain(engine: Engine, request: ImageRequest) -> Image:
-    """Get an image by the first pull policy that works.
-
-    If none works, raises the error of the last one.
-    """
+    """Get an image by the first pull policy that works; if none does, raise the error of the last one."""
     errors: list[StepError] = []
     for policy in request.policies:
         if errors:
@@ -112,7 +105,7 @@ def obtain(engine: Engine, request: ImageRequest) -> Image:
 
 
 def find(engine: Engine, name: str) -> dict[str, Any] | None:
-    """Return the engine's JSON description of an image; None if the engine does not have the image."""
+    """Return the engine's JSON description of an image."""
     try:
         image: dict[str, Any] = engine.call("GET", f"/images/{name}/json")
     except EngineRefusedError as error:
@@ -219,10 +212,8 @@ def _advice(error: str, credential: Credential | None) -> str:
 
 
 def _read_auth_variable() -> str:
-    """Return the Docker configuration in DOCKER_AUTH_CONFIG; of a file variable, the content of the file.
-
-    An input must not name a file, because this program may have more rights than the author of the input.
-    """
+    """Return the Docker configuration in DOCKER_AUTH_CONFIG; of a file variable, the content of the file. An input must
+    not name a file, because this program may have more rights than the author of the input."""
     text = os.environ.get("DOCKER_AUTH_CONFIG", "")
     if not text or text.lstrip().startswith("{"):
         return text
@@ -249,11 +240,8 @@ def _read_machine_logins() -> tuple[Credential, ...]:
 
 
 def make_room(engine: Engine, needed: int) -> None:
-    """Delete unused images, oldest pull first, until `needed` bytes of disk are free.
-
-    Does nothing if the engine's disk is not on this machine. Raises PlatformError if there is too little space in the
-    end.
-    """
+    """Delete unused images, oldest pull first, until `needed` bytes of disk are free. Does nothing if the engine's disk
+    is not on this machine. Raises PlatformError if there is too little space in the end."""
     folder = engine.call("GET", "/info").get("DockerRootDir") or ""
     free = _free_bytes(engine, folder)
     if free is None or free >= needed:
@@ -277,7 +265,7 @@ def make_room(engine: Engine, needed: int) -> None:
 
 
 def _free_bytes(engine: Engine, folder: str) -> int | None:
-    """Return the free bytes of the disk with the engine's images; None if it is not on this machine."""
+    """None if the disk is not on this machine."""
     if not engine.is_local or not os.path.isdir(folder):
         return None
     return shutil.disk_usage(folder).free

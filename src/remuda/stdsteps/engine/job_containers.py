@@ -1,9 +1,7 @@
-"""Names, labels and removal of the containers and the network of a job.
-
-The name of a container is derived from the job and the container's role, so it can be removed even if the step that
-created it was killed. Labels contain the machine, the job's folder and the latest time at which the job ends. A
-container whose folder is gone, or whose time is over, is a leftover; the next step that uses the engine from this
-machine removes it (`sweep`).
+"""Names, labels and removal of the containers and the network of a job. Names are derived from the job and the
+container's role, so a container can be removed even if the step that created it was killed. Labels contain the machine,
+the job's folder and the latest end of the job; a container whose folder is gone or whose time is over is removed by the
+next step that uses the engine (`sweep`).
 
 If the engine is down, its containers may still run. Those on this machine are found in /proc, by a variable that each
 of them has, or by the mount of the job's working directory, which they cannot hide. Killing their first process ends
@@ -60,10 +58,7 @@ class Owner:
 
 
 def this_owner(job: str) -> Owner:
-    """Return the owner for the job that this process belongs to.
-
-    `job`: the job's id; if it is empty, the job's exchange folder identifies the job.
-    """
+    """Return the job that this process belongs to. `job`: its id; if empty, its exchange folder identifies it."""
     folder = os.environ.get("REMUDA_EXCHANGE", "")
     machine = _digest(_machine_id(), socket.gethostname())
     key = _digest(machine, job or folder or str(Path.cwd()))
@@ -71,25 +66,18 @@ def this_owner(job: str) -> Owner:
 
 
 def short_digest(text: str) -> str:
-    """Return a short digest of a text, for use in the names of containers."""
     return _digest(text)[:8]
 
 
 def is_leftover(labels: Mapping[str, str], *, now: float, exists: Callable[[str], bool]) -> bool:
-    """True if the job to which a container with these labels belongs is over.
-
-    That is so if the job's folder does not exist any more, or the job's latest end is before `now`. The labels must be
-    of this machine.
-    """
+    """True if the job of a container with these labels, of this machine, is over: its folder does not exist any more,
+    or its latest end is before `now`."""
     folder, until = labels.get("remuda.folder", ""), labels.get("remuda.until", "")
     return (bool(folder) and not exists(folder)) or (until.isdecimal() and now > int(until))
 
 
 def sweep(engine: Engine, owner: Owner) -> None:
-    """Remove the containers and networks that ended jobs left on this machine.
-
-    Failures are logged; the next call tries again.
-    """
+    """Remove containers and networks that ended jobs left on this machine. Failures are logged, for the next call."""
     mine = {"label": [f"remuda.machine={owner.machine}"]}
     containers = engine.call("GET", "/containers/json", query={"all": 1, "filters": mine})
     networks = engine.call("GET", "/networks", query={"filters": mine})
@@ -110,10 +98,8 @@ def sweep(engine: Engine, owner: Owner) -> None:
 
 
 def free_folder(host: str, folder: str) -> None:
-    """Remove all containers that earlier jobs on this machine left with this working directory mounted.
-
-    No such container may run while a step with more rights works in the directory. `host`: the engine's address.
-    """
+    """Remove all containers that earlier jobs left with this working directory mounted, because none may run while a
+    step with more rights works there. `host`: the engine's address."""
     engine = Engine(host)
     labels = [f"remuda.machine={this_owner('').machine}", f"{WORK_DIR}={folder}"]
     for container in engine.call("GET", "/containers/json", query={"all": 1, "filters": {"label": labels}}):
@@ -124,9 +110,7 @@ def free_folder(host: str, folder: str) -> None:
 
 def remove(engine: Engine, name: str) -> bool:
     """Kill and remove a container with its volumes, and wait until it is gone. Returns False if it does not exist.
-
-    Raises PlatformError if the engine does not finish the removal in time.
-    """
+    Raises PlatformError if the engine does not finish in time."""
     try:
         engine.call("DELETE", f"/containers/{name}", query={"force": 1, "v": 1})
         return True
@@ -145,7 +129,7 @@ def remove(engine: Engine, name: str) -> bool:
 
 
 def inspect(engine: Engine, name: str) -> dict[str, Any] | None:
-    """Return the engine's JSON description of a container; None if the container does not exist."""
+    """Return the engine's JSON description of a container."""
     try:
         container: dict[str, Any] = engine.call("GET", f"/containers/{name}/json")
     except EngineRefusedError as error:
@@ -156,24 +140,20 @@ def inspect(engine: Engine, name: str) -> dict[str, Any] | None:
 
 
 def pause(engine: Engine, name: str) -> None:
-    """Pause all processes of a container, if it runs and is not paused yet."""
+    """Pause all processes of a container, if it runs and is not paused."""
     container = inspect(engine, name)
     if container is not None and container["State"]["Running"] and not container["State"].get("Paused"):
         engine.call("POST", f"/containers/{name}/pause")
 
 
 def resume(engine: Engine, name: str) -> None:
-    """Continue the processes of a container, if it is paused."""
     container = inspect(engine, name)
     if container is not None and container["State"].get("Paused"):
         engine.call("POST", f"/containers/{name}/unpause")
 
 
 def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping[str, Any] | None = None) -> str:
-    """Return the name of the job's network; creates the network if it does not exist.
-
-    `until`: the latest time at which the job ends, for the labels. `options`: MTU and IPv6.
-    """
+    """Return the name of the job's network, created if missing. `until`: the job's latest end. `options`: MTU, IPv6."""
     name = owner.name()
     with contextlib.suppress(EngineRefusedError):
         engine.call("GET", f"/networks/{name}")
@@ -189,7 +169,7 @@ def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping
 
 
 def remove_network(engine: Engine, name: str) -> None:
-    """Remove a network. Does nothing if it does not exist; if a container uses it, it is kept with a warning."""
+    """Remove a network, if it exists; if a container uses it, it is kept with a warning."""
     try:
         engine.call("DELETE", f"/networks/{name}")
     except EngineRefusedError as error:
@@ -200,10 +180,8 @@ def remove_network(engine: Engine, name: str) -> None:
 
 
 def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine) -> None:
-    """Kill the containers with these names because their engine is down (`error`).
-
-    Raises PlatformError if they may still run: the engine is on another machine, or this process is not root.
-    """
+    """Kill the containers with these names because their engine is down (`error`). Raises PlatformError if they may
+    still run: the engine is on another machine, or this process is not root."""
     say(f"WARNING: {error}")
     killed = kill_without_engine(names) if engine.is_local else 0
     if engine.is_local and os.geteuid() == 0:
@@ -219,10 +197,8 @@ def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine)
 
 
 def kill_without_engine(names: list[str]) -> int:
-    """Kill the containers on this machine that have one of these names or mount the current working directory.
-
-    Finds their first processes in /proc, so it works while the engine is down. Returns the number of killed containers.
-    """
+    """Kill the containers on this machine that have one of these names or mount the current working directory. Works
+    while the engine is down. Returns the number of killed containers."""
     marks = [f"{MARK}={name}".encode() for name in names]
     work_dir = find_mount(os.getcwd(), _mounts("self"))
     killed = 0
@@ -236,10 +212,7 @@ def kill_without_engine(names: list[str]) -> int:
 
 
 def _thaw(pid: int) -> None:
-    """Unfreeze the container of this process.
-
-    With cgroups v1, a killed process in a paused container exits only after that.
-    """
+    """Unfreeze a container: with cgroups v1, a killed process in a paused one exits only after that."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, kinds, group = line.split(":", 2)
@@ -248,7 +221,7 @@ def _thaw(pid: int) -> None:
 
 
 def find_names_without_engine(prefix: str) -> list[str]:
-    """Return the names with this prefix of the containers that run on this machine, read from /proc."""
+    """Return the names of running containers with this prefix, read from /proc."""
     start = f"{MARK}={prefix}".encode()
     return [
         entry.partition(b"=")[2].decode() for _, env in _first_processes() for entry in env if entry.startswith(start)
@@ -269,12 +242,8 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
 
 
 def find_mount(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the device of a folder and the folder's path on that device, as mountinfo lists a bind mount of the
-    folder.
-
-    `mounts`: device and path by mount point. Returns None if the folder is a mount point itself, because then every
-    copy of these mounts lists it, and it identifies no container. Pure.
-    """
+    """Return the device of a folder and its path there, as mountinfo lists a bind mount. `mounts`: the same by mount
+    point. None if the folder is a mount point itself: every copy of these mounts lists it, so it identifies nothing."""
     point = max((path for path in mounts if Path(folder).is_relative_to(path)), key=len, default="/")
     if point == folder:
         return None

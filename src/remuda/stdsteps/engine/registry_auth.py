@@ -1,8 +1,6 @@
-"""Chooses the registry credentials for pulling an image. Pure.
-
-In order of priority: the job's variable DOCKER_AUTH_CONFIG, credentials that the server sent with the job, Docker
-logins of the agent's user. Within a source, the credential with the longest matching prefix of the image's name counts.
-"""
+"""Chooses the registry credentials for pulling an image. Pure. In order of priority: the job's variable
+DOCKER_AUTH_CONFIG, credentials that the server sent with the job, Docker logins of the agent's user. Within a source,
+the credential with the longest matching prefix of the image's name counts."""
 
 import base64
 import binascii
@@ -27,7 +25,6 @@ class Credential:
     """An identity token in place of a password."""
 
     def header(self) -> str:
-        """Return the value of the HTTP header X-Registry-Auth for the engine."""
         host = self.place.partition("/")[0]
         login = {"serveraddress": "https://index.docker.io/v1/" if host == HUB else host}
         login |= {"identitytoken": self.token} if self.token else {"username": self.username, "password": self.password}
@@ -35,7 +32,7 @@ class Credential:
 
 
 def split_image(name: str) -> tuple[str, str]:
-    """Split an image reference into the name and its digest or, without one, its tag; '' if it has neither."""
+    """Split off the digest or, without one, the tag; '' if it has neither."""
     bare, at, digest = name.partition("@")
     if at:
         tagless, colon, tag = bare.rpartition(":")
@@ -54,10 +51,7 @@ def full_name(image: str) -> str:
 
 
 def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
-    """Return the credential for an image; None if no credential matches.
-
-    `sources`: lists of credentials, the one with the highest priority first.
-    """
+    """`sources`: lists of credentials, the one with the highest priority first."""
     name = full_name(image)
     for source in sources:
         matches = [login for login in source if name == login.place or name.startswith(f"{login.place}/")]
@@ -67,10 +61,7 @@ def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
 
 
 def read_config(text: str) -> list[Credential]:
-    """Parse a Docker configuration, `{"auths": {HOST: {"auth": BASE64}}}`, into credentials.
-
-    Raises ValueError if it is invalid.
-    """
+    """Parse `{"auths": {HOST: {"auth": BASE64}}}`. Raises ValueError if it is invalid."""
     document = json.loads(text)
     auths = document.get("auths", {}) if isinstance(document, dict) else None
     if not isinstance(auths, dict):
@@ -89,10 +80,7 @@ def read_config(text: str) -> list[Credential]:
 
 
 def from_payload(entries: Iterable[Mapping[str, Any]]) -> list[Credential]:
-    """Convert the credentials that the server sent with a job; entries that are not for a registry are left out.
-
-    An entry is `{"type": "registry", "url", "username", "password"}`.
-    """
+    """Convert the server's entries `{"type": "registry", "url", "username", "password"}`; skip other types."""
     return [
         Credential(
             place=_normalize_place(str(entry.get("url") or "")),

@@ -1,9 +1,7 @@
-"""The step `secrets`: exports secrets from Vault, from files or from other variables to the steps that follow.
-
-A value is registered for masking before it is used, and appears in no output and no line of the log. A secret of type
-file is written to the job's exchange folder, which is deleted with the job, and the variable contains the path of the
-file. If one secret cannot be fetched, the step fails.
-"""
+"""The step `secrets`: exports secrets from Vault, from files or from other variables to the steps that follow. A value
+is registered for masking before it is used, and appears in no output and no line of the log. A secret of type file is
+written to the job's exchange folder, which is deleted with the job, and the variable contains its path. If one secret
+cannot be fetched, the step fails."""
 
 import json
 import os

@@ -1,8 +1,5 @@
-"""Reads secrets through Vault's HTTP API (Vault, OpenBao): logs in with a job's ID token, reads, logs out.
-
-Logs in once for each server and login data, and reads each path once. Redirects are not followed, because the data is
-for this server only. Used by `secrets.step`.
-"""
+"""Reads secrets through Vault's HTTP API (Vault, OpenBao): logs in with a job's ID token, reads, logs out. Logs in once
+for each server and login data, and reads each path once. Redirects are not followed: the data is for this server."""
 
 import json
 from collections.abc import Mapping
@@ -43,10 +40,8 @@ class VaultSecret:
 
 
 def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
-    """Parse and check the description of a secret.
-
-    `login`: the secret part of the login data, such as the ID token. Raises StepError if the description is invalid.
-    """
+    """Parse the description of a secret. `login`: the secret part of the login data, such as the ID token. Raises
+    StepError if it is invalid."""
     server, engine = Inputs(inputs.mapping("server")), Inputs(inputs.mapping("engine"))
     auth = Inputs(server.mapping("auth"))
     url, namespace = server.text("url").rstrip("/"), server.text("namespace", "")
@@ -80,10 +75,7 @@ class Vault:
         self._read: dict[tuple[Server, str], dict[str, Any]] = {}
 
     def read_value(self, secret: VaultSecret) -> str:
-        """Return the value of a secret; a value that is not a string is returned as JSON.
-
-        Raises StepError if the secret does not have the field.
-        """
+        """Return the secret, as JSON if it is not a string. Raises StepError if it does not have the field."""
         middle = "/data" if secret.engine == "kv-v2" else ""
         place = f"{secret.mount}{middle}/{secret.path}"
         data = self._read_fields(secret.server, place)

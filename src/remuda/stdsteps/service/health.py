@@ -1,10 +1,7 @@
-"""Waits until a service container is ready: its health check succeeds, or one of its ports is open.
-
-Open ports are read from /proc/net/tcp of the container: through /proc of this machine if the engine is local, else with
-`cat` in the container. So neither a route to the container nor a special program in the image is needed. A service
-without ports and health check counts as ready. Problems are returned and not raised, because a job may work without the
-service.
-"""
+"""Waits until a service container is ready: its health check succeeds, or one of its ports is open. Open ports are read
+from /proc/net/tcp of the container, through /proc of this machine if the engine is local, else with `cat` in the
+container, so no route to it and no program in the image is needed. A service without ports and health check counts as
+ready. Problems are returned and not raised, because a job may work without the service."""
 
 import time
 from pathlib import Path
@@ -33,10 +30,8 @@ class Health:
 
 
 def wait_for(engine: Engine, container: str, ports: list[int], *, seconds: float) -> Health:
-    """Poll until the service is ready, has exited, or `seconds` are over.
-
-    `ports`: the service is ready when one of them is open; not used if its image has a health check.
-    """
+    """Poll until the service is ready, has exited, or `seconds` are over. It is ready when one of `ports` is open or,
+    if its image has a health check, that succeeds."""
     details = job_containers.inspect(engine, container)
     has_check = bool(details and details["State"].get("Health"))
     checked = "its health check" if has_check else _describe_ports(ports)
@@ -86,7 +81,7 @@ def _check_ports(engine: Engine, details: dict[str, Any], ports: list[int]) -> s
 
 
 def _read_table(engine: Engine, details: dict[str, Any]) -> str | None:
-    """Return the contents of /proc/net/tcp and tcp6 in the container; None if they cannot be read."""
+    """Return /proc/net/tcp and tcp6 of the container, if they can be read."""
     if engine.is_local and (table := _read_local_table(details)) is not None:
         return table
     try:

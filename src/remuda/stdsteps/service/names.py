@@ -1,8 +1,5 @@
-"""Computes host names and ports of service containers. Pure.
-
-The host names are GitLab's: the configured aliases, and the image's name without its tag, once with `__` and once with
-`-` in place of slashes.
-"""
+"""Computes host names and ports of service containers. Pure. The host names are GitLab's: the configured aliases, and
+the image's name without its tag, once with `__` and once with `-` in place of slashes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,10 +14,7 @@ _REGISTRY_PORT = re.compile(r"^([^/:]+):[0-9]+(?=/)")
 
 
 def aliases(image: str, configured: Sequence[str]) -> list[str]:
-    """Return all host names of a service, the configured ones first.
-
-    A configured text may contain several names, separated by spaces or commas.
-    """
+    """Return all host names, the configured ones first, each of which may be several separated by spaces or commas."""
     own = [word for text in configured for word in re.split(r"[\s,]+", text)]
     bare = _REGISTRY_PORT.sub(r"\1", split_image(image)[0])
     names = [*own, bare.replace("/", "__"), bare.replace("/", "-")]
@@ -28,15 +22,13 @@ def aliases(image: str, configured: Sequence[str]) -> list[str]:
 
 
 def short_name(names: Sequence[str]) -> str:
-    """Return the first of the host names in a form that is allowed in a container's name."""
+    """Return the first host name in a form that is allowed in a container's name."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", names[0])[:40] if names else "service"
 
 
 def ports(config: Mapping[str, Any], variables: Mapping[str, Any]) -> list[int]:
-    """Return the TCP ports of a service, one of which is open when it is ready; an empty list if none is known.
-
-    The job's variable HEALTHCHECK_TCP_PORT wins over the ports that the image exposes (`config`).
-    """
+    """Return the TCP ports of which one is open when the service is ready. The job's variable HEALTHCHECK_TCP_PORT wins
+    over the ports that the image exposes (`config`)."""
     chosen = str(variables.get(PORT_VARIABLE) or "")
     if chosen.isdecimal() and 0 < int(chosen) < 65536:
         return [int(chosen)]
@@ -58,10 +50,7 @@ def parse_listening(table: str) -> set[int]:
 
 
 def _is_loopback(address: str) -> bool:
-    """True if an address in the format of /proc/net/tcp is a loopback address.
-
-    IPv4 is one 32-bit word in host byte order, IPv6 is four of them.
-    """
+    """True for a loopback address in /proc/net/tcp: one 32-bit word in host byte order for IPv4, four for IPv6."""
     if len(address) == 8:
         return address.endswith("7F")
     return address == "00000000000000000000000001000000" or (

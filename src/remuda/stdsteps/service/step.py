@@ -1,9 +1,6 @@
-"""The step `service`: starts a service container in the job's network, with host names for the job.
-
-Waits until the service is ready. As in GitLab, if it does not become ready, the step prints a warning with its log, and
-the job goes on. If the image cannot be pulled or the container cannot be started, the step fails. `service_stop` shows
-the log of the service and removes it.
-"""
+"""The step `service`: starts a service container in the job's network, with host names for the job. Waits until the
+service is ready. As in GitLab, if it does not become ready, the step prints a warning with its log, and the job goes
+on. If the image cannot be pulled or the container cannot be started, the step fails."""
 
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """The step `service_stop`: shows the last log lines of the job's services, and removes them and the job's network.
-
-Always runs, also after a failure. If the engine refuses a call, that is only a warning, because the job's work is done.
-"""
+Always runs, also after a failure. A refusal of the engine is only a warning, because the job's work is done."""
 
 from typing import Any
 
@@ -43,10 +41,8 @@ def _stop(engine: Engine, owner: Owner, lines: int) -> None:
 
 
 def _show_log(engine: Engine, listed: dict[str, Any], lines: int) -> dict[str, Any] | None:
-    """Write the last lines of a service's output to the job log, and return its state for the step's outputs.
-
-    `listed`: the engine's list entry of the container. Returns None if the container does not exist any more.
-    """
+    """Log the last lines of a service, and return its state for the step's outputs; None if it is gone. `listed`: the
+    engine's list entry of the container."""
     details = job_containers.inspect(engine, listed["Id"])
     if details is None:
         return None

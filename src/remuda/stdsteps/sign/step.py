@@ -1,10 +1,8 @@
-"""The step `sign`: writes an attestation (in-toto statement) with the digests of files, and its signature.
-
-The key belongs to the runner. The input `apart` says that the job's own steps cannot read the key, because they run as
-another user or in a container and the job did not add this step itself. The output `protection` is then `enforced`,
-else `advisory`. The step may have more rights than the job, so it follows no link that the job left, signs bytes that
-no other process can change, and starts no program that the job chose.
-"""
+"""The step `sign`: writes an attestation (in-toto statement) with the digests of files, and its signature. The key
+belongs to the runner. The input `apart` says that the job's own steps cannot read it, because they run as another user
+or in a container and the job did not add this step itself; the output `protection` is then `enforced`, else `advisory`.
+The step may have more rights than the job, so it follows no link that the job left, signs bytes that no other process
+can change, and starts no program that the job chose."""
 
 import os
 import time
@@ -57,7 +55,7 @@ def run(inputs: Inputs) -> None:
 
 
 def _remove(root: Path, names: set[str]) -> None:
-    """Delete the attestation of an earlier run and its signature (`names`), because they describe other files."""
+    """Delete the attestation of an earlier run and its signature, because they describe other files."""
     for name in names:
         with suppress(FileNotFoundError):
             os.unlink(root / name)

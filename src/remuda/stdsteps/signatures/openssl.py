@@ -1,9 +1,7 @@
-"""Ed25519 signatures by the program `openssl`, because Python's standard library does not support them.
-
-The private key is a file that only the user of the step can read; its content never enters this process. `openssl` is
-searched in the system's folders and gets a fixed environment, so that a job cannot replace it. To verify by hand:
-`openssl pkeyutl -verify -pubin -inkey KEY -rawin -in FILE -sigfile FILE.sig`.
-"""
+"""Ed25519 signatures by the program `openssl`, because Python's standard library does not support them. The private key
+is a file that only the user of the step can read; its content never enters this process. `openssl` is searched in the
+system's folders and gets a fixed environment, so that a job cannot replace it. To verify by hand: `openssl pkeyutl
+-verify -pubin -inkey KEY -rawin -in FILE -sigfile FILE.sig`."""
 
 import hashlib
 import os
@@ -37,7 +35,7 @@ def check_key(key: Path) -> None:
 
 
 def public_key(key: Path) -> bytes:
-    """Return the public key, in DER, that belongs to a private key file."""
+    """Return the public key, in DER, of a private key file."""
     return _check_public(_openssl("pkey", "-in", str(key), "-pubout", "-outform", "DER"), str(key))
 
 
@@ -57,10 +55,7 @@ def key_id(public: bytes) -> str:
 
 
 def sign(key: Path, data: bytes) -> bytes:
-    """Return the signature of `data` with a private key file.
-
-    openssl reads the data from a private folder, where no other user can change it.
-    """
+    """Sign a copy of the data in a private folder, where no other user can change it."""
     with make_temporary("remuda-sign-", place=PLACE) as folder:
         source, target = Path(folder) / "data", Path(folder) / "signature"
         source.write_bytes(data)
@@ -69,7 +64,7 @@ def sign(key: Path, data: bytes) -> bytes:
 
 
 def is_signed(public: bytes, data: bytes, signature: bytes) -> bool:
-    """True if `signature` is a valid signature of `data` by the key `public` (in DER)."""
+    """True if the signature by the key `public` (in DER) is valid."""
     with make_temporary("remuda-verify-", place=PLACE) as folder:
         key, source, signature_file = (Path(folder) / name for name in ("key", "data", "signature"))
         key.write_bytes(public)

@@ -1,11 +1,7 @@
-"""Attestations of artifacts: in-toto statements in JSON with the digests of files and the job that made them.
-
-The step `sign` writes them; the step `verify` and `remuda artifacts verify` compare files with them. `openssl` creates
-and checks their signatures.
-
-Files are not trusted: a job may have replaced a file, or a folder in its path, by a link or a pipe. No link is
-followed. Only regular files, and symbolic links themselves, have a digest.
-"""
+"""Attestations of artifacts: in-toto statements in JSON with the digests of files and the job that made them. The step
+`sign` writes them; the step `verify` and `remuda artifacts verify` compare files with them. Files are not trusted: a
+job may have replaced a file, or a folder in its path, by a link or a pipe. No link is followed. Only regular files, and
+symbolic links themselves, have a digest."""
 
 import hashlib
 import json
@@ -45,17 +41,14 @@ class Statement:
 
 
 def format_statement(digests: Mapping[str, str], predicate: Mapping[str, Any]) -> bytes:
-    """Return an attestation as JSON bytes, which can then be signed.
-
-    `predicate`: data about the job that made the files.
-    """
+    """Return an attestation as JSON, ready to be signed. `predicate`: data about the job that made the files."""
     subject = [{"name": name, "digest": {"sha256": digests[name]}} for name in sorted(digests)]
     document = {"_type": TYPE, "subject": subject, "predicateType": PREDICATE, "predicate": dict(predicate)}
     return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def read_statement(data: bytes) -> Statement:
-    """Parse an attestation. Raises StepError if it is invalid."""
+    """Raises StepError if the attestation is invalid."""
     try:
         document = json.loads(data)
         if document["_type"] != TYPE or document["predicateType"] != PREDICATE:
@@ -67,10 +60,8 @@ def read_statement(data: bytes) -> Statement:
 
 
 def find_problems(statement: Statement, names: Iterable[str], digest: Callable[[str], str | None]) -> list[str]:
-    """Compare files with an attestation and return a message for each that is missing, changed or not listed.
-
-    `names`: the files to compare. `digest`: returns the digest of a file, None if the file does not exist.
-    """
+    """Return a message for each of the files `names` that is missing, changed or not listed. `digest`: returns the
+    digest of a file, None if the file does not exist."""
     messages: list[str] = []
     for name in names:
         signed, actual = statement.digests.get(name), digest(name)
@@ -84,10 +75,8 @@ def find_problems(statement: Statement, names: Iterable[str], digest: Callable[[
 
 
 def digest_below(root: Path, name: str) -> str | None:
-    """Return the SHA-256 of a file below `root`; of a symbolic link, that of its target path.
-
-    Returns None if the file does not exist or is of another kind. Raises StepError if it cannot be read.
-    """
+    """Return a file's SHA-256; of a link, that of its target path. None if it does not exist or is of another kind.
+    Raises StepError if it cannot be read."""
     *folders, last = name.split("/")
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -115,10 +104,7 @@ def digest_below(root: Path, name: str) -> str | None:
 
 
 def digest_in(archive: "ZipFile", name: str) -> str | None:
-    """Return the SHA-256 of an entry of a zip archive; None if there is no such entry.
-
-    The content of a symbolic link's entry is its target path. Raises StepError if the entry cannot be read.
-    """
+    """Return an entry's SHA-256; of a link, that of its target path. Raises StepError if the entry cannot be read."""
     from zipfile import BadZipFile  # not at the top: managers import the names above when they start
 
     try:

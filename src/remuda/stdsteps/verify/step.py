@@ -39,10 +39,7 @@ def run(inputs: Inputs) -> None:
 
 
 def read_signed_statement(path: Path, public: bytes) -> Statement:
-    """Read an attestation and verify its signature.
-
-    Raises StepError if it is missing, was changed, or was not signed by the key `public`.
-    """
+    """Read an attestation. Raises StepError if it is missing, was changed, or was not signed by the key `public`."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_BYTES)
@@ -56,10 +53,8 @@ def read_signed_statement(path: Path, public: bytes) -> Statement:
 
 
 def _list_names(root: Path, statement: Statement, paths: list[str], name: str) -> list[str]:
-    """Return the files to verify: those that match `paths` or, if `paths` is empty, all files of the attestation.
-
-    `name`: the file of the attestation, which is left out. Raises StepError if no file matches.
-    """
+    """Return the files that match `paths` or, if that is empty, all of the attestation, without its own file `name`.
+    Raises StepError if no file matches."""
     if not paths:
         return sorted(statement.digests)
     names = select(root, paths, untracked=False) - {name, name + SUFFIX}
