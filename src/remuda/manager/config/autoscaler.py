@@ -14,7 +14,7 @@ Span = str | float
 
 
 class AutoscalerPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.autoscaler.policy]]`; the last match counts."""
+    """One `[[runners.autoscaler.policy]]`. If several match the current time, the last one applies."""
 
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""
@@ -27,7 +27,7 @@ class AutoscalerPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`connector_config`: the login of machines."""
+    """`connector_config`: how the manager logs in to machines."""
 
     os: str = ""
     arch: str = ""
@@ -115,7 +115,7 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineAutoscaling(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """One `[[runners.machine.autoscaling]]`; the last match counts."""
+    """One `[[runners.machine.autoscaling]]`. If several match the current time, the last one applies."""
 
     periods: tuple[str, ...] = ()
     """Cron expressions with seconds and years: seven fields."""

@@ -151,7 +151,7 @@ class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuingDuration(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.monitoring.job_queuing_durations]]`; the last match counts."""
+    """One `[[runners.monitoring.job_queuing_durations]]`. If several match a job, the last one applies."""
 
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""

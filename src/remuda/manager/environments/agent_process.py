@@ -25,7 +25,8 @@ def agent_log(manager_data: Path) -> Path:
 
 
 def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequence[str] = ()) -> int:
-    """Start an agent with its own session and log and without inherited descriptors; returns its process id.
+    """Start an agent in its own session, with its own log file and no inherited file descriptors; returns its process
+    id. The agent ends itself after `idle_exit_seconds` without jobs.
 
     `around` is a command prefix, such as a sandbox; the process id is then that of the prefix.
     """

@@ -76,7 +76,8 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def temporary_folder(self) -> str:
-        """Path, relative to the builds folder, of the folder that is removed after the job."""
+        """Path, relative to the builds folder, of the folder that is removed after the job: its temporary folder, or
+        its whole folder if no later job uses that."""
         return f"{self.folder}.tmp" if self.job is None else self.own_folder
 
 

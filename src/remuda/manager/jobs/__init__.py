@@ -1,1 +1,1 @@
-"""One job in the manager, from its hand-out to its end: journal, links to agents, recovery, shells."""
+"""Runs jobs, from their receipt to their end: journal, connections to agents, recovery after a crash, shells."""

@@ -91,7 +91,9 @@ class JobTable:
                 config, client = self._runners.find(row, settings.get(row.settings))
                 environment = self._environments.of(config)
             except Exception as error:  # noqa: BLE001 - one job that cannot be resumed must not stop the others
-                self._log.error("cannot resume job; it stays in the journal", job=row.job_id, exc_info=error)
+                self._log.error(
+                    "cannot resume job; it stays in the journal", job=row.job_id, runner=row.runner, exc_info=error
+                )
                 continue
             self._begin(row, record, config, client, environment)
 
@@ -120,7 +122,12 @@ class JobTable:
             if row.key in self._jobs:  # two names may lead to the same machine
                 continue
             reach("manager.found")
-            self._log.warning("recovered a job that was not in the journal", job=row.job_id, machine=link.machine)
+            self._log.warning(
+                "recovered a job that was missing in the journal; it continues",
+                job=row.job_id,
+                runner=row.runner,
+                machine=link.machine,
+            )
             config, job_client = self._runners.find(row, None)
             self._begin(row, record, config, job_client, link.environment)
 
@@ -173,7 +180,9 @@ class JobTable:
         try:
             job = ManagedJob(row, record, runner=runner, client=client, environment=environment, context=self._context)
         except Exception as error:  # noqa: BLE001 - it would fail again at every start, and stop all other jobs
-            self._log.error("cannot resume job; it stays in the journal", job=row.job_id, exc_info=error)
+            self._log.error(
+                "cannot run a stored job; it stays in the journal", job=row.job_id, runner=row.runner, exc_info=error
+            )
             # A job that its agent has may be recovered from there, with a readable payload.
             if is_waiting and (identity := read_identity(row.payload)):
                 self._start(f"refusal of {row.key}", partial(refuse_job, client, *identity))
@@ -200,7 +209,9 @@ class JobTable:
         # The job's own log may lack the cause of a system failure, for example a full disk.
         is_system_failure = reason == FailureReason.RUNNER_SYSTEM_FAILURE
         cause = {"cause": outcome.message} if outcome is not None and is_system_failure else {}
-        self._log.info("job finished", job=job.job_id, reason=reason, seconds=round(seconds, 3), **cause)
+        self._log.info(
+            "job finished", job=job.job_id, runner=job.runner, reason=reason, seconds=round(seconds, 3), **cause
+        )
         self._on_over()
 
 

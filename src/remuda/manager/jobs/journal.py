@@ -108,7 +108,9 @@ class Journal:
             try:
                 jobs.append(_from_row(row))
             except (ValueError, msgspec.MsgspecError) as error:
-                logger("manager").error("cannot read a journal row; skipping it", key=row[0], cause=str(error))
+                logger("manager").error(
+                    "cannot read a job in the journal; it is not resumed", key=row[0], cause=str(error)
+                )
         return jobs
 
     def settings(self) -> dict[str, bytes]:

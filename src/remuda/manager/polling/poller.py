@@ -401,7 +401,9 @@ class Poller:
                 self._log_problem(Health.REFUSED, text, offer.message)
             case status:
                 cause = f"status {status}: {offer.message}" if offer.message else f"status {status}"
-                self._log_problem(Health.TROUBLED, "the server answered a job request with an error", cause)
+                self._log_problem(
+                    Health.TROUBLED, "the server answered a job request with an error; trying again", cause
+                )
 
     def _log_problem(self, health: Health, text: str, cause: str) -> None:
         """Log a problem with the server, unless it is the same as the last one, and keep it for the status."""

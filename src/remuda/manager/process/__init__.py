@@ -1,1 +1,1 @@
-"""The manager as a process: start, supervision, control socket, status, reload, stop."""
+"""The manager's process: its start, supervision, control socket, status, configuration reload and stop."""

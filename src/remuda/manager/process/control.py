@@ -45,7 +45,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to a command that failed."""
+    """Answer to a command that failed; `refused` is the message for the user."""
 
     refused: str
 
@@ -130,7 +130,7 @@ class Control:
                     writer.write(_line(ended if task.cancelled() else task.result()))
             await writer.drain()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
-            self._log.debug("invalid command on the control socket", cause=str(error))
+            self._log.debug("invalid command on the control socket; closing the connection", cause=str(error))
         finally:
             self._waiting.discard(writer)
             writer.close()

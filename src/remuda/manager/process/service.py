@@ -236,9 +236,7 @@ class ManagerService:
         if not manager.config.runners:
             self._log.warning("no [[runners]] section is left; not requesting jobs")
         if changes.restart:
-            self._log.warning(
-                "some configuration changes apply only after a restart of the manager", keys=list(changes.restart)
-            )
+            self._log.warning("some configuration changes need a restart of the manager", keys=list(changes.restart))
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:

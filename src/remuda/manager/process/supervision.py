@@ -292,7 +292,9 @@ class Manager:
         is done. Helper tasks run in the task group `waiting`."""
         self._enter("draining", "graceful-shutdown")
         self._log.info(
-            "draining: no more jobs are requested", running=len(self._jobs), seconds=self.config.drain_seconds
+            "draining: no more jobs are requested; waiting for running ones",
+            running=len(self._jobs),
+            seconds=self.config.drain_seconds,
         )
         self._retire(self._runners)
         self.scaling.drain()

@@ -1,1 +1,1 @@
-"""Autoscaled runners: the manager's side of `remuda.taskscaler`."""
+"""Runs the scalers (`remuda.taskscaler`) of autoscaled runners, and finds machines of removed runners."""

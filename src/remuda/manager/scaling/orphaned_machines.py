@@ -1,8 +1,9 @@
-"""Machines of runners that left the configuration, or changed, while no manager ran.
+"""Finds and removes orphaned machines: those of runners that were removed from the configuration, or changed, while no
+manager ran.
 
-A fleet that is removed from the configuration of a running manager removes its machines itself. For a fleet that is
-already gone at the next start, `remuda scale sweep` finds and removes them with the stored plugin settings
-(`environments/fleet_record.py`). `service.py` logs such machines at the start; `scale_commands.py` sweeps them.
+A running manager removes the machines of a runner that is removed from its configuration. If no manager ran at that
+time, `remuda scale sweep` finds and removes them with the stored plugin settings (`environments/fleet_record.py`).
+`service.py` logs such machines at the start; `scale_commands.py` sweeps them.
 
 Invariant: while machines of a fleet are being removed here, no environment is created for that fleet (`block`).
 """
