@@ -1,5 +1,4 @@
-"""Test tools for plugin authors and operators: builders of test values, fakes that pass the contract test suites, and
-the lab, which runs a whole system.
+"""Test tools for plugin authors and operators: builders of values, fakes that pass the contract suites, and the lab.
 
 Wrappers of real servers, which only the tests of this repository use, are in `tests/support`.
 """

@@ -1,8 +1,4 @@
-"""A real agent in a separate process, for tests that observe, kill and restart it.
-
-`AgentProcess` owns the process and its data folder. `follow` reads a job to its end from any position; `through_deaths`
-does so while the agent dies and is restarted, as a manager would. `plain_lines` decodes a log.
-"""
+"""A real agent in a separate process, for tests that observe, kill and restart it."""
 
 import asyncio
 import json
@@ -53,22 +49,19 @@ class Seen:
 
     @property
     def statuses(self) -> dict[str, str]:
-        """The final status of each step, by its name."""
         return {event["name"]: event["status"] for event in self.results if event["event"] == "finished"}
 
     def result_of(self, path: str) -> dict[str, Any]:
-        """Return the result of the step at `path`, which must have had exactly one attempt."""
+        """The result of the step at `path`, which must have had exactly one attempt."""
         [event] = [event for event in self.results if event["event"] == "finished" and event["path"] == path]
         return event
 
     @property
     def next_seq(self) -> int:
-        """The sequence number that the next result will have."""
         return len(self.results) + len(self.used) + 1
 
     def check(self) -> JobEnded:
-        """Assert that the job has ended, and that its log and results are complete and without duplicates. Returns the
-        end."""
+        """Assert that the job has ended, with complete log and results and no duplicates."""
         assert self.end is not None
         numbers = sorted(event["seq"] for event in (*self.results, *self.used))
         assert numbers == list(range(1, self.end.results + 1))
@@ -78,7 +71,7 @@ class Seen:
 
 
 class AgentProcess:
-    """An agent process with a data folder. Use it as an async context manager; `start` starts the process."""
+    """An agent process with a data folder: an async context manager; `start` starts the process."""
 
     def __init__(self, data: Path, program: Sequence[str] = PROGRAM) -> None:
         self.data = data
@@ -90,8 +83,7 @@ class AgentProcess:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close every job, so that no test leaves processes behind, then stop the agent. Restarts the agent first if it
-        has died."""
+        """Close every job, so that no process is left behind, then stop the agent, restarted if it has died."""
         if self._process is None or self._process.returncode is not None:
             await self.start()
         async with self.client() as client:
@@ -100,8 +92,8 @@ class AgentProcess:
         await self.stop()
 
     async def start(self, *options: str, kill_point: str = "", env: dict[str, str] | None = None) -> None:
-        """Start the agent and wait until it reports that it is ready. `options` are added to its command line. At
-        `kill_point`, a named place in its code, the process kills itself once."""
+        """Start the agent and wait until it is ready. `options` are for its command line. At `kill_point`, a named
+        place in its code, the process kills itself once."""
         variables = {key: value for key, value in os.environ.items() if not key.startswith("REMUDA_KILL")}
         if kill_point:
             mark = self.data.with_name(f"{self.data.name}.{kill_point}")
@@ -141,7 +133,6 @@ class AgentProcess:
         assert await self._end(signal.SIGTERM) == 0
 
     async def wait(self) -> int:
-        """Wait until the agent exits by itself, and return its exit code."""
         assert self._process is not None
         async with asyncio.timeout(20):
             return await self._process.wait()
@@ -154,7 +145,7 @@ class AgentProcess:
 
 
 async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> Seen:
-    """Read log and results of a job until it ends. Continues after what is already in `seen`, and returns it."""
+    """Read log and results of a job until it ends, after what is already in `seen`."""
     seen = seen or Seen()
     async with client.watch() as watch:
         await watch.subscribe(job_id, log_offset=len(seen.log), result_seq=seen.next_seq)
@@ -175,7 +166,7 @@ async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> 
 
 
 async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
-    """Start a job, read it to its end, check that nothing is missing, and return what was received."""
+    """Start a job, read it to its end, and check that nothing is missing."""
     async with agent.client() as client:
         await client.start(job)
         seen = await follow(client, job.id)
@@ -184,8 +175,7 @@ async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
 
 
 async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> Seen:
-    """Run a job to its end although the agent dies meanwhile: restart the agent with the options `restart`, repeat
-    calls that had no answer, and continue reading the log at the same position."""
+    """Run a job to its end although the agent dies: restart it with `restart`, repeat calls, and go on reading."""
     seen, accepted = Seen(), False
     while True:
         try:
@@ -203,13 +193,13 @@ async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> 
 
 
 def steps_text(*entries: dict[str, Any], extended: bool = True) -> str:
-    """Return the text of a job's steps, with `entries` as its list of steps. `extended`: allow Remuda's extensions."""
+    """The text of a job's steps. `extended`: allow Remuda's extensions."""
     spec = {"spec": {"remuda": 1}} if extended else {}
     return f"{json.dumps(spec)}\n---\n{json.dumps({'run': list(entries)})}"
 
 
 def plain_lines(log: bytes, stream: bytes) -> list[bytes]:
-    """Return the lines of one log stream (`stream`, such as b"01O") without their headers; split lines are joined."""
+    """Lines of one log stream, such as b"01O", without headers; split lines are joined."""
     lines: list[bytes] = []
     assert log.endswith(b"\n") or not log
     for line in log.split(b"\n")[:-1]:

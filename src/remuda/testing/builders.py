@@ -1,4 +1,4 @@
-"""Builders of domain values for tests: each fills in all fields, so that a test states only what matters to it."""
+"""Builders of domain values for tests: each fills in all fields; `changes` replace some of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,13 +14,11 @@ NO_SHA = "0" * 40
 
 
 def a_project(**changes: Any) -> Project:
-    """Build a project with the default branch `main`. `changes` replace fields."""
     values: dict[str, Any] = {"id": ProjectId(1), "path": "acme/shop", "name": "Shop", "created_at": NOW}
     return Project(**(values | changes))
 
 
 def a_pipeline(**changes: Any) -> Pipeline:
-    """Build a pipeline for a push to `main`. `changes` replace fields."""
     values: dict[str, Any] = {
         "id": PipelineId(1),
         "iid": 1,
@@ -38,13 +36,12 @@ def a_pipeline(**changes: Any) -> Pipeline:
 
 
 def a_spec(name: str = "build", **changes: Any) -> JobSpec:
-    """Build the definition of a job in a pipeline file, in the stage `test`. `changes` replace fields."""
     values: dict[str, Any] = {"name": name, "stage": "test", "stage_index": 1, "script": ("true",), "line": 1}
     return JobSpec(**(values | changes))
 
 
 def new_jobs(*specs: JobSpec) -> list[NewJob]:
-    """Build jobs to be stored with a pipeline, with the jobs that each one waits for and gets artifacts from."""
+    """Jobs to be stored with a pipeline, with those that each one waits for and gets artifacts from."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     return [
         NewJob(
@@ -59,7 +56,6 @@ def new_jobs(*specs: JobSpec) -> list[NewJob]:
 
 
 def a_job(name: str = "build", **changes: Any) -> Job:
-    """Build a job in the state `created`. `changes` replace fields."""
     values: dict[str, Any] = {
         "id": JobId(1),
         "pipeline_id": PipelineId(1),
@@ -77,7 +73,6 @@ def a_job(name: str = "build", **changes: Any) -> Job:
 
 
 def an_artifact(job_id: int = 1, kind: str = "archive", **changes: Any) -> Artifact:
-    """Build the record of an artifact: a zip file of three bytes, uploaded at `NOW`. `changes` replace fields."""
     values: dict[str, Any] = {
         "job_id": JobId(job_id),
         "type": kind,
@@ -92,11 +87,10 @@ def an_artifact(job_id: int = 1, kind: str = "archive", **changes: Any) -> Artif
 
 
 def a_family(jobs: Sequence[Job], **changes: Any) -> Family:
-    """Build a pipeline together with these jobs. `changes` replace fields of the pipeline."""
     return Family(pipeline=a_pipeline(**changes), jobs=tuple(jobs))
 
 
 def a_runner(**changes: Any) -> Runner:
-    """Build an instance runner, which takes jobs of all projects. `changes` replace fields."""
+    """Build an instance runner, which takes jobs of all projects."""
     values: dict[str, Any] = {"id": RunnerId(1), "type": RunnerType.INSTANCE, "token_hash": "0" * 64, "created_at": NOW}
     return Runner(**(values | changes))

@@ -17,13 +17,12 @@ OVER = frozenset({"success", "failed", "canceled", "skipped"})
 
 
 def connect(lab: Lab) -> gitlab.Gitlab:
-    """Return an API client with administrator rights, which retries while a part of the system restarts."""
+    """API client with administrator rights, which retries while a part of the system restarts."""
     return gitlab.Gitlab(lab.url, private_token=ADMIN_TOKEN, retry_transient_errors=True, timeout=30)
 
 
 def new_project(lab: Lab, name: str, pipeline_file: str, **files: str) -> Project:
-    """Create a project and one commit with `pipeline_file` as its .gitlab-ci.yml and the other `files`. The commit
-    starts the first pipeline."""
+    """Create a project with one commit of .gitlab-ci.yml and other `files`, which starts the first pipeline."""
     project = connect(lab).projects.create({"name": name})
     actions = [{"action": "create", "file_path": path, "content": text} for path, text in files.items()]
     actions.append({"action": "create", "file_path": ".gitlab-ci.yml", "content": pipeline_file})
@@ -32,7 +31,7 @@ def new_project(lab: Lab, name: str, pipeline_file: str, **files: str) -> Projec
 
 
 def first_pipeline(lab: Lab, project: Project, seconds: float = 30) -> ProjectPipeline:
-    """Wait for the pipeline of the project's first commit and return it. Raises LabError after `seconds`."""
+    """Wait for the pipeline of the project's first commit. Raises LabError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (pipelines := _patiently(lambda: project.pipelines.list(get_all=False))):
         if time.monotonic() > deadline:
@@ -59,25 +58,22 @@ def wait_for(lab: Lab, pipeline: ProjectPipeline, seconds: float = 90) -> str:
 
 
 def trace_of(project: Project, job_id: int) -> bytes:
-    """Return a job's log as it is stored."""
     return bytes(project.jobs.get(job_id).trace())
 
 
 def output_of(trace: bytes) -> bytes:
-    """Return the output of the job's commands from its log: without line headers and without lines that the agent
-    wrote; split lines are joined."""
+    """Output of the job's commands, without line headers and lines of the agent; split lines are joined."""
     return b"".join(line + b"\n" for line in plain_lines(trace, b"01O"))
 
 
 def script_output(trace: bytes) -> bytes:
-    """Return the output of the job's script only: the lines between its section marks, which may be nested in the
-    section of a container."""
+    """Output of the job's script only: between its section marks, which a container's section may contain."""
     start, end = (mark.start() for mark in re.finditer(rb"[:.]step_script\r", trace))
     return output_of(trace[trace.index(b"\n", start) + 1 : trace.rindex(b"\n", start, end) + 1])
 
 
 def _patiently(call: Any, seconds: float = 30) -> Any:
-    """Repeat a call until it succeeds, because the cell may be restarting. After `seconds` the error is raised."""
+    """Repeat a call that fails for up to `seconds`, because the cell may be restarting."""
     deadline = time.monotonic() + seconds
     while True:
         try:

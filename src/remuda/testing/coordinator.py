@@ -1,8 +1,7 @@
 """A small, strict server of the Runner API, for tests of runner managers.
 
-It implements only what the API reference says; each request that breaks the reference is recorded in `violations`.
-`enqueue` adds jobs, `fail_once` replaces one answer, `stop` and `start` simulate an outage without loss of data.
-`until` waits for a condition, which is checked after every request.
+Requests that break the API reference are recorded in `violations`. `enqueue` adds jobs, `fail_once` replaces one
+answer, `stop` and `start` simulate an outage without loss of data.
 """
 
 import asyncio
@@ -25,8 +24,6 @@ _SYSTEM_ID = re.compile(r"[sr]_[0-9a-zA-Z]{12}")
 
 @dataclass
 class ServerJob:
-    """A job with its log, results and status, as the server has stored them."""
-
     id: int
     payload: dict[str, Any]
     status: str = "pending"
@@ -47,7 +44,7 @@ class ServerJob:
         return self.status in ("success", "failed", "canceled")
 
     def has_grown_to(self, size: int) -> bool:
-        """Return True if the job's log has at least this many bytes, or the job has ended."""
+        """True if the log has at least this many bytes, or the job has ended."""
         return len(self.trace) >= size or self.is_over
 
     @property
@@ -62,8 +59,6 @@ Fault = Callable[[web.Request], web.StreamResponse | None]
 
 @dataclass
 class Coordinator:
-    """The test server. `violations` lists the requests of clients that break the API reference."""
-
     is_remuda: bool = True
     hold_seconds: float = 20.0
     lease_seconds: float = 60.0
@@ -129,8 +124,7 @@ class Coordinator:
             self._changed.notify_all()
 
     async def until(self, true: Callable[[], object], seconds: float = 30.0) -> None:
-        """Wait until the function `true` returns a true value; it is called after every request. Raises TimeoutError
-        after `seconds`."""
+        """Wait until `true()`, called after every request, is true. Raises TimeoutError after `seconds`."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(true)
 

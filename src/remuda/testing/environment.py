@@ -1,8 +1,7 @@
 """A fake execution environment in the test's process: its agent runs nothing and reports what the test tells it to.
 
-It speaks the agent's real protocol over a real socket and passes the environment contract suite. A test plays the job
-with `agent.write`, `agent.add_result` and `agent.end`. `die()` closes every connection as a killed agent would; the
-jobs stay, as they do with real agents, until `forget()`.
+It speaks the agent's real protocol over a socket and passes the contract suite. A test plays the job with
+`agent.write`, `agent.add_result` and `agent.end`. `die()` closes all connections; jobs stay until `forget()`.
 """
 
 import asyncio
@@ -35,8 +34,6 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclass
 class FakeJob:
-    """A job of the fake agent: its request, log, results and end."""
-
     request: pb.StartRequest
     log: bytearray = field(default_factory=bytearray)
     results: list[bytes] = field(default_factory=list)
@@ -44,7 +41,6 @@ class FakeJob:
     cancels: int = 0
 
     def without_owner(self) -> "FakeJob":
-        """Return a copy of the job with only its request, without `owner`."""
         request = pb.StartRequest()
         request.CopyFrom(self.request)
         request.ClearField("owner")
@@ -52,8 +48,6 @@ class FakeJob:
 
 
 class FakeAgent(AgentBase):
-    """A fake agent: a test decides what its jobs print, which results they have and how they end."""
-
     def __init__(self) -> None:
         self.jobs: dict[str, FakeJob] = {}
         self.closed: list[str] = []
@@ -68,13 +62,12 @@ class FakeAgent(AgentBase):
         self.changed = asyncio.Condition()
 
     async def job(self) -> str:
-        """Wait until there is a job. Returns the id of the newest one."""
+        """Wait until there is a job. Returns the id of the newest."""
         await self.until(lambda: self.jobs)
         return list(self.jobs)[-1]
 
     async def until(self, true: Callable[[], object], seconds: float = 30.0) -> None:
-        """Wait until the function `true` returns a true value; it is called after every request and change. Raises
-        TimeoutError after `seconds`."""
+        """Wait until `true()`, called after every change, is true. Raises TimeoutError after `seconds`."""
         async with asyncio.timeout(seconds), self.changed:
             await self.changed.wait_for(true)
 
@@ -188,8 +181,7 @@ class FakeAgent(AgentBase):
                 await self.changed.wait_for(lambda: any(self._next(job_id, dict(places)) for job_id in places))
 
     def _next(self, job_id: str, places: dict[str, tuple[int, int]]) -> pb.WatchEvent | None:
-        """Return the next event of a job for a subscriber; None if there is none yet. `places` has the log offset and
-        result number of each subscribed job, and is advanced."""
+        """Next event of a job for a subscriber. Advances the log offset and result number in `places`."""
         offset, seq = places[job_id]
         job = self.jobs.get(job_id)
         if job is None:
@@ -208,8 +200,7 @@ class FakeAgent(AgentBase):
 
 
 class _CuttableServer(Server):
-    """A gRPC server that can abort its connections as a dying process does. The library's own `close` leaves them
-    open."""
+    """A gRPC server that can abort its connections as a dying process does; `close` leaves them open."""
 
     def __init__(self, agent: FakeAgent) -> None:
         super().__init__([agent])
@@ -227,8 +218,6 @@ class _CuttableServer(Server):
 
 
 class FakeMachine:
-    """One machine of a `FakeEnvironment`, with its fake agent."""
-
     def __init__(self, socket: Path) -> None:
         self.agent = FakeAgent()
         self.lost = ""
@@ -264,11 +253,8 @@ class FakeMachine:
 
 
 class FakeEnvironment:
-    """A fake of `remuda.manager.environments.port.Environment` that starts no process.
-
-    It has either one permanent machine, like the local environment, or the named `machines`, each of which runs one job
-    at a time.
-    """
+    """A fake of `remuda.manager.environments.port.Environment` that starts no process. It has one permanent machine,
+    like the local environment, or the named `machines`, each of which runs one job at a time."""
 
     def __init__(self, folder: Path, *, machines: Sequence[str] = ()) -> None:
         self._sockets = tempfile.TemporaryDirectory(prefix="remuda-fake-")
@@ -357,12 +343,10 @@ class FakeEnvironment:
         pass
 
     async def die(self) -> None:
-        """Close the connections of all agents as if they had died. Their jobs are kept."""
         for machine in self.machines.values():
             await machine.die()
 
     async def remove(self) -> None:
-        """Stop all agents and remove their sockets."""
         await self.die()
         self._sockets.cleanup()
 
@@ -371,6 +355,5 @@ class FakeEnvironment:
         return builds, builds / place.folder
 
     def _below(self, place: JobPlace, folder: str) -> tuple[Path, str]:
-        """Return the base folder (that of `builds_dir` if the operator has set it, else the environment's own) and the
-        path of a job's folder in it."""
+        """Base folder (`builds_dir` if the operator has set it) and path of a job's folder in it."""
         return (self._folder / place.builds_dir, folder) if place.builds_dir else (self._folder, f"builds/{folder}")

@@ -1,7 +1,6 @@
 """Fleets for autoscaler tests: the state of a fleet after a plan, and a simulated world in which plans are executed.
 
-The world has virtual time and a provider whose instances take time to appear, to boot and to disappear, and which can
-refuse requests. It uses the real `plan` and the real `Slots`, as the scaler does.
+The world has virtual time, the real `plan` and `Slots`, and a provider that is slow and can refuse requests.
 """
 
 from collections import Counter
@@ -20,8 +19,7 @@ START = 1_750_000_000.0
 
 
 def a_fleet(*instances: Instance, requests: Sequence[Request] = (), reserved: int = 0, **limits: Any) -> Fleet:
-    """Build a fleet of one group with these limits, instances, and unanswered requests for instances. `reserved` is the
-    number of reserved slots."""
+    """Build a fleet of one group. `requests`: unanswered ones for instances; `reserved`: number of slots."""
     group = Group(limits=Limits(**limits))
     return Fleet(groups=(group,), instances=instances, requests=tuple(requests), reserved=reserved)
 
@@ -32,8 +30,7 @@ def a_demand(**numbers: Any) -> Demand:
 
 
 def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
-    """Return the fleet directly after the plan `made` was started: the provider has accepted all requests, and no new
-    instance has appeared yet."""
+    """The fleet directly after the provider has accepted all requests of a plan: no new instance has appeared."""
     removed = {entry.id for entry in made.remove}
     drained = {entry.id for entry in made.drain}
     gone = {entry.id for entry in made.forget if entry.id}
@@ -89,7 +86,6 @@ class World:
         return self.slots.instances
 
     def count(self, *states: InstanceState) -> int:
-        """Return the number of instances in one of these states; without states, the number of all."""
         return sum(not states or instance.state in states for instance in self.instances)
 
     def submit(self, jobs: int, seconds: float) -> list[str]:
@@ -101,7 +97,6 @@ class World:
         return names
 
     def fleet(self) -> Fleet:
-        """Return the current fleet as input for `plan`."""
         return Fleet(
             groups=self.groups,
             instances=self.instances,

@@ -1,7 +1,6 @@
 """A fake instance group for tests, in the test's process or as a plugin program. It passes the contract suite.
 
-Its instances are entries of a table: `creating` until they were listed once, then `running`; `deleting` until they were
-listed once, then removed. `TableGroup` has all optional abilities of a plugin; `PlainGroup` has none.
+Instances are `creating` until they were listed once, then `running`; `deleting` until listed once, then removed.
 """
 
 import sys
@@ -26,8 +25,6 @@ OWNER = "test"
 
 
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of the fake groups, with which a test limits the group or makes its methods fail."""
-
     max_size: int = 10
     accepts: int = 1000
     """Maximum number of instances that one `increase` accepts."""
@@ -37,7 +34,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlainGroup(Plugin[TableConfig]):
-    """A fake instance group without optional abilities. Its instances are entries of a table."""
+    """A fake instance group without the optional abilities of a plugin."""
 
     name = "plain"
     version = "1.2.3"
@@ -91,7 +88,7 @@ class PlainGroup(Plugin[TableConfig]):
 
 
 class TableGroup(PlainGroup):
-    """A fake instance group with all optional abilities, otherwise like `PlainGroup`."""
+    """A fake instance group with all optional abilities of a plugin."""
 
     name = "table"
 
@@ -120,8 +117,7 @@ class TableGroup(PlainGroup):
 
 
 def a_plugin(folder: Path, kind: type[PlainGroup] = TableGroup, *, first: str = "") -> Path:
-    """Write an executable plugin program that serves a fake group of this kind, and return its path. `first` is Python
-    code that it runs before anything else."""
+    """Write an executable plugin that serves a fake group. `first`: Python code that it runs before anything else."""
     body = (
         f"#!{sys.executable}\n{first}\nimport sys\nfrom remuda.fleeting import serve\n"
         f"from {__name__} import {kind.__name__}\nsys.exit(serve({kind.__name__}()))\n"

@@ -1,12 +1,8 @@
-"""The lab: a whole Remuda system of real processes for tests, started with an operator's commands, whose parts a test
-can kill.
+"""The lab: a whole Remuda system of real processes for tests, started with an operator's commands.
 
-A cell, a manager and the manager's agent run on loopback with a data folder of their own, so any number of labs can run
-at the same time. A test kills a part with `lab.manager.kill()` and starts it again, or names a kill point: then the
-process that reaches this place in its code dies there once, and `supervise()` starts a new one, as systemd would.
-
-The lab uses only the public interfaces of the system. It is synchronous on purpose: it controls processes, and a test
-reads like the sequence of an operator's actions.
+Cell, manager and agent run on loopback with their own data folder, so labs can run in parallel. A test kills a part
+with `lab.manager.kill()`, or names a kill point: the process that reaches this place in its code dies there once, and
+`supervise()` starts a new one. It is synchronous on purpose: a test reads like an operator's actions.
 """
 
 import contextlib
@@ -34,8 +30,7 @@ ADMIN_TOKEN = "glpat-lab-administrator-token"
 
 
 class LabError(Exception):
-    """Raised if the system did not do in time what the lab waited for; the message ends with the last output of the
-    processes."""
+    """Raised if the lab waited in vain; the message ends with the last output of the processes."""
 
 
 _held = contextlib.ExitStack()
@@ -43,11 +38,8 @@ _held = contextlib.ExitStack()
 
 
 def free_port() -> int:
-    """Reserve a loopback port for this process, also while it does not listen on it.
-
-    A part that dies is restarted on its port, so no other process may take it meanwhile. The port is below the kernel's
-    range of ephemeral ports, and a lock file keeps other labs away.
-    """
+    """Reserve a loopback port for parts that are restarted on it: a lock file keeps other labs away, and it is below
+    the range of ephemeral ports, so no other process takes it."""
     folder = Path(tempfile.gettempdir()) / f"remuda-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     for port in random.sample(range(20_000, 30_000), 1000):
@@ -60,7 +52,6 @@ def free_port() -> int:
 
 
 def processes() -> Iterator[tuple[int, list[str]]]:
-    """Yield the process id and command line of every process of the machine."""
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -80,7 +71,7 @@ def name_of(pid: int) -> str:
 
 @dataclass
 class Part:
-    """One process of the lab, such as the cell or the manager, which can be killed and started again."""
+    """One process of the lab, which can be killed and started again."""
 
     name: str
     command: list[str]
@@ -90,7 +81,7 @@ class Part:
     starts: int = 0
 
     def start(self) -> None:
-        """Start the process. Does nothing if it runs."""
+        """Start the process, unless it runs already."""
         if self.is_alive():
             return
         with self.output.open("ab") as sink:
@@ -103,11 +94,10 @@ class Part:
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
-        """Send SIGKILL to the process and wait until it has ended."""
         self._signal(signal.SIGKILL)
 
     def stop(self, seconds: float = 15) -> int:
-        """Send SIGTERM to the process, wait up to `seconds`, and return its exit code."""
+        """Send SIGTERM, wait up to `seconds`, and return the exit code."""
         return self._signal(signal.SIGTERM, seconds)
 
     def _signal(self, number: signal.Signals, seconds: float = 15) -> int:
@@ -123,13 +113,12 @@ class Part:
             raise LabError(f"{self.name} did not stop within {seconds} s\n{self.tail()}") from None
 
     def tail(self, size: int = 4000) -> str:
-        """Return the last `size` bytes of the process's output."""
         return self.output.read_bytes()[-size:].decode(errors="replace") if self.output.exists() else ""
 
 
 @dataclass
 class Lab:
-    """A running system: a cell, a manager and an agent. Use it as a context manager."""
+    """A running cell, manager and agent, as a context manager."""
 
     folder: Path
     concurrent: int = 4
@@ -200,14 +189,13 @@ class Lab:
         self.manager.start()
 
     def start_cell(self) -> None:
-        """Start the cell and wait until it answers. If it dies at a kill point meanwhile, it is started again."""
+        """Start the cell, again if it dies at a kill point, and wait until it answers."""
         self.cell.start()
         self.wait_until(lambda: self.is_healthy() or not self.cell.is_alive(), "the cell serves")
         if not self.cell.is_alive():
             raise LabError(f"the cell ended while starting\n{self.cell.tail()}")
 
     def close(self) -> None:
-        """Stop all processes, including the agent and its jobs."""
         self._stopping.set()
         if self._supervisor is not None:
             self._supervisor.join()
@@ -230,12 +218,11 @@ class Lab:
         self._supervisor.start()
 
     def agent_pids(self) -> list[int]:
-        """Return the process ids of the manager's agent, found by its command line. Its forked children are left out:
-        they have the same command line but another process name."""
+        """Process ids of the manager's agent, without its forked children, which have the same command line."""
         return [pid for pid in self._agent_and_forks() if name_of(pid) != NAME]
 
     def standby_pids(self) -> list[int]:
-        """Return the process ids of the agent's forked children: its fork server and running standard steps."""
+        """Process ids of the agent's forked children: fork server and running standard steps."""
         return [pid for pid in self._agent_and_forks() if name_of(pid) == NAME]
 
     def _agent_and_forks(self) -> list[int]:
@@ -253,8 +240,7 @@ class Lab:
                 os.kill(pid, signal.SIGKILL)
 
     def _kill_steps(self) -> None:
-        """Kill the steps that still run when the lab closes, found by the agent's folder in the command lines of their
-        shims."""
+        """Kill steps that still run, found by the agent's folder in the command lines of their shims."""
         for pid, words in processes():
             if pid != os.getpid() and any(word.startswith(str(self.manager_data)) for word in words):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -268,7 +254,7 @@ class Lab:
             return False
 
     def call(self, method: str, path: str, body: object | None = None) -> Any:
-        """Make one API request as the administrator. Returns the decoded JSON answer."""
+        """Make one API request as the administrator; decodes the JSON answer."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -279,8 +265,7 @@ class Lab:
             return json.loads(answer.read() or b"null")
 
     def wait_until(self, probe: Callable[[], object], what: str, seconds: float = 60) -> None:
-        """Wait until `probe` returns a true value. After `seconds`, raises LabError with `what` and the last output of
-        cell and manager."""
+        """Wait until `probe` is true. Raises LabError with `what` and the last output after `seconds`."""
         try:
             wait_until(probe, what, seconds)
         except WaitError as error:

@@ -11,7 +11,7 @@ from remuda.telemetry.logs import _Settings
 
 @contextmanager
 def capture_logs() -> Iterator[list[MutableMapping[str, Any]]]:
-    """Context manager that collects the log events of all levels in a list, instead of writing them."""
+    """Collect the log events of all levels in a list, instead of writing them."""
     level, is_applied = _Settings.level, _Settings.is_applied
     # A pending configuration would be applied with the first event and would consume it.
     _Settings.level, _Settings.is_applied = 0, True

@@ -1,8 +1,4 @@
-"""A cell in memory, without a network and in virtual time, for tests that read like a sequence of calls.
-
-Pipelines are stored from job definitions (`push`), or compiled from the text of a pipeline file as in a real cell, but
-without git (`MemoryStarter`).
-"""
+"""A cell in memory, without a network and in virtual time, for tests that read like a sequence of calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -44,8 +40,7 @@ _SETTINGS = CellSettings(data=Path("unused"), public_url="https://ci.example:844
 
 @dataclass
 class MemoryStarter:
-    """Compiles and stores pipelines from files in memory instead of git, by project path. Every project has a branch
-    `main`."""
+    """Compiles and stores pipelines from files in memory instead of git, on a branch `main`, by project path."""
 
     store: MemoryStore
     dispatch: Dispatch
@@ -53,7 +48,6 @@ class MemoryStarter:
     files: dict[str, dict[str, str]]
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """Compile and store a pipeline, as a real cell does."""
         existing = await self.store.pipelines.find_downstream(request.upstream.job.id) if request.upstream else None
         if existing is not None:
             return existing
@@ -109,11 +103,10 @@ class MemoryCell:
         return cls(store, traces, clock, await _dispatch(store, traces, clock), project, runner)
 
     async def reopen(self) -> "MemoryCell":
-        """Return a new cell with the same store, as after a restart of the process."""
+        """A new cell with the same store, as after a restart."""
         return replace(self, dispatch=await _dispatch(self.store, self.traces, self.clock))
 
     async def push(self, *specs: JobSpec) -> Family:
-        """Store a pipeline with these jobs, and return it with its jobs."""
         pipeline = a_pipeline(project_id=self.project.id)
         family = await self.store.pipelines.add_pipeline(pipeline, new_jobs(*specs), now=self.clock.now())
         self.dispatch.memory.announce(family.jobs)
@@ -125,7 +118,6 @@ class MemoryCell:
 
     @property
     def trigger_jobs(self) -> TriggerJobs:
-        """The background worker that processes trigger jobs."""
         return TriggerJobs(
             store=self.store,
             blobs=self.blobs,
@@ -140,7 +132,7 @@ class MemoryCell:
     async def push_file(
         self, text: str, variables: Mapping[str, str] | None = None, *, ref: str = "refs/heads/main"
     ) -> Family:
-        """Compile the text of a pipeline file, and store and return the pipeline with its jobs."""
+        """Compile the text of a pipeline file and store the pipeline."""
         request = PipelineRequest(
             project=self.project, source="push", ref=ref, sha=SHA, text=text, variables=variables or {}, user_id=USER_ID
         )
@@ -160,9 +152,8 @@ class MemoryCell:
         features: Mapping[str, bool] | None = None,
         two_phase: bool = True,
     ) -> Assignment | NoJob:
-        """Request a job as a runner does with POST /jobs/request; returns the assignment, or NoJob. `hold`: a long
-        poll, which waits up to `hold_seconds` for a job. `graceful` and `two_phase` are features of the runner. `gone`
-        is set when the client disconnects."""
+        """Request a job as a runner does with POST /jobs/request. `hold`: a long poll, which waits up to `hold_seconds`
+        for a job. `graceful` and `two_phase` are features of the runner. `gone`: set when the client disconnects."""
         self._requests += 1
         return await self.dispatch.handout.request_job(
             runner or self.runner,
@@ -191,13 +182,13 @@ class MemoryCell:
         runner: Runner | None = None,
         two_phase: bool = True,
     ) -> tuple[Job, str]:
-        """Request a job and assert that there is one. Returns the job and its token."""
+        """Request a job, which must be there. Returns it and its token."""
         handout = await self.poll(graceful=graceful, request_id=request_id, runner=runner, two_phase=two_phase)
         assert isinstance(handout, Assignment)
         return handout.job, handout.payload.token
 
     async def start(self, *, graceful: bool = False) -> tuple[Job, str]:
-        """Request a job and acknowledge it, so that it runs. Returns the job and its token."""
+        """Request and acknowledge a job, so that it runs. Returns it and its token."""
         job, token = await self.take(graceful=graceful)
         return await self.dispatch.runner_calls.touch(job), token
 
@@ -212,8 +203,7 @@ class MemoryCell:
         manager: str = "gitlab-runner",
         may_have_begun: bool = False,
     ) -> tuple[int, str]:
-        """Report the state of a job, as a runner does with PUT /jobs/:id. Returns the status code and the Job-Status
-        header."""
+        """Report a job's state with PUT /jobs/:id. Returns status code and Job-Status header."""
         job = await self.dispatch.runner_calls.authenticate(token, ended=True)
         output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
         update = UpdateJob(
@@ -228,7 +218,7 @@ class MemoryCell:
         return updated.code, updated.job.status()
 
     async def refusal(self, token: str) -> str | None:
-        """Assert that a job token is refused, and return the Job-Status header of that answer."""
+        """Assert that a job token is refused, and return the Job-Status header."""
         try:
             await self.dispatch.runner_calls.authenticate(token)
         except ForbiddenError as error:
@@ -243,7 +233,6 @@ class MemoryCell:
         return job.name
 
     async def newest(self, family: Family, name: str) -> Job:
-        """Load the latest attempt of the job with this name."""
         now = await self.store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         return next(job for job in now.jobs if job.name == name)
@@ -257,30 +246,28 @@ class MemoryCell:
         return child
 
     async def job(self, job_id: int) -> Job:
-        """Load a job from the store."""
         job = await self.store.jobs.load_job(JobId(job_id))
         assert job is not None
         return job
 
     async def status(self, job_id: int) -> str:
-        """Return the current status of a job, in GitLab's terms."""
+        """Current status of a job, in GitLab's terms."""
         return (await self.job(job_id)).status()
 
     async def pipeline(self, family: Family) -> Pipeline:
-        """Load the pipeline from the store."""
         pipeline = await self.store.pipelines.load_pipeline(family.pipeline.id)
         assert pipeline is not None
         return pipeline
 
     async def statuses(self, family: Family) -> dict[str, str]:
-        """Return the current status of the latest job of each name, and that of the pipeline under "pipeline"."""
+        """Status of the latest job of each name, and of the pipeline under "pipeline"."""
         now = await self.store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         return {job.name: job.status() for job in now.jobs} | {"pipeline": now.pipeline.status}
 
     @asynccontextmanager
     async def run_timeouts(self) -> AsyncIterator[None]:
-        """Context manager: inside the block, job timeouts are checked periodically and trigger jobs are processed."""
+        """Inside the block, timeouts are checked and trigger jobs processed."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.dispatch.timeouts.watch(stop), name="watch")

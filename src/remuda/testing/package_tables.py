@@ -1,5 +1,4 @@
-"""Generates the reference page of the standard packages from their definitions: `python -m
-remuda.testing.package_tables`.
+"""Generates the reference page of the standard packages: `python -m remuda.testing.package_tables`.
 
 A test compares the page with the generated text, so that it cannot become outdated.
 """

@@ -1,9 +1,4 @@
-"""Opens instance groups of a plugin under test, in the test's process or as a hosted program, and requests machines
-from them.
-
-For tests of plugins that create machines. `PluginGroups` opens groups of one plugin and closes them at the end of its
-block.
-"""
+"""Opens instance groups of a plugin under test, in the test's process or as a hosted program, and requests machines."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -44,8 +39,6 @@ main()
 
 
 class PluginGroups:
-    """Opens instance groups of one plugin; they are closed when the `async with` block ends."""
-
     def __init__(self, plugin: type[Plugin[Any]], program: Path) -> None:
         self._plugin = plugin
         self._program = program
@@ -62,15 +55,14 @@ class PluginGroups:
         """Hook for subclasses, called before the groups are closed. Does nothing by default."""
 
     def config(self, **config: Any) -> dict[str, Any]:
-        """Return the plugin's configuration for a test, with these keys. Subclasses add keys that their plugin
-        needs."""
+        """The plugin's configuration for a test. Subclasses add keys that their plugin needs."""
         return config
 
     async def group(
         self, how: str = "in process", *, settings: Settings | None = None, plugin: Path | None = None, **config: Any
     ) -> Group:
-        """Open a group, in the test's process (`how="in process"`) or as a separate program (`"hosted"`). `plugin` is
-        the program to host instead of the plugin's own; `config` are keys of its configuration."""
+        """Open a group in the test's process (`how="in process"`) or as a program (`"hosted"`): the plugin's, or
+        `plugin`."""
         group: Group
         if how == "in process":
             group = InProcess(self._plugin())
@@ -85,11 +77,8 @@ class PluginGroups:
 async def wait_for_states(
     group: Group, condition: Callable[[Mapping[str, InstanceState]], bool], seconds: float = 60
 ) -> list[str]:
-    """Update the group repeatedly until `condition` is true for the states of its machines. Returns their names; raises
-    WaitError after `seconds`.
-
-    A failing update is repeated, because a killed plugin may be restarting.
-    """
+    """Update the group until `condition` is true for its machines, and return their names. A failing update is
+    repeated, because a killed plugin may be restarting. Raises WaitError after `seconds`."""
     states: Mapping[str, InstanceState] = {}
 
     async def holds() -> bool:
@@ -111,18 +100,14 @@ async def start_machines(group: Group, count: int) -> list[str]:
 
 
 async def remove_all(group: Group) -> None:
-    """Remove all machines of the group and wait until they are gone."""
     names = await wait_for_states(group, lambda _: True)
     assert await group.decrease(names) == names
     await wait_for_states(group, lambda states: not states)
 
 
 def a_killed_plugin(folder: Path, package: str, count: int) -> tuple[Path, Path, Path]:
-    """Write a plugin program that kills itself at its `count`th access to the disk, a process or a lock.
-
-    Returns the paths of the program, of a file whose creation starts the counting, and of a file that the program
-    creates when it dies.
-    """
+    """Write a plugin program that kills itself at its `count`th access to the disk, a process or a lock. Returns the
+    program, a file whose creation starts the counting, and a file that the program creates when it dies."""
     armed, died = folder / "armed", folder / "died"
     text = _KILLED_PLUGIN.format(python=sys.executable, package=package, count=count, armed=armed, died=died)
     return a_program(folder, text, name="fleeting-plugin-killed"), armed, died

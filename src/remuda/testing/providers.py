@@ -1,8 +1,6 @@
-"""A fake provider plugin for tests, in the test's process or as a program. It creates one instance for every job, and
-one in advance.
+"""A fake provider plugin for tests, in the test's process or as a program: an instance for every job, one in advance.
 
-Its instances are entries of a table in memory. After a restart of the process only those instances exist that the host
-reports as in use.
+Its instances are in memory: after a restart only those exist that the host reports as in use.
 """
 
 import asyncio
@@ -25,15 +23,11 @@ from remuda.fleeting import (
 
 
 class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration with which a test controls the fake provider."""
-
     max_size: int = 4
     address: str = "10.0.0.1"
 
 
 class TableProvider(Plugin[ProviderConfig]):
-    """A fake provider that creates one instance for each job, and one in advance."""
-
     name = "table-provider"
     version = "1.0.0"
     config_type = ProviderConfig

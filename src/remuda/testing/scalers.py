@@ -1,8 +1,7 @@
 """A simulated cloud provider with real autoscalers, for tests in virtual time.
 
-`Cloud` simulates the provider: its instances take time to boot and to disappear, and it survives all restarts of
-scalers. `CloudGroup` is the plugin for it; `Mechanic` replaces the login to machines. `Stable` runs real `Scaler`s, one
-after the other in the same folder, and checks that none of them deletes an instance that has a job.
+`Cloud` is the provider, which survives restarts of scalers, `CloudGroup` its plugin; `Mechanic` replaces the login to
+machines. `Stable` runs real `Scaler`s in turn and checks that none deletes an instance that has a job.
 """
 
 import asyncio
@@ -41,8 +40,7 @@ T = TypeVar("T")
 
 
 class InlineWriter:
-    """A database writer that writes to SQLite in the calling task instead of a thread, so that virtual time does not
-    advance before a write is done."""
+    """A database writer without a thread, so that virtual time does not advance before a write is done."""
 
     broken: str = ""
     """Error text of all writes; empty: writes succeed."""
@@ -64,8 +62,6 @@ class InlineWriter:
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """One instance of the simulated provider."""
-
     id: str
     owner: str
     created_at: float
@@ -75,8 +71,6 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Cloud:
-    """A simulated cloud provider in virtual time."""
-
     def __init__(self, clock: VirtualClock, *, boot_seconds: float = 30.0, delete_seconds: float = 10.0) -> None:
         self.clock = clock
         self.boot_seconds = boot_seconds
@@ -98,7 +92,7 @@ class Cloud:
         self.on_delete: Callable[[str], None] = lambda _: None
 
     def make(self, count: int, owner: str = "") -> list[str]:
-        """Create instances directly, as an operator does in the provider's console. Returns their ids."""
+        """Create instances as an operator does in the provider's console. Returns their ids."""
         made = []
         for _ in range(count):
             self.made += 1
@@ -113,7 +107,6 @@ class Cloud:
         self.machines.pop(instance, None)
 
     def list_instances(self) -> dict[str, InstanceState]:
-        """Return all instances with their current states."""
         now = self.clock.now()
         for machine in list(self.machines.values()):
             if machine.gone_at is not None and machine.gone_at <= now:
@@ -130,14 +123,10 @@ class Cloud:
 
 
 class CloudConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of a `CloudGroup`, which has no effect."""
-
     anything: Any = None
 
 
 class CloudGroup(Plugin[CloudConfig]):
-    """An instance group plugin for a simulated cloud."""
-
     name = "cloud"
     version = "1.0.0"
     config_type = CloudConfig
@@ -278,8 +267,7 @@ class Stable:
             self._scaler.change(self.setup)
 
     async def start(self, *, is_recovered: bool = True) -> Scaler:
-        """Start a scaler in the folder and return it. `is_recovered`: also end its recovery, so that it releases slots
-        of earlier jobs that were not adopted."""
+        """Start a scaler. `is_recovered`: end its recovery, so that it releases slots of jobs that were not adopted."""
         self._scaler = Scaler(
             self.setup,
             {name: InProcess(CloudGroup(cloud)) for name, cloud in self.clouds.items()},
@@ -302,15 +290,14 @@ class Stable:
         return self._scaler
 
     async def kill(self) -> None:
-        """Cancel the scaler's task at its current await, as if its process had died."""
+        """Cancel the scaler's task, as if its process had died."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
             self._task = self._scaler = None
 
     async def rerun(self) -> None:
-        """Cancel the task of the scaler's `run` at its current await and start `run` again on the same scaler, as its
-        supervisor does."""
+        """Cancel the scaler's `run` and start it again on the same scaler, as its supervisor does."""
         scaler = self.scaler
         await self.kill()
         self._scaler = scaler
@@ -335,8 +322,7 @@ class Stable:
                 self._task.result()
 
     async def acquire(self, *holders: str, **how: Any) -> dict[str, Slot]:
-        """Acquire one slot for each job in `holders`, advancing virtual time until all have one. Returns the slots by
-        job."""
+        """Acquire a slot for each job in `holders`, advancing virtual time until all have one."""
         tasks = [self._tasks.start(self.scaler.acquire(holder, **how), name=holder) for holder in holders]
         await settle(100)
         while not all(task.done() for task in tasks):
@@ -348,7 +334,7 @@ class Stable:
             self.scaler.release(holder, **how)
 
     def instances(self, *states: str) -> dict[str, InstanceStatus]:
-        """Return the instances that the scaler knows, by name: those in one of these states, or all."""
+        """Instances that the scaler knows, by name: those in one of these states, or all."""
         return {
             instance.name: instance
             for instance in self.scaler.status().instances

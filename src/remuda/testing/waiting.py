@@ -1,7 +1,6 @@
 """Helpers that wait in a test for a condition: `wait_until` blocks the thread, `until` only the task.
 
-Both call a function (the probe) repeatedly and return its first true result. After the timeout they raise a WaitError,
-which names the condition and shows the last result. Code that gets notifications should wait for an event instead.
+They call a function repeatedly and return its first true result. Code that gets notifications should wait for an event.
 """
 
 import asyncio
@@ -22,8 +21,7 @@ PAUSE_SECONDS = 0.02
 
 
 def wait_until(probe: Callable[[], T], what: str = "", seconds: float = 30) -> T:
-    """Call `probe` repeatedly and return its first true result. Raises WaitError, with `what` in the message, if there
-    is none within `seconds`."""
+    """Call `probe` until its result is true, and return that. Raises WaitError with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := probe()):
         _check(deadline, what, seconds, answer)
@@ -36,8 +34,8 @@ async def until(probe: Callable[[], Awaitable[T]], what: str = "", seconds: floa
 @overload
 async def until(probe: Callable[[], T], what: str = "", seconds: float = 30) -> T: ...
 async def until(probe: Callable[[], Any], what: str = "", seconds: float = 30) -> Any:
-    """Call `probe`, a function or coroutine function, repeatedly and return its first true result. Raises WaitError,
-    with `what` in the message, if there is none within `seconds`. One call may last longer than that."""
+    """Call `probe`, a function or coroutine function, until its result is true, and return that. Raises WaitError with
+    `what` after `seconds`, or later if one call lasts longer."""
     deadline = time.monotonic() + seconds
     while not (answer := await _call(probe)):
         _check(deadline, what, seconds, answer)

@@ -89,8 +89,7 @@ class JobState:
         self.finish(node, result, StepProduct(outputs=outputs))
 
     def finish(self, node: Node, result: Finished, product: StepProduct = NO_PRODUCT, *, is_last: bool = False) -> None:
-        """Store the result, or that the step is tried again (unless `is_last`). Ends its log section, removes its
-        files."""
+        """Store the result, or that the step is tried again (unless `is_last`). Removes the step's files."""
         now = self.context.clock.now()
         product = replace(product, ended_at=product.ended_at or now)
         retry_at = None if is_last else sequence.retry_at(node, result, now=now)

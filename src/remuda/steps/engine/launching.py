@@ -179,9 +179,8 @@ def _through(
     files: StepFiles,
     level: int = 0,
 ) -> Launch:
-    """Return how to start a command in the environment of the step `host`, with `level` environments nested inside.
-    `request` (command, work_dir, env) is written to a file for the program that runs it, which itself gets
-    `own_env`."""
+    """How to start a command in the environment of the step `host`, with `level` environments nested inside. `request`
+    (command, work_dir, env) is written to a file for the program that runs it, which itself gets `own_env`."""
     prefix = exec_words(host)
     if not prefix:
         raise DefinitionError(f'the environment of {host.path} cannot run commands: its "exec" is no list of words')
@@ -234,8 +233,7 @@ def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write a file atomically: a process may be reading it. Raises DefinitionError if the job has put a folder
-    there."""
+    """Write a file atomically: it may be in use. Raises DefinitionError if the job has put a folder there."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

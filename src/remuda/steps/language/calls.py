@@ -36,8 +36,7 @@ _LONGEST_SECONDS = 366 * 86_400
 
 
 def read_calls(fields: Fields, node: Node, place: str, *, depth: int = 0) -> tuple[Call, ...]:
-    """Parse a non-empty list of steps. Mistakes are reported to `fields`, and invalid entries are left out. Names may
-    repeat: expressions then see the latest step of that name."""
+    """Parse a non-empty list of steps, without invalid entries. Names may repeat: expressions see the latest step."""
     if not isinstance(node.value, list) or not node.value:
         fields.refuse(node.line, f"{place}: a list of at least one step is needed")
         return ()
@@ -91,8 +90,7 @@ def _read_name(fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 def _read_work(
     fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 ) -> tuple[Reference | None, Mapping[str, Any]]:
-    """Parse what the entry runs, `step`, `func` or `script`. Returns the reference and the inputs for it; the reference
-    is None if it is invalid."""
+    """Parse what the entry runs (`step`, `func` or `script`; None if invalid), and the inputs for it."""
     keys = [key for key in ("step", "func", "script") if key in entry]
     if len(keys) != 1:
         problem = f", not {' and '.join(keys)}" if keys else ""
@@ -114,8 +112,7 @@ def _read_work(
 
 
 def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
-    """Parse a reference to a step: a string, or a mapping with `git` or `oci`. Reports a mistake and returns None if it
-    is invalid."""
+    """Parse a reference to a step: a string, or a mapping with `git` or `oci`. Reports mistakes."""
     written: Any = node.value
     if isinstance(written, dict):
         written = fields.filter_keys(written, tuple(LONG_FORMS), (), place)
@@ -140,7 +137,7 @@ def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
 
 
 def read_condition(fields: Fields, node: Node | None, place: str) -> str | None:
-    """Return the expression of `if`, without the braces around it; None if it is missing or not an expression."""
+    """Return the expression of `if` without its braces; None if missing or not an expression."""
     if node is None:
         return None
     if not isinstance(node.value, str | bool) or node.value == "":
@@ -160,8 +157,7 @@ def read_condition(fields: Fields, node: Node | None, place: str) -> str | None:
 
 
 def read_seconds(fields: Fields, node: Node, place: str) -> float | None:
-    """Parse a duration: a number of seconds, or a string like 90s, 5m or 1h30m. Reports a mistake and returns None if
-    it is invalid."""
+    """Parse a number of seconds, or a duration like 90s, 5m or 1h30m. Reports mistakes."""
     seconds = 0.0
     if isinstance(node.value, str) and node.value and (match := _DURATION.fullmatch(node.value.replace(" ", ""))):
         hours, minutes, rest = (float(part or 0) for part in match.groups())

@@ -1,8 +1,7 @@
 """Checks the inputs and outputs of a step against its spec. No I/O; the engine calls it before and after a step runs.
 
-Types are checked for inputs and for outputs, whether a step runs a command or a list of steps. A sensitive value is
-only accepted for an input that is declared sensitive, because only then the step's author knows to keep it secret. All
-mistakes are reported in one error. Messages contain no values, which may be secrets.
+A sensitive value is only accepted for an input that is declared sensitive, because only then the step's author knows to
+keep it secret. All mistakes are in one error. Messages contain no values, which may be secrets.
 """
 
 from collections.abc import Mapping
@@ -19,14 +18,13 @@ _WORDS = {"object": "struct"}
 
 
 def check_inputs(spec: Spec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all declared inputs with their values or defaults; those declared sensitive are marked as such. Raises
-    CheckError if an input is unknown, missing or of the wrong type."""
+    """Return all declared inputs with values or defaults, marked if declared sensitive. Raises CheckError."""
     unknown, missing = 'step does not accept input with name "{}"', 'input "{}" required, but not defined'
     return _check("input", spec.inputs, values, unknown=unknown, missing=missing, takes_secrets=False)
 
 
 def check_outputs(spec: Spec, written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all declared outputs with their values or defaults. A value that is marked sensitive stays so, even if its
+    """Return all declared outputs with values or defaults. A value that is marked sensitive stays so, even if its
     output is not declared sensitive. Raises CheckError if an output is unknown, missing or of the wrong type."""
     unknown, missing = 'output "{}" is not declared in the spec', 'output "{}" was not written and has no default'
     return _check("output", spec.outputs, written, unknown=unknown, missing=missing, takes_secrets=True)
@@ -41,9 +39,8 @@ def _check(
     missing: str,
     takes_secrets: bool,
 ) -> dict[str, Any]:
-    """Check values against declared parameters and return them with defaults filled in. `what`, `unknown` and `missing`
-    are for messages. `takes_secrets`: accept a sensitive value for a parameter that is not declared sensitive. Raises
-    CheckError."""
+    """Return values with defaults filled in. `what`, `unknown` and `missing` are for messages. `takes_secrets`: accept
+    a sensitive value for a parameter that is not declared sensitive. Raises CheckError."""
     mistakes = [unknown.format(name) + did_you_mean(name, declared) for name in values if name not in declared]
     checked: dict[str, Any] = {}
     for name, parameter in declared.items():
@@ -64,7 +61,7 @@ def _check(
 
 
 def mismatch(expected: ValueType, value: Any) -> str:
-    """Return a message that the value is not of this type; empty if it is."""
+    """Message that the value is not of this type; empty if it is."""
     plain = value.value if isinstance(value, Sensitive) else value
     actual = kind(plain)
     if actual == _KINDS.get(expected, expected):

@@ -1,10 +1,8 @@
 """Parses the YAML or JSON text of a definition file into trees of nodes, each with its line number.
 
-Rules for plain YAML scalars: `yes`, dates and times are strings, 0x10 is 16, 1_000 is 1000. Anchors, aliases and `<<`
-are expanded. JSON, which a runner manager sends, is parsed without PyYAML. Trees are built from parser events with a
-stack, because PyYAML's composer recurses and does not limit aliases.
-
-Invariant: a tree is not deeper than `MAX_DEPTH` and has no more than `MAX_NODES` nodes with all aliases expanded.
+In plain YAML scalars `yes`, dates and times are strings, 0x10 is 16, 1_000 is 1000; aliases and `<<` are expanded. JSON
+is parsed without PyYAML, whose composer is not used, because it recurses and does not limit aliases. Invariant: with
+all aliases expanded a tree has at most `MAX_DEPTH` levels and `MAX_NODES` nodes.
 """
 
 import itertools
@@ -48,7 +46,6 @@ class Node:
     """A scalar as it is written in the file."""
 
     def plain(self) -> Any:
-        """Convert the node to plain lists, dicts and scalars, without line numbers."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -68,8 +65,7 @@ class DocumentError(DefinitionError):
 
 
 def read_documents(text: str) -> list[Node]:
-    """Parse the first two documents of a text. Returns fewer if the text has fewer; an empty document has the value
-    None. Raises DocumentError."""
+    """Parse the first two documents of a text; an empty document has the value None. Raises DocumentError."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(1, f"the text has more than {MAX_CHARACTERS} characters")
@@ -79,11 +75,8 @@ def read_documents(text: str) -> list[Node]:
 
 
 def _read_json(text: str) -> list[Node]:
-    """Parse JSON documents. Returns an empty list if the text is not valid JSON: then the caller uses the YAML parser,
-    which has better error messages.
-
-    Comments before the first document are allowed, as in YAML; their line feeds are kept for the line numbers.
-    """
+    """Parse JSON documents, with comments before the first one. Returns an empty list if the text is not valid JSON:
+    then the caller uses the YAML parser, which has better error messages."""
     if remarks := _REMARKS.match(text):
         text = "\n" * remarks[0].count("\n") + text[remarks.end() :]
     first = text.lstrip()[:1]
@@ -138,8 +131,7 @@ def _blank_lines(part: str) -> int:
 
 
 def _json_lines(part: str, line: int) -> Iterator[int]:
-    """Yield the line number of the root, of every key and of every list item, in order. `part` must be valid JSON that
-    begins at line `line`."""
+    """Yield the line numbers of the root, of every key and of every list item, in order, of a valid JSON text."""
     follows_colon = False
     for token in _TOKEN.findall(part):
         if token == "\n":
@@ -220,8 +212,6 @@ def _names_spec(document: Node) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
-    """A list or mapping whose start was parsed but not yet its end."""
-
     line: int
     anchor: str | None
     is_mapping: bool
@@ -231,7 +221,7 @@ class _Open:
 
 
 class _Builder:
-    """Builds trees from YAML parser events, which `take` receives one by one. Finished trees are in `documents`."""
+    """Builds trees from YAML parser events, which `take` receives one by one, into `documents`."""
 
     def __init__(self) -> None:
         self.documents: list[Node] = []
@@ -271,8 +261,7 @@ class _Builder:
                 pass
 
     def _add(self, node: Node, anchor: str | None, nodes: int, height: int) -> None:
-        """Add a finished node to its parent, or to the documents. `nodes` and `height` are the size and depth of its
-        tree. Raises DocumentError if a limit is exceeded."""
+        """Add a finished node, whose tree has this size and depth. Raises DocumentError if a limit is exceeded."""
         if anchor is not None:
             self._anchors[anchor] = (node, nodes, height)
         if not self._stack:

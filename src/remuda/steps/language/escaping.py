@@ -1,8 +1,4 @@
-"""The delimiters of expressions, and how to escape them. No I/O.
-
-Separate from `template`, which parses such texts, because the manager only writes them and should not import the
-parser.
-"""
+"""The delimiters of expressions and their escaping; a separate module, so that the manager imports no parser."""
 
 from typing import Any
 
@@ -10,8 +6,7 @@ OPENER, CLOSER = "${{", "}}"
 
 
 def escape(value: Any) -> Any:
-    """Return the value with `${{` escaped in all its strings, so that data can be put into a definition without being
-    evaluated."""
+    """Return the value with `${{` escaped in all its strings, so that a definition contains it as data."""
     match value:
         case str():
             return value.replace(OPENER, "\\" + OPENER)

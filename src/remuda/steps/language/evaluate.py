@@ -1,9 +1,7 @@
 """Evaluates expressions in the context of a step. No I/O: the engine fills a `Context` and gets values back.
 
-Defines which names exist, and how operators treat missing and sensitive values. The amount of work of one call is
-limited, so that a hostile definition cannot block the agent. `operations` defines values, `syntax` the grammar.
-
-A value that is sensitive, or computed from a sensitive one, is returned as `Sensitive`.
+The work of one call is limited, so that a hostile definition cannot block the agent. A value that is sensitive, or
+computed from a sensitive one, is returned as `Sensitive`. `operations` defines values, `syntax` the grammar.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,8 +41,7 @@ _MAX_WORK = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The values that a step's expressions can refer to: plain values (None, bool, int, float, str, list, dict), any of
-    which may be marked sensitive."""
+    """The plain values that a step's expressions can refer to, any of which may be marked sensitive."""
 
     env: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +62,6 @@ class Context:
     """True if the job was stopped; for `if`."""
 
     def names(self) -> dict[str, Any]:
-        """Return the top-level names that an expression can use, with their values."""
         return {
             "env": self.env,
             "inputs": self.inputs,
@@ -88,15 +84,13 @@ def expand(value: Any, context: Context) -> Any:
 
 
 def expand_text(text: str, context: Context) -> str | Sensitive:
-    """Evaluate all expressions in a text. Always returns a string, marked sensitive if a value in it is. Raises
-    ExpressionError."""
+    """Evaluate all expressions in a text. The result is sensitive if a value in it is. Raises ExpressionError."""
     value: str | Sensitive = _Evaluation(context).text(text)
     return value
 
 
 def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sensitive]:
-    """Evaluate all expressions in names and values of environment variables. Raises ExpressionError, also for an
-    invalid name."""
+    """Evaluate names and values of environment variables. Raises ExpressionError, also for an invalid name."""
     evaluation = _Evaluation(context)
     expanded: dict[str, str | Sensitive] = {}
     for written, text in env.items():
@@ -110,8 +104,8 @@ def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sens
 
 
 def holds(condition: str | None, context: Context) -> bool:
-    """Return True if a step with this `if` condition runs. Unless the condition calls a status function such as
-    `always()`, it is also required that no step has failed and the job was not cancelled."""
+    """True if a step with this `if` condition runs. Unless the condition calls a status function such as `always()`, it
+    is also required that no step has failed and the job was not cancelled."""
     succeeds = not context.failed and not context.cancelled
     if condition is None:
         return succeeds
@@ -123,13 +117,12 @@ def holds(condition: str | None, context: Context) -> bool:
 
 
 def runs_after_failure(condition: str | None) -> bool:
-    """Return True if a step with this `if` condition may run after an earlier step has failed."""
+    """True if a step with this `if` condition may run after an earlier step has failed."""
     return condition is not None and _calls(syntax.parse_expression(condition), ("failure", "cancelled", "always"))
 
 
 def unknown_functions(tree: Node, *, statuses: bool = False) -> list[str]:
-    """Return the names of functions that an expression calls and that do not exist. `statuses`: status functions such
-    as `always()` are allowed."""
+    """Called functions that do not exist. `statuses`: status functions such as `always()` are allowed."""
     known = FUNCTIONS + STATUS_FUNCTIONS if statuses else FUNCTIONS
     return [
         node.function for node, _ in syntax.walk(tree) if isinstance(node, syntax.Call) and node.function not in known
@@ -172,7 +165,7 @@ class _Evaluation:
         self._source = ""
 
     def of(self, hole: Hole) -> Any:
-        """Evaluate one expression. Its source and line are used in error messages."""
+        """Evaluate one expression; errors name its source and line."""
         self._source = syntax.excerpt(hole.source) + (f", line {hole.line}" if hole.line else "")
         return self._value(hole.tree)
 
@@ -195,8 +188,7 @@ class _Evaluation:
         return str(key)
 
     def plain(self, value: Any) -> tuple[Any, bool]:
-        """Return the value without sensitive marks, and True if it had one. Counts towards the work limit by the
-        value's size, because operations read whole operands."""
+        """Remove sensitive marks; True if there was one. Counts as work by size: operations read whole operands."""
         if isinstance(value, str):
             self._spend(1 + len(value) // 64)
             return value, False
@@ -273,8 +265,7 @@ class _Evaluation:
         return self._names[name]
 
     def _subject(self, node: Node) -> tuple[Any, bool]:
-        """Evaluate what is to the left of a `.` or `[`. Returns the value, and True if it is marked sensitive as a
-        whole. Does not copy the mappings of the context."""
+        """Evaluate what is left of `.` or `[` without copying; True if it is marked sensitive as a whole."""
         self._spend(1)
         value = self._root(node.name) if isinstance(node, syntax.Name) else self._value(node)
         return (value.value, True) if isinstance(value, Sensitive) else (value, False)
@@ -383,7 +374,7 @@ class _Evaluation:
         return self._mark(self._or_missing(node.right) if or_missing else self._value(node.right), marked)
 
     def _or_missing(self, node: Node) -> Any:
-        """Evaluate an operand of `||`. A property or index that does not exist counts as null."""
+        """Evaluate an operand of `||`: a missing property or index counts as null."""
         if isinstance(node, syntax.Binary) and node.operator == "||":
             return self._logical(node, or_missing=True)
         try:

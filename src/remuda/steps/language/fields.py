@@ -38,7 +38,7 @@ class Fields:
         self._report.add(line, message)
 
     def read_mapping(self, node: Node, place: str) -> dict[str, Node] | None:
-        """Return the entries of a mapping. Reports a mistake and returns None if the node is not a mapping."""
+        """Entries of a mapping; None, and a mistake is reported, for other types."""
         if isinstance(node.value, dict):
             return node.value
         self.refuse(node.line, f"{place}: a mapping of names to values is needed")
@@ -64,7 +64,6 @@ class Fields:
         return f'unknown key "{key}"{nearest(key, allowed)}'
 
     def name(self, node: Node, place: str) -> str:
-        """Parse a name of letters, digits and _. Reports a mistake and returns an empty string if it is invalid."""
         if isinstance(node.value, str) and NAME.fullmatch(node.value):
             return node.value
         shown = f'"{node.written[:100]}"' if node.value is not None else "nothing"
@@ -72,8 +71,7 @@ class Fields:
         return ""
 
     def read_named(self, node: Node | None, place: str, *, expressions: bool = False) -> dict[str, Node]:
-        """Parse a mapping whose keys are names; empty if it is missing. Reports invalid keys. `expressions`: keys may
-        also contain expressions."""
+        """Parse a mapping whose keys are names, or with `expressions` may contain these; empty if missing."""
         if node is None or node.value is None:
             return {}
         entries = self.read_mapping(node, place) or {}
@@ -85,16 +83,14 @@ class Fields:
         return entries
 
     def env(self, node: Node | None, place: str) -> dict[str, str]:
-        """Parse environment variables. Scalars that are not strings are taken as they are written, null as empty; other
-        values are reported as mistakes."""
+        """Parse environment variables. Scalars are taken as they are written, null as empty."""
         env: dict[str, str] = {}
         for key, value in self.read_named(node, place, expressions=True).items():
             env[key] = self.scalar(value, f"{place}.{key}")
         return env
 
     def scalar(self, node: Node, place: str) -> str:
-        """Return a scalar as text: as it is written in the file, null as empty. Reports a mistake if it is a list or
-        mapping, or contains an invalid expression."""
+        """Return a scalar as it is written in the file, null as empty. Reports lists and invalid expressions."""
         if isinstance(node.value, dict | list):
             self.refuse(node.line, f"{place}: a text is needed; put the value in quotes")
             return ""
@@ -104,7 +100,7 @@ class Fields:
         return node.written
 
     def text(self, node: Node | None, place: str) -> str:
-        """Parse a string; empty if it is missing. Reports a mistake if it is another type."""
+        """Parse a string; empty if missing. Other types are mistakes."""
         if node is None or node.value is None:
             return ""
         if not isinstance(node.value, str):
@@ -113,21 +109,20 @@ class Fields:
         return node.value
 
     def boolean(self, node: Node | None, place: str) -> bool:
-        """Parse a boolean; False if it is missing. Reports a mistake if it is another type."""
         if node is None or isinstance(node.value, bool):
             return node is not None and node.value is True
         self.refuse(node.line, f'{place}: true or false is needed, not "{node.written[:40]}"')
         return False
 
     def whole(self, node: Node, place: str, *, largest: int) -> int:
-        """Parse an integer from 0 to `largest`. Reports a mistake and returns 0 if it is invalid."""
+        """Parse an integer from 0 to `largest`; 0 if invalid."""
         if isinstance(node.value, int) and not isinstance(node.value, bool) and 0 <= node.value <= largest:
             return node.value
         self.refuse(node.line, f"{place}: a whole number from 0 to {largest} is needed")
         return 0
 
     def choice(self, node: Node | None, choices: Sequence[T], place: str) -> T:
-        """Parse one of the words `choices`; the first is the default. Reports a mistake if it is another word."""
+        """Parse one of the words `choices`; the first is the default."""
         if node is None:
             return choices[0]
         for choice in choices:
@@ -137,7 +132,7 @@ class Fields:
         return choices[0]
 
     def check_expressions(self, node: Node, place: str) -> None:
-        """Report all expressions in a value, also in the keys of mappings, that cannot be parsed."""
+        """Report expressions that cannot be parsed, also in the keys of mappings."""
         if isinstance(node.value, str):
             self._check_text(node.value, node.line, place)
         elif isinstance(node.value, list):

@@ -1,8 +1,7 @@
 """Parses a step's output and export files: lines of `{"name": ..., "value": ...}`. No I/O.
 
-Files are read once, after the command has succeeded. If a name occurs several times the last line counts; other keys
-are ignored, and "name" and "value" may be in any case. Anything else is a mistake of the step and reported with its
-line number. Messages contain no values, which may be secrets.
+The last line of a name counts; other keys are ignored; "name" and "value" may be in any case. Anything else is a
+mistake of the step, reported with its line number. Messages contain no values, which may be secrets.
 """
 
 import json
@@ -22,8 +21,8 @@ _RESULT_KEYS = frozenset(
 
 
 def read_lines(data: bytes, *, what: str = "output file", limit_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Parse an output or export file. Returns the values by name, in the order of their first lines. `what` names the
-    file in messages. Raises CheckError if a line is invalid or the file is too large."""
+    """Return the values by name, in the order of their first lines. `what` names the file in messages. Raises
+    CheckError if a line is invalid or the file is too large."""
     if len(data) > limit_bytes:
         raise CheckError(f"{what}: has {len(data)} bytes, and {limit_bytes} are allowed; keep large data in files")
     values: dict[str, Any] = {}
@@ -48,8 +47,7 @@ def _read_line(line: bytes, place: str) -> tuple[str, Any]:
 
 
 def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Convert exported values to strings for environment variables. Raises CheckError if a name is invalid or a value
-    is a list or mapping."""
+    """Convert exported values to strings. Raises CheckError for an invalid name, a list or a mapping."""
     texts: dict[str, str] = {}
     for name, value in values.items():
         if not NAME.fullmatch(name):
@@ -70,8 +68,7 @@ def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_delegated(data: bytes, *, what: str = "output file") -> dict[str, Any]:
-    """Return the outputs from a complete step result that another step runner wrote (`outputs: delegate` in the spec of
-    a command). Raises CheckError if it is invalid."""
+    """Outputs from the step result of another step runner (`outputs: delegate` in the spec). Raises CheckError."""
     if len(data) > MAX_BYTES:
         raise CheckError(f"{what}: has {len(data)} bytes, and {MAX_BYTES} are allowed")
     result = _load(data, what)

@@ -1,9 +1,8 @@
-"""Operations on the values of expressions: conversion to text, truth, comparison, arithmetic. Values have no sensitive
-marks here.
+"""Operations on values of expressions without sensitive marks: conversion to text, truth, comparison, arithmetic.
 
-A value is None, bool, int, float, str, list, or dict with str keys. Numbers are IEEE doubles; one that is an exact
-integer is stored as an int, so that it looks the same in JSON. Invariant: values that passed `check_bounds` are at most
-`MAX_DEPTH` deep and `MAX_SIZE` large (shared parts are counted each time), so functions here may recurse.
+A value is None, bool, int, float, str, list, or dict with str keys. Numbers are IEEE doubles; exact integers are stored
+as int, so that they look the same in JSON. Invariant: values that passed `check_bounds` are at most `MAX_DEPTH` deep
+and `MAX_SIZE` large (shared parts count each time), so functions here may recurse.
 """
 
 import json
@@ -28,7 +27,7 @@ _NUMBER = re.compile(r"[ \t\r\n]*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-
 
 
 def kind(value: Any) -> str:
-    """Return the name of the value's type in the expression language, such as "string" or "array"."""
+    """Name of the value's type in the expression language, such as "string" or "array"."""
     match value:
         case None:
             return "null"
@@ -44,8 +43,7 @@ def kind(value: Any) -> str:
 
 
 def number(value: float) -> int | float:
-    """Normalize a number: an int if it is an exact integer, else a float. Raises ExpressionError if it is out of range
-    for a double."""
+    """Normalize a number: int if it is an exact integer. Raises ExpressionError if out of range for a double."""
     try:
         value = float(value)
     except OverflowError:
@@ -56,15 +54,14 @@ def number(value: float) -> int | float:
 
 
 def number_from(text: str) -> int | float:
-    """Implement the function `num(text)` of the language. Raises ExpressionError if the text is not a number."""
+    """The function `num(text)` of the language. Raises ExpressionError if the text is not a number."""
     if not _NUMBER.fullmatch(text):
         raise ExpressionError("the text is not a number")
     return number(float(text))
 
 
 def size(value: Any, limit: int) -> int:
-    """Return how many elements a value has, nested ones included. Elements that occur several times count each time.
-    Stops counting at `limit`."""
+    """Number of elements, nested ones included, repeated ones each time. Stops counting at `limit`."""
     pending, count = [value], 0
     while pending and count < limit:
         item = pending.pop()
@@ -79,7 +76,7 @@ def size(value: Any, limit: int) -> int:
 
 
 def check_bounds(value: Any) -> Any:
-    """Return the value unchanged. Raises ExpressionError if it is too large or nested too deeply."""
+    """Return the value, or raise ExpressionError if it is too large or nested too deeply."""
     if not isinstance(value, dict | list | tuple | Sensitive):
         return value
     if size(value, MAX_SIZE) >= MAX_SIZE:
@@ -99,8 +96,7 @@ def check_bounds(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """Convert a value to text for insertion into a string: strings unchanged, others as compact JSON with sorted
-    keys."""
+    """Text for insertion into a string: strings unchanged, others as compact JSON with sorted keys."""
     return value if isinstance(value, str) else _json(value)
 
 
@@ -125,7 +121,7 @@ def plain_number(value: float) -> str:
 
 
 def truthy(value: Any) -> bool:
-    """Return False for false, null, 0, "", [] and {}, and True for all other values."""
+    """False for false, null, 0, "", [] and {}, True for all other values."""
     return bool(value)
 
 
@@ -139,8 +135,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def arithmetic(operator: str, left: Any, right: Any) -> int | float:
-    """Apply an arithmetic operator to two numbers. Raises ExpressionError for other types, and for a division by
-    zero."""
+    """Apply an operator to two numbers. Raises ExpressionError for other types, and a division by zero."""
     if kind(left) != "number" or kind(right) != "number":
         expected = "two numbers or two strings" if operator == "+" else "two numbers"
         raise ExpressionError(f"{expected} are needed, not {kind(left)} and {kind(right)}")
@@ -173,8 +168,7 @@ def compare(operator: str, left: Any, right: Any) -> bool:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """Compare two values: returns a number below, equal to or above zero. Values of different types are ordered by
-    type, so they are never equal."""
+    """Negative, 0 or positive. Values of different types are ordered by type, so they are never equal."""
     of = kind(left)
     if of != kind(right):
         return _ORDER.index(of) - _ORDER.index(kind(right))

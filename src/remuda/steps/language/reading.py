@@ -1,8 +1,7 @@
-"""Parses a definition file (YAML or JSON) with its two documents, spec and definition, into a `Step`.
+"""Parses a definition file (YAML or JSON) with its two documents, spec and definition, into a `Step`. No I/O.
 
-Checks everything that can be checked without running the step: keys, names, types of defaults, references and the
-syntax of expressions. All mistakes are reported together, each with file and line. Both sets of key names that GitLab's
-step runner has used are accepted. `calls` parses the entries of lists. No I/O.
+Checks all that can be checked without running the step; all mistakes are reported together, each with file and line.
+Both sets of key names that GitLab's step runner has used are accepted.
 """
 
 import re
@@ -41,11 +40,8 @@ def read_step(
     text: str, *, file: str = "func.yml", lenient: bool = False, bare: bool = False, job: bool = False
 ) -> Step:
     """Parse the text of a definition file. Raises DefinitionError with all mistakes; `file` is its name for messages.
-
-    `lenient` ignores unknown keys. `bare` also accepts a text without a spec: only the definition, or only its list of
-    steps, as in a job's payload. `job`: the text is the request of a job, whose entries may have the key `origin`.
-    Results are cached, because a step is often called many times.
-    """
+    `lenient` ignores unknown keys. `bare` also accepts only the definition, or only its list of steps, as in a job's
+    payload. `job`: entries may have the key `origin`. Results are cached, because a step is often called many times."""
     read = _remembered if len(text) <= _LARGEST_KEPT else _read
     return read(text, file, lenient, bare, job)
 
@@ -73,7 +69,7 @@ _remembered = lru_cache(maxsize=128)(_read)
 
 
 def _bare(documents: list[Node]) -> Node | None:
-    """Return the definition in a text without a spec; None if the text has a spec."""
+    """The definition in a text without a spec; None if it has one."""
     if not documents or (len(documents) > 1 and documents[0].value is not None):
         return None
     node = documents[-1]
@@ -190,7 +186,7 @@ def _read_definition(fields: Fields, document: Node, spec: Spec) -> Definition:
 
 
 def _read_old_type(fields: Fields, node: Node | None, kind: str) -> None:
-    """Check the key `type`, which definitions before version 0.2 had. Reports a mistake if it does not match `kind`."""
+    """Check the key `type`, which definitions before version 0.2 had, against `kind`."""
     if node is not None and (kind, node.value) not in (("exec", "exec"), ("run", "steps"), ("run", "run")):
         fields.refuse(node.line, f'definition.type: "{node.written[:40]}" does not fit "{kind}"; leave it out')
 
@@ -223,9 +219,8 @@ def _read_environment(fields: Fields, node: Node) -> EnvironmentDefinition:
 
 
 def _read_delegate(fields: Fields, entries: dict[str, Node], calls: tuple[Call, ...], spec: Spec) -> str | None:
-    """Parse `delegate`: the name of the step in `run` whose outputs become those of this step; None if it is missing.
-    Reports a mistake if there is no such step. Without `outputs: delegate` in the spec the name has no effect, as in
-    GitLab's step runner."""
+    """Parse `delegate`: the name of the step in `run` whose outputs become those of this step. Without `outputs:
+    delegate` in the spec the name has no effect, as in GitLab's step runner."""
     node = entries.get("delegate")
     if node is None or node.value is None:
         if spec.delegates_outputs:
@@ -239,7 +234,6 @@ def _read_delegate(fields: Fields, entries: dict[str, Node], calls: tuple[Call, 
 
 
 def _last(call: Call) -> Call:
-    """Return the step of a `finally` list with its condition changed so that it also runs after a failure: `always()`,
-    combined with its own condition if it has one."""
+    """Change the condition of a step in a `finally` list: `always()`, combined with its own condition."""
     condition = f"always() && ({call.condition})" if call.condition else "always()"
     return replace(call, condition=condition)

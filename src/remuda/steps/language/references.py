@@ -1,9 +1,8 @@
 """Parses references to steps, the string or mapping of a `step:` key. No I/O; `resolving` fetches what they refer to.
 
-The kinds are tried in GitLab's order: dynamic (contains an expression), local, builtin, then git or OCI. GitLab does
-not document how it distinguishes the last two. Here, an `@` after the host means git, unless a digest follows; else a
-`:` in the last part of the path means OCI. The engine parses a dynamic reference again after it has evaluated the
-expression.
+The kinds are tried in GitLab's order: dynamic (with an expression, parsed again after evaluation), local, builtin, then
+git or OCI, whose distinction GitLab does not document. Here, an `@` after the host means git, unless a digest follows;
+else a `:` in the last part of the path means OCI.
 """
 
 import re
@@ -33,7 +32,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 def parse_reference(written: str | Mapping[str, Any], place: Place | str) -> Reference:
-    """Parse a reference. Raises DefinitionError if it is invalid; `place` says in the message where it is written."""
+    """Parse a reference. Raises DefinitionError, with `place`, if it is invalid."""
     try:
         return _short(written) if isinstance(written, str) else _long(written)
     except _BadReferenceError as error:
@@ -117,8 +116,7 @@ def _oci(text: str, image: str, inside: str) -> Reference:
 
 
 def _split_tag(name: str) -> tuple[str, str]:
-    """Split an OCI name into name and tag; the tag is empty if there is none. A colon before the last slash belongs to
-    a port."""
+    """Split an OCI name into name and tag (may be empty). A colon before the last slash belongs to a port."""
     head, slash, last = name.rpartition("/")
     last, _, tag = last.partition(":")
     return f"{head}{slash}{last}", tag
@@ -141,7 +139,7 @@ def _oci_reference(text: str, registry: str, repository: str, tag: str, folder: 
 
 
 def _fits(pattern: re.Pattern[str], text: str) -> bool:
-    """Return True if the text matches the pattern, or contains an expression, so that it can be checked only later."""
+    """True if the text matches, or has an expression, so that it can be checked only later."""
     return OPENER in text or pattern.fullmatch(text) is not None
 
 
@@ -177,7 +175,7 @@ def without_credentials(url: str) -> str:
 
 
 def _split_file(path: str) -> tuple[str, str]:
-    """Split a path into folder and file name. The file name is empty unless the last part ends in .yml."""
+    """Split a path into folder and file name, which is empty unless it ends in .yml."""
     path = re.sub("/{2,}", "/", path)
     folder, slash, last = path.rpartition("/")
     if not last.endswith(".yml"):
@@ -192,7 +190,7 @@ def _file_name(name: str) -> str:
 
 
 def _inside(path: str) -> str:
-    """Normalize a path within a package. Raises _BadReferenceError if it leaves the package."""
+    """Normalize a path within a package. Raises _BadReferenceError if it leaves it."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or "\\" in path or "\0" in path:
         raise _BadReferenceError(f'"{path}" leaves the package; write a path from its root, without ".."')

@@ -10,14 +10,12 @@ MOST_COMPARED = 500
 
 
 class Report:
-    """The mistakes found in one file, each with its line number."""
-
     def __init__(self, file: str) -> None:
         self.file = file
         self._mistakes: list[tuple[int, str]] = []
 
     def add(self, line: int, message: str) -> None:
-        """Add a mistake. Raises an error with all mistakes if there are too many to go on."""
+        """Add a mistake. Raises DefinitionError with all mistakes if there are too many."""
         self._mistakes.append((line, message))
         if len(self._mistakes) >= MAX_MISTAKES:
             self.finish()
@@ -36,8 +34,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint with the most similar known word; empty if none is similar. For cases where the known words are too
-    many to list, or may be secret."""
+    """Hint with the most similar known word, or empty, where known words are too many to list or may be secret."""
     import difflib  # imported only for a mistake
 
     close = difflib.get_close_matches(word[:100], list(islice(known, MOST_COMPARED)), n=1)

@@ -1,8 +1,7 @@
 """Marks values as sensitive. A mark stays with the value through expressions and is removed only explicitly.
 
-A marked value is wrapped, so that code that expects a plain value cannot use it by accident. The mark may also be
-nested: a struct with one sensitive member is not wrapped itself, but `is_sensitive` returns True for it. Values are
-finite and not deeper than `operations.MAX_DEPTH`, so these functions may recurse.
+A marked value is wrapped, so that code that expects a plain value cannot use it by accident. A struct with one
+sensitive member is not wrapped itself. Values are not deeper than `operations.MAX_DEPTH`, so functions may recurse.
 """
 
 from typing import Any
@@ -26,7 +25,7 @@ def sensitive(value: Any) -> Sensitive:
 
 
 def is_sensitive(value: Any) -> bool:
-    """Return True if the value, or any part of it, is marked sensitive."""
+    """True if the value, or any part of it, is marked sensitive."""
     match value:
         case Sensitive():
             return True

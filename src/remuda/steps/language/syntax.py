@@ -1,10 +1,8 @@
 """The grammar of expressions: parses a text into a syntax tree, which `evaluate` evaluates.
 
-The language is GitLab's Moa, with two extensions, so that every dotted path of older step runners stays valid: after a
-dot any word is allowed, also a reserved one, and it may contain `-`. So `a.b-c` is one path, and `a.b - c` a
-subtraction.
-
-Invariant: no tree is deeper than `MAX_DEPTH`, whatever the text, so code that walks trees may recurse.
+The language is GitLab's Moa, extended so that paths of older step runners stay valid: after a dot any word is allowed,
+also a reserved one or with `-`. So `a.b-c` is one path, and `a.b - c` a subtraction. Invariant: no tree is deeper than
+`MAX_DEPTH`, whatever the text, so code that walks trees may recurse.
 """
 
 import re
@@ -108,8 +106,7 @@ class Binary(Node):
 
 @lru_cache(maxsize=256)
 def parse_expression(text: str) -> Node:
-    """Parse a text that is one expression, without braces around it. Raises ExpressionError. Results are cached,
-    because conditions repeat."""
+    """Parse one expression without braces. Raises ExpressionError. Cached, because conditions repeat."""
     parser = _Parser(text, 0, closes=False)
     tree = parser.expression()
     if parser.position < len(text):
@@ -118,8 +115,7 @@ def parse_expression(text: str) -> Node:
 
 
 def parse_embedded(text: str, start: int) -> tuple[Node, int]:
-    """Parse the expression whose opening `${{` is at `start`. Returns its tree and the position after its `}}`. Raises
-    ExpressionError."""
+    """Parse the expression whose `${{` is at `start`, and the position after its `}}`. Raises ExpressionError."""
     parser = _Parser(text, start, closes=True)
     return _check_depth(parser.parse_embedded(), text), parser.position
 
@@ -170,8 +166,7 @@ def _children(node: Node) -> tuple[Node, ...]:
 
 
 class _Parser:
-    """A recursive descent parser that starts at `position`. `closes`: the expression is embedded in a text and ends at
-    `}}`, not at the end of the text."""
+    """Recursive descent parser that starts at `position`. `closes`: the expression ends at `}}`, not with the text."""
 
     def __init__(self, text: str, start: int, *, closes: bool) -> None:
         self.position = start
@@ -181,7 +176,6 @@ class _Parser:
         self._nesting = 0
 
     def parse_embedded(self) -> Node:
-        """Parse an expression with its braces, `${{` and `}}`."""
         self.position += len(OPENER)
         tree = self.expression()
         if not self._text.startswith(CLOSER, self.position):
@@ -339,7 +333,6 @@ class _Parser:
         return key
 
     def _parse_quoted(self) -> Node:
-        """Parse a string in double quotes, which may contain escapes and expressions."""
         at = self.position
         self.position += 1
         parts: list[Node] = []

@@ -1,8 +1,4 @@
-"""Splits a text into literal parts and `${{ ... }}` expressions. `\\${{` is a literal `${{`; a lone `}}` is plain text.
-
-Called for every text of a definition, first to check it and later to evaluate it; results are cached for the second
-call.
-"""
+r"""Splits a text into literal parts and `${{ ... }}` expressions. `\${{` is a literal `${{`, a lone `}}` plain text."""
 
 from functools import lru_cache
 
@@ -27,8 +23,7 @@ Parts = tuple[str | Hole, ...]
 
 
 def parse_template(text: str) -> Parts:
-    """Split a text into literal strings and expressions, in order. Literal strings are not empty and never adjacent.
-    Raises ExpressionError."""
+    """Literal strings (not empty, never adjacent) and expressions, in order. Raises ExpressionError."""
     if OPENER not in text:
         return (text,) if text else ()
     return _remembered(text) if len(text) <= _LARGEST_KEPT else _parse(text)

@@ -1,7 +1,4 @@
-"""Data types of a parsed and checked definition file. Texts in them may still contain expressions.
-
-`reading` builds these values from a file, and `references` the references in them; the engine evaluates and runs them.
-"""
+"""Data types of a parsed and checked definition file. Texts in them may still contain expressions."""
 
 import re
 from collections.abc import Mapping
@@ -19,8 +16,6 @@ MISSING: Any = object()
 
 
 class ValueType(StrEnum):
-    """The declared type of an input or output."""
-
     STRING = "string"
     NUMBER = "number"
     BOOLEAN = "boolean"
@@ -41,8 +36,6 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A declared input or output of a step."""
-
     type: ValueType
     default: Any = MISSING
     sensitive: bool = False
@@ -51,7 +44,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """The spec, which is the first document of a definition file: the declared inputs and outputs of a step."""
+    """First document of a definition file: the declared inputs and outputs of a step."""
 
     inputs: Mapping[str, Parameter] = field(default_factory=dict)
     outputs: Mapping[str, Parameter] = field(default_factory=dict)
@@ -64,7 +57,7 @@ class Spec:
 
 
 class ReferenceKind(StrEnum):
-    """The kind of place where a step is found, such as a local folder, a git repository or an OCI registry."""
+    """Where a step is found, such as a local folder, a git repository or an OCI registry."""
 
     LOCAL = "local"
     GIT = "git"
@@ -137,10 +130,7 @@ class Exec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentDefinition:
     """The commands of a step that creates an environment, such as a container (an extension): `open` runs before the
-    inner steps, and `close` always runs after them.
-
-    The command of `open` writes the output `environment`: a mapping that says how to run commands in the environment.
-    """
+    inner steps and outputs `environment`, which says how to run commands there; `close` always runs after them."""
 
     open: Exec
     close: Exec | None = None
@@ -161,7 +151,5 @@ class Definition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A parsed definition file: spec and definition."""
-
     spec: Spec
     definition: Definition

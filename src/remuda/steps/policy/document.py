@@ -1,8 +1,7 @@
 """Parses the text of a policy. Each mistake is reported with the author of the document and the key. No I/O.
 
-The agent calls it when it accepts a job, the manager when it reads its configuration, and the cell when a document is
-stored, so that the author learns of a mistake early. Unknown keys are refused, because a misspelt key could leave a
-step allowed.
+Agent, manager and cell call it as soon as they get a document, so that the author learns of a mistake early. Unknown
+keys are refused, because a misspelt key could leave a step allowed.
 """
 
 import json
@@ -31,11 +30,11 @@ _CONDITIONS = {"success()", "failure()", "always()"}
 
 
 def parse_policy(text: str) -> Policy:
-    """Parse a policy: `{"version": 1, "layers": [{"author": ..., "document": {...}}]}`. An empty text is an empty
-    policy. Raises PolicyError if it is invalid.
+    """Parse `{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; empty for an empty text. Raises
+    PolicyError.
 
-    `"delegated": true` means that this agent runs a part of a job for another agent, which runs the policy-inserted
-    steps itself. `"variables"` and `"server_ca"` are what the manager passes to policy-inserted steps.
+    `"delegated": true`: this agent runs a part of a job for another agent, which runs the policy-inserted steps itself.
+    `"variables"` and `"server_ca"` are what the manager passes to policy-inserted steps.
     """
     if not text.strip():
         return Policy()
@@ -187,8 +186,7 @@ def _sources(fields: "_Mapping", key: str) -> tuple[Source, ...]:
 
 
 def _limits(outer: "_Mapping") -> tuple[Limits, frozenset[str]]:
-    """Parse the `limits` of a document or rule. Returns the limits, and the names of those that a rule lifts (sets to
-    no limit)."""
+    """Parse the `limits` of a document or rule, and the names of those that a rule lifts (sets to no limit)."""
     if "limits" not in outer:
         return NO_LIMITS, frozenset()
     fields = _Mapping(outer.take("limits"), outer.path("limits"), set(NAMES.values()))
@@ -242,7 +240,6 @@ def _whole(value: Any, where: str) -> int:
 
 
 def _check_names(layers: Collection[Layer]) -> None:
-    """Raise PolicyError if two policy-inserted steps have the same name."""
     seen: dict[str, str] = {}
     for layer in layers:
         for insertion in layer.insertions:
@@ -264,7 +261,7 @@ def nearest(key: str, known: Collection[str]) -> str:
 
 
 class _Mapping:
-    """A JSON object with its position in the policy, for messages. `known` are the allowed keys; None allows any."""
+    """A JSON object with its position, for messages. `known` are the allowed keys; None allows any."""
 
     def __init__(self, value: Any, where: str, known: Collection[str] | None, *, separator: str = ".") -> None:
         if not isinstance(value, dict):
@@ -319,7 +316,7 @@ class _Mapping:
         return value
 
     def choice(self, key: str, words: tuple[str, ...]) -> str:
-        """Return the value of a key, which must be one of these words; the first is the default. Raises PolicyError."""
+        """Value of a key, one of these words (default: the first). Raises PolicyError."""
         value = self._value.get(key, words[0])
         if value not in words:
             options = ", ".join(dict.fromkeys(words))

@@ -1,9 +1,7 @@
 """Applies a job's policy to its steps; the engine calls it for every step that begins, runs and ends.
 
-`rules` defines what a policy means, and `step_limits` what can be enforced. This module describes a step of the tree to
-the rules, combines its limits with those of the steps that contain it, and exempts those of our own programs that work
-for the job from outside. It has no state but the request, so an agent that adopts the job after a restart gives the
-same answers.
+A step's limits are combined with those of the steps that contain it; those of our own programs that work for the job
+from outside are exempt. It has no state but the request, so after a restart an agent gives the same answers.
 """
 
 import asyncio
@@ -64,9 +62,8 @@ class PolicyEnforcement:
         has_own_user: bool = False,
         sandbox: Sandbox | None = None,
     ) -> None:
-        """`person` is the user that steps run as; None for the agent's own. `job` is the job's folder in the agent's
-        data folder; `key` identifies the job among those of all agents. `slot` is the control group of the whole job,
-        which contains those of its steps. `has_own_user`: no other job on this machine uses `person`."""
+        """`person`: the user of steps, if not the agent's own. `job`: the job's folder. `key` identifies the job among
+        all agents' jobs. `slot`: the control group of the whole job. `has_own_user`: no other job uses `person`."""
         self.policy = policy
         self.person = person
         self.slot = slot
@@ -89,8 +86,7 @@ class PolicyEnforcement:
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment variables such as HOME for the user of the steps, because the agent's own values do not fit
-        another user or a sandbox. All other sources of variables override them."""
+        """Variables such as HOME for another user or a sandbox. All other sources override them."""
         if self.person is None and (self.sandbox is None or self.sandbox.hidden):
             return {}
         temporary = f"{self._work_dir}.tmp"
@@ -100,9 +96,8 @@ class PolicyEnforcement:
         return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
 
     def prepare(self, *, has_begun: bool = False) -> None:
-        """Create the job's control group, check that its sandbox works, and give the user of the steps access to the
-        job's folders, but to no other folder of the agent. Raises AgentError if a required restriction cannot be
-        applied. `has_begun`: an earlier agent has done this, so the ownership of files is not changed again."""
+        """Create the job's control group, check its sandbox, and give the user of the steps access to the job's folders
+        only. Raises AgentError if a restriction cannot be applied. `has_begun`: keep the ownership of files."""
         if self.slot is not None:
             self.slot.begin()
         if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
@@ -118,7 +113,7 @@ class PolicyEnforcement:
         hand_over(self._work_dir, self.person)
 
     def remark(self) -> str | None:
-        """Return a warning for the job's log if its control group cannot be used; None if it can."""
+        """Warning for the job's log if its control group cannot be used."""
         if not self.cgroup or self._host.groups.folders():
             return None
         why = "; ".join(sorted(set(self._host.groups.lacking.values())))
@@ -129,7 +124,6 @@ class PolicyEnforcement:
         return {insertion.call.name: insertion.call for layer in self.policy.layers for insertion in layer.insertions}
 
     def decide(self, node: Node, loaded: Loaded) -> Decision:
-        """Decide whether the policy allows a step, and with which limits."""
         if not self.policy.layers:
             return FREE
         within = self._limits_around(node)
@@ -138,8 +132,8 @@ class PolicyEnforcement:
         return decide(self.policy, _subject(node, loaded), within=within)
 
     def decide_inputs(self, node: Node, loaded: Loaded, entered: Entered, env: Mapping[str, str]) -> Decision:
-        """Decide whether the policy allows a step with these inputs. `env`: the step's variables,
-        among which DOCKER_HOST may name a container engine; empty if our own programs do not get them."""
+        """Decide whether the policy allows a step with these inputs. `env`: the step's variables, among which
+        DOCKER_HOST may name a container engine; empty if our own programs do not get them."""
         if not node.is_users or not is_own_name(loaded, ENGINE_CLIENTS):
             return FREE
         address = str(reveal(entered.inputs.get("engine") or "") or env.get("DOCKER_HOST", ""))
@@ -148,7 +142,6 @@ class PolicyEnforcement:
         return decide_engine(self.policy, address)
 
     def around(self, node: Node, loaded: Loaded) -> Inserted:
-        """Return the steps that the policy inserts before and after this step."""
         if not self.policy.layers or node.phase or node.is_group or loaded.kind is None:
             return NOTHING_INSERTED
         return find_insertions(self.policy, _subject(node, loaded))
@@ -157,7 +150,6 @@ class PolicyEnforcement:
         return self.decide(node, node.loaded).limits if node.loaded is not None else NO_LIMITS
 
     def enclose(self, node: Node) -> Enclosure:
-        """Set up the limits for the command of a step that has begun."""
         if not self.is_restricted:
             return self._free
         is_client, is_inside = is_own(node, ENGINE_CLIENTS), runs_in_container(node)
@@ -201,8 +193,7 @@ class PolicyEnforcement:
         )
 
     def wrap_in_sandbox(self, launch: Launch, node: Node, env_file: Path) -> Launch:
-        """Return the launch changed so that it runs in the job's sandbox. Unchanged if the step runs with the agent's
-        rights, or there is no sandbox."""
+        """Run the launch in the job's sandbox, unless there is none or it has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
         argv, env = self.wrap_command(
@@ -223,11 +214,10 @@ class PolicyEnforcement:
         is_own: bool,
         is_inserted: bool = False,
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Return command line and environment that run a command in the job's sandbox. The program that creates the
-        sandbox runs outside of it, so the command's variables are written to `env_file` and set inside. `is_own`: the
-        command is one of our own programs. `is_inserted`: the files of policy-inserted steps are visible. Raises
-        AgentError if our own program cannot be loaded in the sandbox, and DefinitionError if the variables cannot be
-        set."""
+        """Return command line and environment that run a command in the job's sandbox. The program that creates it runs
+        outside, so the command's variables are written to `env_file`. `is_own`: one of our own programs. `is_inserted`:
+        files of policy-inserted steps are visible. Raises AgentError if our program cannot be loaded in the sandbox,
+        DefinitionError if the variables cannot be set."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
             why = problem(self.person.uid, self.person.gid, shown=hidden_folders.own_places())
@@ -243,8 +233,7 @@ class PolicyEnforcement:
         return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
 
     def refusal(self, enclosure: Enclosure) -> str | None:
-        """Return why a step must not start although it is allowed: a layer of the policy refuses steps whose limits are
-        only advisory (not enforced against a hostile step). None if it may start."""
+        """Why an allowed step must not start: the policy refuses limits that a hostile step could evade."""
         author = self.policy.refuses_advisory
         if author is None or not enclosure.advisory:
             return None
@@ -252,8 +241,7 @@ class PolicyEnforcement:
         return f"the policy of {author} wants no step whose limits are advisory ({weak})"
 
     def report(self, decision: Decision, enclosure: Enclosure | None) -> dict[str, Any]:
-        """Return the key `policy` for a step result: the decision and the limits. Empty if the job is not
-        restricted."""
+        """The key `policy` of a step result: decision and limits. Empty if the job is not restricted."""
         if not self.is_restricted or not (decision.rule or enclosure):
             return {}
         details: dict[str, Any] = {"decision": "allowed" if decision.allowed else "denied", "rule": decision.rule}
@@ -261,20 +249,20 @@ class PolicyEnforcement:
         return {"policy": details | (enclosure.report() if enclosure else {})}
 
     def usage(self) -> dict[str, float]:
-        """Return the resource usage of the whole job; empty if it has no control group."""
+        """Resource usage of the whole job; empty if it has no control group."""
         return self.slot.usage() if self.slot is not None else {}
 
     def files_in_shared_places(self) -> Iterator[str | None]:
-        """Yield the paths of files that the job's own user has in shared folders such as /tmp, and None for each file
-        of another user, so that a long search can be interrupted. Yields nothing if other jobs use the same user."""
+        """Yield paths of files that the job's own user has in shared folders such as /tmp, and None for each file of
+        others, so that a search can be interrupted. Nothing if other jobs have the same user."""
         if self._own_uid is not None and not user_cleanup.is_listed(self._own_uid):
             for entry in user_cleanup.search_files(self._own_uid):
                 yield entry and entry.path
 
     async def sweep(self, clock: Clock) -> tuple[str, ...]:
-        """Kill all processes of a finished job, and remove the files of its user in shared folders, and its control
-        group. Returns descriptions of processes that do not end. If the caller is cancelled, it still waits for the
-        thread: the next job may have the same user, and a late thread would remove its files."""
+        """Kill all processes of a finished job, remove its user's files in shared folders and its control group, and
+        return descriptions of processes that do not end. When cancelled it still waits for the thread: the next job may
+        have the same user, and a late thread would remove its files."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             clearing = asyncio.to_thread(_clear_user, self._own_uid)
@@ -283,8 +271,7 @@ class PolicyEnforcement:
         return survivors
 
     async def end_processes(self, clock: Clock) -> tuple[str, ...]:
-        """Kill the processes that steps have left running, while the job goes on; files are kept. Returns descriptions
-        of processes that do not end."""
+        """Kill what steps have left running, while the job goes on. Describes what does not end."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)
@@ -311,12 +298,8 @@ class PolicyEnforcement:
 
     def give(self, files: StepFiles, node: Node, *, has_raw: bool) -> None:
         """Create the files that a step writes, and give the job's user access to them, to those of the list that
-        contains the step, and to file variables.
-
-        They are created here, in a folder of the agent, where the job's user cannot replace a file by a link. A
-        container of the job can do that: then this raises DefinitionError, or an OSError that `is_jobs_doing`
-        recognizes.
-        """
+        contains the step, and to file variables. Raises DefinitionError, or an OSError that `is_jobs_doing` recognizes,
+        if a container of the job has replaced a file by a link; the job's user cannot do that in the agent's folder."""
         assert self.person is not None
         raw = [files.own_path(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
@@ -351,8 +334,7 @@ class PolicyEnforcement:
                 os.fchown(opened, self.person.uid, self.person.gid)
 
     def _let_read(self, path: str) -> None:
-        """Make a file of a policy-inserted step readable but not writable for the job's user, although the step runs as
-        that user."""
+        """Let the job's user read but not write a file of a policy-inserted step, which runs as that user."""
         assert self.person is not None
         with close_after(open_plain(path)) as file:
             os.fchown(file, os.geteuid(), self.person.gid)
@@ -364,8 +346,8 @@ class PolicyEnforcement:
 
 
 def _end_processes(uid: int) -> None:
-    """Kill all processes of a user, repeatedly, because a process may start another before it is killed. Does nothing
-    for a user of the machine's user list. Blocks, because that list may be on another machine; run it in a thread."""
+    """Kill all processes of a user, repeatedly, because one may start another before it is killed; none for a user of
+    the machine's user list. Run it in a thread: that list may be on another machine."""
     if user_cleanup.is_listed(uid):
         return
     for _ in range(_LOOKS):
@@ -397,13 +379,12 @@ def _subject(node: Node, loaded: Loaded) -> Subject:
 
 
 def _is_read(file: str) -> bool:
-    """Return True for files that a step only reads: script, inputs, command, and file variables. The step writes to all
-    others."""
+    """True for files that a step only reads: script, inputs, command, and file variables."""
     suffix = file.partition(".")[2]
     return not suffix or suffix.startswith(("script", "inputs", "command"))
 
 
 def _is_given(file: str, steps: Collection[str]) -> bool:
-    """Return True for files of these steps, and for files that belong to no step, such as file variables."""
+    """True for files of these steps, and for those of no step, such as file variables."""
     name, _, suffix = file.partition(".")
     return name in steps or not (suffix and is_step_name(name))

@@ -1,14 +1,11 @@
 """Hides the platform's own folders from jobs that run on the same machine as the whole platform.
 
 `remuda up` and `remuda run` start jobs as the platform's own user, who could read the administrator's token, the keys
-and the database. So bubblewrap mounts an empty folder over each hidden one; those parts that a job needs are mounted
-again. Programs, homes and the network stay visible. A process inside sees no process outside, through whose /proc entry
-it could reach the hidden folders, and has no privileges to unmount them: if not started by root it is in a user
-namespace of its own, and root has dropped the capabilities. Background processes end with the command. The platform's
-own code is mounted read-only, so that jobs cannot change modules that are imported later.
+and the database. So bubblewrap mounts an empty folder over each hidden one. A process inside sees no process outside,
+through whose /proc entry it could reach the folders, and has no privileges to unmount them. Background processes end
+with the command. The platform's own code is read-only, so that jobs cannot change modules that are imported later.
 
-Unlike `sandbox`, which uses it, this needs no job: `remuda run` runs its whole agent this way. It imports no slow
-modules, because the start of a run waits for it.
+`remuda run` runs its whole agent this way, and waits for it, so no slow modules are imported.
 """
 
 import os
@@ -35,7 +32,7 @@ _SHARED_PREFIXES = ("/", "/usr", "/usr/local")
 
 
 def find_program(name: str) -> str | None:
-    """Return the path of a program in the system's own folders, without looking at PATH; None if there is none."""
+    """Find a program in the system's own folders, without looking at PATH."""
     paths = (f"{folder}/{name}" for folder in SEARCH)
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
@@ -49,10 +46,9 @@ def hide(
     fixed: Iterable[str] = (),
     env_file: str = "",
 ) -> tuple[str, ...]:
-    """Return the command line that runs a command while folders are hidden. All paths are absolute. `hidden` folders
-    appear empty, except for the paths in them that are `kept`, or `lent` read-only. Paths outside of them that are
-    `fixed` can be neither changed nor replaced. `env_file`: a file with bubblewrap options that set the command's
-    variables; without it the command inherits the environment."""
+    """Return the command line that runs a command while `hidden` folders appear empty, except for paths in them that
+    are `kept`, or `lent` read-only. `fixed` paths outside can be neither changed nor replaced. All are absolute.
+    `env_file`: bubblewrap options that set the command's variables; without it the environment is inherited."""
     covered = _outermost(os.path.realpath(path) for path in hidden if os.path.isdir(path))
     start = ["-c", WITH_VARIABLES, "remuda-sandbox", env_file] if env_file else ["-c", STAY, "remuda-sandbox"]
     words = ["/bin/sh", *start, find_program("bwrap") or "bwrap", *(FROM_FILE if env_file else ())]
@@ -70,8 +66,7 @@ def hide(
 
 
 def own_code() -> tuple[str, ...]:
-    """Return the folders that this program is loaded from. Leaves out folders that contain other programs, too, such as
-    /usr: a job of root may install packages there."""
+    """Folders that this program is loaded from, without shared ones such as /usr, where a job of root may install."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     home = os.path.realpath(os.path.expanduser("~"))
     shared = (*_SHARED_PREFIXES, home, f"{home}/.local")
@@ -81,7 +76,7 @@ def own_code() -> tuple[str, ...]:
 
 @cache
 def own_places() -> tuple[str, ...]:
-    """Return all paths that a process needs in order to load this program."""
+    """All paths that a process needs in order to load this program."""
     from remuda.steps.pack.program import own_file  # imported here, because most starts of a run do not need it
 
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -93,8 +88,7 @@ def own_places() -> tuple[str, ...]:
 
 @cache
 def problem() -> str | None:
-    """Return why folders cannot be hidden on this machine; None if they can. Tries it once, which takes a few
-    milliseconds; the result is cached."""
+    """Why folders cannot be hidden on this machine. Tries it once (a few milliseconds)."""
     if find_program("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
     command = hide(["/bin/sh", "-c", ":"], hidden=["/var/tmp"])
@@ -122,8 +116,7 @@ def problem() -> str | None:
 
 
 def _service_manager_sockets() -> tuple[str, ...]:
-    """Return the sockets of service managers (systemd, D-Bus), through which a process could start programs that see
-    the hidden folders."""
+    """Sockets of systemd and D-Bus, through which a process could start programs that see hidden folders."""
     if (uid := os.geteuid()) == 0:
         return ("/run/systemd/private", "/run/dbus/system_bus_socket")
     return (f"/run/user/{uid}/bus", f"/run/user/{uid}/systemd/private")
@@ -138,22 +131,21 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 
 
 def _below(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """Return the real paths of those that are in a hidden folder (`covered`)."""
+    """The real paths of those that are in a hidden folder (`covered`)."""
     real = (os.path.realpath(path) for path in paths)
     return [path for path in real if any(path == outer or path.startswith(f"{outer}/") for outer in covered)]
 
 
 def _outside(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """Return the real paths of those that are not in a hidden folder (`covered`), without those that are below another
-    one."""
+    """The real paths of those that are in no hidden folder (`covered`), without those below another one."""
     real = [os.path.realpath(path) for path in paths]
     below = _below(covered, real)
     return _outermost(path for path in real if path not in below)
 
 
 def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str], fixed: Sequence[str]) -> list[str]:
-    """Return the bubblewrap options for all mounts, outer folders before inner ones. Every folder above a fixed path is
-    a mount, too, because a mount point cannot be renamed and replaced by another folder."""
+    """Bubblewrap options for all mounts, outer folders first. Every folder above a fixed path is a mount, too, because
+    a mount point cannot be renamed and replaced by another folder."""
     above = {parent for path in fixed for parent in _parents(path)}
     mounts = [(path, 0, ["--dev-bind", path, path]) for path in above]
     mounts += [(path, 1, ["--ro-bind-try", path, path]) for path in fixed]
@@ -164,7 +156,6 @@ def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str]
 
 
 def _parents(path: str) -> list[str]:
-    """Return the parent folders of a path, without the root."""
     names = path.strip("/").split("/")
     return ["/" + "/".join(names[:count]) for count in range(1, len(names))]
 
@@ -174,5 +165,5 @@ def _each(option: str, values: Iterable[str]) -> list[str]:
 
 
 def bind(option: str, paths: Iterable[str]) -> list[str]:
-    """Return the bubblewrap words that mount each path at the same path inside, with this option."""
+    """Bubblewrap words that mount each path at the same path inside."""
     return [word for path in paths for word in (option, path, path)]

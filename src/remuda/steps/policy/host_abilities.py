@@ -1,7 +1,4 @@
-"""Finds out which limits the agent can enforce on this machine, once when the agent starts.
-
-Each ability is tested by using it. `step_limits` decides what follows for a step.
-"""
+"""Finds out which limits the agent can enforce on this machine, once when it starts, by using each ability."""
 
 import hashlib
 import os
@@ -19,8 +16,6 @@ OWN_USER = "steps run as the agent's own user, who can undo it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the agent can enforce on this machine."""
-
     is_root: bool
     groups: Groups = field(default_factory=Groups)
     has_networks: bool = False
@@ -38,27 +33,24 @@ class Ability:
 
 
 def find_host(data: Path, cgroup: str = "") -> Host:
-    """Test what the agent can enforce on this machine. `data` is the agent's data folder, from which the name of its
-    control groups is derived, so that agents on one machine do not share them. `cgroup`: the group in which they are
-    created, if not the agent's own."""
+    """Test what the agent can enforce on this machine. The data folder `data` names its control groups, so that agents
+    do not share them. `cgroup`: the group in which they are created, if not the agent's own."""
     groups = find_groups(groups_name(data), parent=cgroup or None)
     return Host(is_root=os.geteuid() == 0, groups=groups, has_networks=can_leave_network())
 
 
 def groups_name(data: Path) -> str:
-    """Return the name of the control group that contains the groups of all steps of an agent. `data` is its data
-    folder."""
+    """Name of the control group of all steps of the agent with this data folder."""
     return "remuda-" + hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
 
 
 @cache
 def host_of(data: Path, cgroup: str = "") -> Host:
-    """Return the result of `find_host`, cached for the life of the agent."""
+    """The result of `find_host`, cached for the life of the agent."""
     return find_host(data, cgroup)
 
 
 def describe(host: Host) -> tuple[Ability, ...]:
-    """Return the abilities in a form for people and for the agent's status report."""
     by_groups: Mapping[str, str] = {
         "memory": "more is killed",
         "cpu": "more is slowed down",

@@ -1,10 +1,7 @@
-"""Removes the System V IPC objects (shared memory, message queues, semaphores) of a job's own user when the job is
-over.
+"""Removes the System V IPC objects (shared memory, message queues, semaphores) of a job's own user after the job.
 
-They are not in the file system and outlive their processes, so the next job in the slot, which has the same user, would
-find them. The kernel lists those of this IPC namespace; those of a sandbox or container end with it.
-
-It is its own module because it calls the C library; `user_cleanup` removes processes and files.
+They outlive their processes, so the next job in the slot, which has the same user, would find them; those of a sandbox
+or container end with it. It is its own module because it calls the C library.
 """
 
 import ctypes
@@ -27,8 +24,7 @@ def remove_memory(uid: int) -> None:
 
 
 def _list_owned(uid: int, kind: str, column: str) -> list[int]:
-    """Return the ids of a user's IPC objects of one kind; `column` is the name of the id in the kernel's list. Empty if
-    the kernel has no such list."""
+    """Ids of a user's IPC objects of one kind; `column` is the name of the id in the kernel's list."""
     try:
         head, *lines = (_LISTS / kind).read_text().splitlines()
     except (OSError, ValueError):

@@ -1,7 +1,6 @@
 """The user that the steps of a job run as, if the agent is root: one who cannot access the agent's files and processes.
 
-Parses `run_as` of a request, and changes the ownership of folders. The manager decides which user a job gets. A numeric
-user need not exist in the user list, so that each job slot can have its own.
+The manager decides which user a job gets; a numeric one need not exist, so that each job slot can have its own.
 """
 
 import os
@@ -42,12 +41,9 @@ def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
 
 
 def hand_over(folder: Path, person: JobUser, opened: int | None = None, *, closed: bool = False) -> None:
-    """Change the owner of a folder and its content to a user. Links are not followed. Raises AgentError if the user
-    cannot reach the folder.
-
-    `opened` is the folder's descriptor, if the caller has one. `closed`: also set the folder's mode to 0700, so that no
-    other user can enter, whatever the modes of the content.
-    """
+    """Change the owner of a folder and its content, without following links. Raises AgentError if the user cannot reach
+    the folder. `opened`: the folder's descriptor, if the caller has one. `closed`: set the folder's mode to 0700, so
+    that no other user can enter, whatever the modes of the content."""
     if opened is None:
         with close_after(_open(folder)) as descriptor:
             hand_over(folder, person, descriptor, closed=closed)
@@ -104,8 +100,7 @@ def _env(entry: pwd.struct_passwd) -> dict[str, str]:
 
 
 def _barrier(folder: Path, person: JobUser) -> Path | None:
-    """Return the outermost parent folder that the user has no permission to enter; None if the user can reach the
-    folder."""
+    """Find the outermost parent folder that the user has no permission to enter."""
     for parent in reversed(folder.absolute().parents):
         status = parent.stat()
         if status.st_uid == person.uid:

@@ -1,5 +1,4 @@
-"""Measures usage that the kernel does not limit: the size of a folder, and without control groups the memory and number
-of a step's processes.
+"""Measures usage that the kernel does not limit: the size of a folder, and without control groups memory and processes.
 
 A measurement is late by up to one interval and covers no other folders, so such a limit is called advisory, although a
 step that exceeds it is ended.
@@ -21,7 +20,7 @@ SHARE = 20
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the disk usage of a folder; 0 if it does not exist. Takes as long as it needs, so run it in a thread."""
+    """Disk usage of a folder; 0 if it does not exist. Slow, so run it in a thread."""
     return folder_size(folder, within_seconds=math.inf) or 0
 
 
@@ -35,8 +34,7 @@ async def until_exceeded(
     pids: int | None,
     clock: Clock,
 ) -> str:
-    """Measure the folder and the processes of a session repeatedly. Returns a message as soon as a limit is exceeded;
-    until then it does not return. `disk_before` is the folder's size before the step."""
+    """Measure repeatedly, and return a message only when a limit is exceeded. `disk_before`: size before the step."""
     if disk_bytes is None and memory_bytes is None and pids is None:
         await asyncio.Event().wait()
     while True:
@@ -56,8 +54,7 @@ async def until_exceeded(
 
 
 def disk_error(size: int, limit: int, *, before: int = 0) -> str | None:
-    """Return the error message if a step made its work folder grow by more than `limit` bytes; None if it did not.
-    `before` is the size before the step."""
+    """Error message if a step made its work folder, of the size `before`, grow by more than `limit` bytes."""
     if size - before <= limit:
         return None
     grown = format_bytes(size - before)

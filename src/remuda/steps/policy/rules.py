@@ -1,13 +1,9 @@
 """Evaluates a policy for one step: whether it may run, with which limits, and which steps run around it. No I/O.
 
-A policy has layers (runner, organization, group, project). In every layer the first rule that matches decides. A step
-runs if all layers allow it, with the strictest of all limits, so an inner layer can only add restrictions. Unknown
-facts count against a step: a step without a version (or with a name such as latest) matches no `allow` rule with a
-version range, and every `deny` rule with one.
-
-An inserted step, and all steps that it runs, are allowed by the layer that inserts it and by the inner layers, which
-cannot disable what is required; the outer layers still decide. No step of a job can have the name of an inserted step.
-The engine asks after each reference is resolved, for nested steps too.
+In every layer (runner, organization, group, project) the first rule that matches decides. A step runs if all layers
+allow it, with the strictest of all limits. Unknown facts count against it: a step without a version (or with a name
+such as latest) matches no `allow` rule with a version range, and every `deny` rule with one. An inserted step, with all
+it runs, is allowed by the layer that inserts it and by the inner ones; the outer layers still decide.
 """
 
 import re
@@ -48,8 +44,7 @@ def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> D
 
 
 def decide_engine(policy: Policy, address: str) -> Decision:
-    """Decide whether a user's step may use the container engine at `address`: only if there is a policy and every layer
-    allows it."""
+    """Decide on the container engine at `address`: allowed only by a policy whose every layer allows it."""
     for layer in policy.layers:
         if not any(_glob(pattern).fullmatch(address) for pattern in layer.engines):
             reason = _engine_refusal(address, layer.author)
@@ -60,11 +55,8 @@ def decide_engine(policy: Policy, address: str) -> Decision:
 
 
 def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
-    """Return the steps to insert around one step, or around the whole job if `subject` is None. Steps of outer layers
-    enclose those of inner ones.
-
-    Nothing is inserted around a policy-inserted step.
-    """
+    """Steps to insert around a step (none around a policy-inserted one), or around the whole job if `subject` is None.
+    Steps of outer layers enclose those of inner ones."""
     if policy.is_delegated if subject is None else subject.origin == "inserted":
         return NOTHING_INSERTED
     source = source_of(subject) if subject is not None else ""
@@ -85,8 +77,7 @@ def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
 
 
 def source_of(subject: Subject) -> str:
-    """Return the part of a step's reference that rules are matched against: without scheme, version, and folder within
-    the package."""
+    """What rules are matched against: a step's reference without scheme, version, and folder within the package."""
     text = subject.reference
     match subject.kind:
         case ReferenceKind.BUILTIN:
@@ -115,8 +106,7 @@ def _refusal(subject: Subject, layer: Layer, rule: Rule | None) -> str:
 
 
 def _limits(layer: Layer, rule: Rule | None) -> Limits:
-    """Return the limits of a layer for a step: those of the rule where it sets or lifts one, else those of the
-    layer."""
+    """Limits of a layer for a step: those of the rule where it sets or lifts one, else those of the layer."""
     if rule is None:
         return layer.limits
     values = {
@@ -146,8 +136,7 @@ def _fits(rule: Rule, subject: Subject, source: str) -> bool:
 
 
 def _matches_either(pattern: Source, subject: Subject, source: str) -> bool:
-    """Return True if a pattern matches the written path of a step or its real path, so that a symbolic link cannot
-    avoid a rule."""
+    """Match the written path of a step or its real path, so that a symbolic link cannot avoid a rule."""
     places = (source, subject.real) if subject.real else (source,)
     return any(_matches(pattern, subject.kind, place) for place in places)
 
@@ -167,7 +156,7 @@ def _glob(text: str) -> re.Pattern[str]:
 
 
 def _inserter(policy: Policy, names: Iterable[str]) -> int | None:
-    """Return the index of the layer that inserts a step with one of these names; None if no layer does."""
+    """Index of the layer that inserts a step with one of these names."""
     searched = set(names)
     for index, layer in enumerate(policy.layers):
         if any(insertion.call.name in searched for insertion in layer.insertions):

@@ -1,13 +1,8 @@
 """The sandbox of a job, made by bubblewrap: the system is read-only, and only the job's own folders are writable.
 
-A sandboxed step sees the system's programs and configuration, the job's working directory, its exchange folder, and the
-folders that the request names (caches); /tmp and home are its own, and empty. It sees only its own processes, and no
-folders of other jobs, the agent or the manager. The network is the machine's, unless a policy restricts it. Background
-processes that a step leaves running end with it.
-
-With `hidden`, only the platform's own folders are hidden from the job, see `hidden_folders`.
-
-`problem` tests whether a sandbox can be made: if not, the job is refused, and never runs without one.
+A step sees the system's programs and configuration, the job's working directory, its exchange folder, the folders that
+the request names (caches), an empty /tmp and home, and its own processes. Background processes end with the step. With
+`hidden`, only the platform's folders are hidden (`hidden_folders`). If no sandbox can be made, the job is refused.
 """
 
 import os
@@ -53,9 +48,8 @@ class Sandbox:
     def wrap(
         self, command: Sequence[str], *, env_file: str, is_own: bool, is_inserted: bool = False
     ) -> tuple[str, ...]:
-        """Return the command line that runs a command in the sandbox. `env_file`: file with the content of
-        `variable_options`. `is_own`: it is one of our own programs, whose code has to be visible. `is_inserted`: it
-        belongs to a policy-inserted step, whose files have to be visible."""
+        """Command line that runs a command in the sandbox. `env_file` contains `variable_options`. `is_own`: our own
+        program, whose code has to be visible. `is_inserted`: files of policy-inserted steps have to be visible."""
         shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable)
         kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:
@@ -72,8 +66,8 @@ class Sandbox:
 
 
 def variable_options(env: Mapping[str, str]) -> bytes:
-    """Return the content of an `env_file`: bubblewrap options that set these variables. Raises DefinitionError if there
-    are too many variables for bubblewrap, or one contains a NUL, after which a job could add other options."""
+    """Content of an `env_file`: bubblewrap options that set these variables. Raises DefinitionError if there are too
+    many, or one contains a NUL, after which a job could add other options."""
     if len(env) > MOST_VARIABLES:
         raise DefinitionError(f"the step has {len(env)} variables; in a sandbox there can be {MOST_VARIABLES} at most")
     for name, value in env.items():
@@ -83,11 +77,8 @@ def variable_options(env: Mapping[str, str]) -> bytes:
 
 
 def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str, ...] = ()) -> str | None:
-    """Return why no sandbox can be made on this machine in which the user `uid` can read the paths `shown`; None if one
-    can.
-
-    Tries it. Only success is cached, because a failure may be temporary, such as a lack of processes.
-    """
+    """Why no sandbox can be made in which the user `uid` can read the paths `shown`. Only success is cached, because a
+    failure may be temporary, such as a lack of processes."""
     if (uid, gid, shown) in _usable:
         return None
     why = _try_sandbox(uid, gid, shown)
@@ -142,8 +133,7 @@ def _wrap(
 
 
 def _bind_system(place: str) -> list[str]:
-    """Return the bubblewrap options that show a system folder read-only. A link, as `/bin` is on most systems, becomes
-    the same link in the sandbox."""
+    """Bubblewrap options that show a system folder read-only. A link, such as `/bin`, becomes the same link."""
     if os.path.islink(place):
         return ["--symlink", os.readlink(place), place]
     return ["--ro-bind-try", place, place]

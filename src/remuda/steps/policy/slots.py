@@ -1,10 +1,8 @@
 """The control group of a job slot: it contains all processes that a job has on the machine, its containers included.
 
-It is created when the job begins, with the limits of the runner, and removed when the job is over, so that the next job
-in the slot starts with zero usage. A group that existed before belongs to the operator: it is kept, with its settings.
-A job whose limits cannot be enforced does not run; without limits the group is only for accounting, and the job runs
-even if it cannot be created (`PolicyEnforcement.remark`). An agent that adopts the job can repeat all calls, because
-which groups existed before is first written to a file in the job's folder.
+It lives as long as the job, so that the next job in the slot starts with zero usage; a group that existed before is the
+operator's and is kept. A job whose limits cannot be enforced does not run; without limits the group is only for
+accounting. All calls can be repeated: a file in the job's folder says which groups existed before.
 """
 
 import json
@@ -26,11 +24,8 @@ _KEYS = {"memory": "slot_memory", "cpu": "slot_cpus", "pids": "slot_pids"}
 
 
 class SlotGroup:
-    """The control group of one job, which contains the groups of its steps."""
-
     def __init__(self, path: str, *, limits: Limits, name: str, job: Path) -> None:
-        """`path` is the path of the group in every cgroup hierarchy, `name` that of the agent's groups in it. `job` is
-        the job's folder."""
+        """`path`: of the group in every cgroup hierarchy. `name`: that of the agent's groups in it."""
         self.limits = limits
         self.path = path
         self._name = name
@@ -57,7 +52,7 @@ class SlotGroup:
             )
 
     def usage(self) -> dict[str, float]:
-        """Return what the whole job has used so far, with the keys of a result; empty if unknown."""
+        """What the whole job has used so far, with the keys of a result; empty if unknown."""
         used, noted = self._group.usage(), self._note_content
         if used is None or noted is None:
             return {}
@@ -69,13 +64,11 @@ class SlotGroup:
         return usage
 
     def count_refused_forks(self) -> int:
-        """Return how often the kernel refused to start a process because of this group's pids limit. Some kernels count
-        that in the step's group instead."""
+        """How often this group's pids limit refused a process. Some kernels count that in the step's group."""
         return self._group.count_refused_forks()
 
     def remove(self) -> None:
-        """Remove the group when the job is over. Does nothing if it existed before the job or still contains a
-        process."""
+        """Remove the group after the job, unless it existed before or still contains a process."""
         noted = self._note_content
         if noted is None:
             return
@@ -86,7 +79,6 @@ class SlotGroup:
 
     @cached_property
     def _group(self) -> StepGroup:
-        """This group as a `StepGroup`, for its methods."""
         groups = find_groups(self._name, parent=self.path)
         above = {controller: folder.parent.parent for controller, folder in groups.v1.items()}
         v2 = groups.v2.parent.parent if groups.v2 else None

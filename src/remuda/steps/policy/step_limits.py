@@ -1,11 +1,8 @@
-"""Sets up the limits of one step as far as this machine can: control groups to join, and the spec for
-`enclosure_entry`.
+"""Sets up the limits of one step as far as this machine can: control groups, and the spec for `enclosure_entry`.
 
-Decides which limits are enforced and which are only advisory, and why. A limit is enforced if it holds against a
-hostile step: the kernel applies it, and the step runs as another user than the agent, or in a container. All others are
-advisory: they are set up in the same way, and a step that exceeds one is ended, but it could evade them.
-
-`enclose` may be called again for a running step (with the same key), as an agent does that adopts one after a restart.
+A limit is enforced if it holds against a hostile step: the kernel applies it, and the step runs as another user than
+the agent, or in a container. All others are advisory: a step that exceeds one is ended, but it could evade them.
+`enclose` may be called again for a running step (with the same key), as after a restart of the agent.
 """
 
 import asyncio
@@ -36,8 +33,6 @@ INSIDE = "steps in a container have the limits of the container, none of their o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enclosure:
-    """The limits that apply to one step, and how they are set up."""
-
     limits: Limits
     work_dir: Path
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -61,14 +56,13 @@ class Enclosure:
 
     @property
     def replaces_proxies(self) -> bool:
-        """True if the step has a network allow list, so that the proxy variables in its environment are replaced by our
-        own proxy."""
+        """True if the step has a network allow list: our own proxy replaces those in its environment."""
         network = self.spec.get("network") or ()
         return bool(network) and all(network)
 
     def since(self, file: Path) -> "Enclosure":
-        """Return a copy with the present size of the work folder, against which the disk limit is measured. The size is
-        stored in `file`, so that an agent that adopts the step uses the same."""
+        """Copy with the present size of the work folder, against which the disk limit is measured. The size is stored
+        in `file`, so that an agent that adopts the step uses the same."""
         try:
             before = int(file.read_bytes())
         except (OSError, ValueError):
@@ -77,11 +71,9 @@ class Enclosure:
         return replace(self, disk_before=before)
 
     def wrap(self, command: Sequence[str], env: Mapping[str, str], env_file: Path) -> tuple[list[str], dict[str, str]]:
-        """Return the command line and environment that apply the limits and then run `command`.
-
-        If the step switches to another user, its environment is passed in `env_file`: the programs before the switch
-        run as root, and a variable such as LD_PRELOAD must not affect them.
-        """
+        """Return the command line and environment that apply the limits and then run `command`. If the step switches
+        user, `env_file` passes its environment: a variable such as LD_PRELOAD must not affect programs that still run
+        as root."""
         if not self.spec:
             return list(command), dict(env)
         spec = dict(self.spec)
@@ -92,16 +84,16 @@ class Enclosure:
         return [*own_command("enclose"), json.dumps(spec), *command], dict(env)
 
     def report(self) -> dict[str, Any]:
-        """Return the keys `enforced`, `advisory` and `why` for the step's result."""
+        """The keys `enforced`, `advisory` and `why` for the step's result."""
         return {"enforced": list(self.enforced), "advisory": list(self.advisory), "why": dict(self.advisory)}
 
     def usage(self) -> dict[str, float]:
-        """Return the resource usage from the step's control groups, with the keys of a result; empty if it has none."""
+        """Usage from the step's control groups, with the keys of a result; empty if it has none."""
         used = self.group.usage() if self.group else None
         return {} if used is None else {name: value for name, value in asdict(used).items() if value is not None}
 
     async def find_broken_limit(self) -> str | None:
-        """Return a message about the limit that the ended step has exceeded; None if it has exceeded none."""
+        """Message about the limit that the ended step has exceeded."""
         limits, group = self.limits, self.group
         whole = self.slot.limits.memory_bytes if self.slot else None
         if group is not None and (limits.memory_bytes or whole) and group.count_memory_kills():
@@ -116,8 +108,7 @@ class Enclosure:
         return None
 
     def hint(self) -> str | None:
-        """Return a message about how a limit may have caused a step's failure, such as processes that could not start;
-        None if there is no sign of that."""
+        """Message about how a limit may have caused a failure, such as processes that could not start."""
         if self.group is None:
             return None
         refused, whole = self.group.count_refused_forks(), self.slot.limits.pids if self.slot else None
@@ -131,8 +122,7 @@ class Enclosure:
         return None
 
     async def until_exceeded(self, session: int, clock: Clock) -> str:
-        """Measure those limits that the kernel does not enforce. Returns a message as soon as one is exceeded; until
-        then it does not return. `session` is the step's session id."""
+        """Measure limits that the kernel does not enforce; return a message only when one is exceeded."""
         limits = NO_LIMITS if self.is_inside else self.limits
         return await measurement.until_exceeded(
             folder=self.work_dir,
@@ -174,12 +164,9 @@ def enclose(
     apart: bool = False,
     slot: SlotGroup | None = None,
 ) -> Enclosure:
-    """Set up the limits of a step, and return them. `key` is the name of its control groups.
-
-    `inside`: the step runs in a container that has its own limits, and only a client of it runs here. `apart`:
-    something other than a separate user isolates the step from the agent. `slot`: the control group of the job, which
-    contains those of the step.
-    """
+    """Set up the limits of a step. `key`: name of its control groups. `inside`: it runs in a container with its own
+    limits, and only a client of it here. `apart`: something other than a separate user isolates it from the agent.
+    `slot`: the control group of the job, which contains those of the step."""
     if slot is not None and slot.limits.cpus and limits.cpus:
         # In version 1 a group may not have more than its parent.
         limits = replace(limits, cpus=min(limits.cpus, slot.limits.cpus))
@@ -206,8 +193,8 @@ def enclose(
 
 
 async def sweep(host: Host, job: str, clock: Clock) -> tuple[str, ...]:
-    """Kill all processes in the control groups of a job, and remove the groups; their names begin with the key `job`
-    and a dot. Returns descriptions of processes that do not end within `_END_SECONDS`."""
+    """Kill all processes in the control groups of a job (their names begin with `job` and a dot), and remove the
+    groups. Returns descriptions of processes that do not end within `_END_SECONDS`."""
     deadline = clock.monotonic() + _END_SECONDS
     while keys := _keys(host, job):
         for key in keys:
@@ -233,7 +220,7 @@ def _forget_unused(host: Host) -> None:
 
 
 def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
-    """Build the spec for `enclosure_entry`: network, file size and user. Empty if none of these is needed."""
+    """Spec for `enclosure_entry`: network, file size and user. Empty if none is needed."""
     spec: dict[str, Any] = {}
     if limits.network is not None and host.has_networks:
         spec["network"] = limits.network
@@ -247,8 +234,7 @@ def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
 def _split_by_enforcement(
     host: Host, limits: Limits, *, is_apart: bool, inside: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the names of the enforced limits, and the advisory ones with the reason. `is_apart`: the step is isolated
-    from the agent. `inside`: it runs in a container."""
+    """Names of the enforced limits, and the advisory ones with the reason. `is_apart`: isolated from the agent."""
     enforced: list[str] = []
     advisory: dict[str, str] = {}
     for name in ("steps", *limits.names()):
@@ -261,7 +247,7 @@ def _split_by_enforcement(
 
 
 def _weakness(host: Host, name: str, *, inside: bool) -> str:
-    """Return why this machine does not enforce a limit, whatever the user of the step; empty if it does."""
+    """Why this machine does not enforce a limit, whatever the user of the step; empty if it does."""
     match name:
         case "steps" | "timeout":
             return ""

@@ -1,9 +1,8 @@
 """Kills the processes of a job's own user when the job is over, and removes its files in shared folders such as /tmp.
 
-Each job slot can have its own user, and the next job in the slot has the same one: it would own the files that the last
-job left in folders where everybody may write. A user in the machine's user list may be a person, so none of its
-processes and files is touched. In the PID namespace of a container engine the same number is a different user; in one
-that the user has created it is the same. A set-user-id program counts as a process of the user who started it.
+The next job in the slot has the same user and would own these files. A user in the machine's user list may be a person,
+so nothing of theirs is touched. In the PID namespace of a container engine the same number is a different user. A
+set-user-id program counts as a process of the user who started it.
 """
 
 import os
@@ -22,7 +21,6 @@ PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue")
 
 
 def is_listed(uid: int) -> bool:
-    """Return True if the machine's user list contains this user."""
     try:
         pwd.getpwuid(uid)
     except KeyError:
@@ -45,8 +43,7 @@ def kill_processes(uid: int) -> bool:
 
 
 def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str] | None]:
-    """Yield the files, folders and links of the user directly in these folders, and None for each entry of another
-    user, so that a long search can be interrupted."""
+    """Yield what the user has directly in these folders; None for others' entries, to allow interruption."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
@@ -57,8 +54,7 @@ def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirE
 
 
 def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
-    """Remove the user's files and folders (with their content) that are directly in these folders. Failures are
-    ignored."""
+    """Remove what the user has directly in these folders, with content. Failures are ignored."""
     for entry in filter(None, search_files(uid, places)):
         with suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
@@ -68,16 +64,14 @@ def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
 
 
 def _lives_as(uid: int, process: Path) -> bool:
-    """Return True if a process lives and one of its user ids is `uid`. `process` is its folder in /proc, whose owner is
-    only one of these ids."""
+    """True if a process lives and any of its user ids is `uid`: the owner of its /proc folder is only one of them."""
     lines = (process / "status").read_bytes().splitlines()
     fields = {name: value.split() for name, _, value in (line.partition(b":") for line in lines)}
     return str(uid).encode() in fields[b"Uid"] and fields[b"State"][0] not in (b"Z", b"X")
 
 
 def _maker(namespace: Path) -> int:
-    """Return the user that created the user namespace to which another namespace belongs: root for those of container
-    engines. `namespace` is a file such as /proc/PID/ns/pid."""
+    """Creator of the user namespace to which a namespace (/proc/PID/ns/...) belongs: root for container engines."""
     with (
         close_after(os.open(namespace, os.O_RDONLY)) as opened,
         close_after(ioctl(opened, _NS_GET_USERNS)) as users,

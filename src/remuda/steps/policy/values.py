@@ -10,7 +10,7 @@ from remuda.steps.process.limits import NO_LIMITS, Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A pattern for where a step comes from: its kind and a glob. An empty glob matches all steps of the kind."""
+    """A pattern for where a step comes from: its kind and a glob; an empty glob matches all."""
 
     kind: ReferenceKind | None
     """None fits every kind."""
@@ -19,8 +19,6 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A rule of a policy, which allows or denies the steps that match it."""
-
     name: str
     allows: bool
     sources: tuple[Source, ...]
@@ -84,7 +82,7 @@ class Policy:
 
     @property
     def refuses_advisory(self) -> str | None:
-        """The author of the first layer that refuses steps with advisory limits; None if no layer does."""
+        """The author of the first layer that refuses steps with advisory limits."""
         return next((layer.author for layer in self.layers if layer.refuses_advisory), None)
 
 

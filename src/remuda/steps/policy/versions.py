@@ -1,7 +1,6 @@
-"""Versions and version ranges in policies: `>=1.2,<2`, `1.2`, `!=1.4.0`. No I/O.
+"""Versions and version ranges in policies: `>=1.2,<2`, `1.2` (every 1.2.x), `!=1.4.0`. No I/O.
 
-Versions are ordered like semantic versions; a leading v is ignored, and missing parts count as 0. The range `1.2` means
-every 1.2.x. A name that is not a version, such as that of a branch, matches no range.
+Ordered like semantic versions; a leading v is ignored, missing parts count as 0. Other names match no range.
 """
 
 import re
@@ -13,7 +12,7 @@ Key = tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]
 
 
 def sort_key(text: str) -> Key | None:
-    """Return a key by which versions are ordered; None if the text is not a version."""
+    """Key by which versions are ordered; None if the text is not a version."""
     match = _VERSION.fullmatch(text.strip())
     if match is None:
         return None
@@ -24,7 +23,7 @@ def sort_key(text: str) -> Key | None:
 
 
 def check_range(text: str) -> str | None:
-    """Return an error message if a version range is invalid; None if it is valid."""
+    """Error message if a version range is invalid, else None."""
     for term in text.split(","):
         match = _TERM.fullmatch(term)
         if match is None or sort_key(match[2]) is None:
@@ -33,7 +32,7 @@ def check_range(text: str) -> str | None:
 
 
 def is_within(version: str, text: str) -> bool:
-    """Return True if a version is in a range. The range must be valid (`check_range`)."""
+    """True if a version is in a range, which must be valid (`check_range`)."""
     key = sort_key(version)
     return key is not None and all(_fits(key, term) for term in text.split(","))
 

@@ -263,8 +263,7 @@ def _children() -> list[int]:
 
 
 def _mounts(path: Path) -> Iterator[tuple[str, Path, set[str], str]]:
-    """Yield root, mount point, options (which name v1 controllers) and type of the cgroup mounts in a mountinfo
-    file."""
+    """Yield root, mount point, options (which name v1 controllers) and type of cgroup mounts in a mountinfo file."""
     for line in (_text(path) or "").splitlines():
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)

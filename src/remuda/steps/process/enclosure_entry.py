@@ -100,8 +100,7 @@ def can_leave_network() -> bool:
 
 
 def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The command's environment: from `env_file`, which is deleted, if the command has other rights than this
-    program."""
+    """The command's environment: from `env_file`, which is deleted, if this program has more rights than it."""
     if "env_file" not in spec:
         return dict(os.environ)
     with open(spec["env_file"]) as file:

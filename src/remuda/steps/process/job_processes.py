@@ -161,9 +161,8 @@ def find_owners(
     *,
     below: Collection[int],
 ) -> dict[int, str]:
-    """Return the job key of each process that carries a job's mark and runs as a user allowed for that job, or whose
-    user belongs to only one job. `users`: user of each job; `uids`: of each process; `below`: the agent's
-    descendants."""
+    """Return the job key of each process that has a job's mark and runs as a user allowed for that job, or whose user
+    belongs to only one job. `users`: user of each job; `uids`: of each process; `below`: the agent's descendants."""
     agent = os.geteuid()
     counts = Counter(uid for uid in users.values() if uid is not None)
     by_user = {uid: key for key, uid in users.items() if uid is not None and counts[uid] == 1}
