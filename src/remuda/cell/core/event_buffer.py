@@ -1,6 +1,5 @@
-"""A bounded buffer of numbered events, their format as server-sent events, and a filter for subscribers.
-`remuda.cell.events` adds events, `remuda.cell.http.remuda.events` sends them. Invariant: a subscriber that continues
-from a number gets every later event, or None if some were dropped."""
+"""A bounded buffer of numbered events, their format as server-sent events, and a filter for subscribers. Invariant: a
+subscriber that continues from a number gets every later event, or None if some were dropped."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -16,8 +15,6 @@ CAPACITY = 4096
 
 
 class EventKind(StrEnum):
-    """The kind of object that an event is about."""
-
     JOB = "job"
     PIPELINE = "pipeline"
     RUNNER = "runner"
@@ -46,7 +43,6 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runners(self) -> bool:
-        """True if the filter can select events about runners."""
         is_narrow = self.project_id is not None or self.pipeline_id is not None or self.job_id is not None
         return EventKind.RUNNER in self.kinds and not is_narrow
 
@@ -75,8 +71,7 @@ class Buffer(msgspec.Struct):
             self._events.popleft()
 
     def forget(self) -> None:
-        """Drop all events. A subscriber that continues from an earlier number gets a `reset` event, which tells it that
-        events are missing."""
+        """Drop all events. A subscriber that continues from an earlier number gets a `reset` event."""
         self._events.clear()
         self.last += 1
 
@@ -99,12 +94,10 @@ class Buffer(msgspec.Struct):
         return int(number) if is_ours else None
 
     def text(self, number: int, event: Event) -> bytes:
-        """Return an event in the format of server-sent events."""
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.mark(number).encode(), event.kind.encode(), event.body)
 
     def heartbeat(self, number: int) -> bytes:
-        """Return a keep-alive message with the current event id. With it a subscriber whose filter matches few events
-        can still reconnect from a recent id."""
+        """Return a keep-alive message with the current event id, so that a subscriber can reconnect from there."""
         return b": alive\nid: %b\n\n" % self.mark(number).encode()
 
     def reset(self, reason: str) -> bytes:

@@ -1,12 +1,8 @@
-"""The job token allow list of a project: which other projects' jobs may access it with their tokens.
-
-A job of another project is admitted if its project, or a group above that project, is in the list, or if the list is
-switched off. Jobs may also read a project that is not private. The rights of the user who started the pipeline are
-checked in addition (`remuda.cell.pipelines.cross_project_access`); the list never extends them.
-
-Called wherever a job token is used for another project: git, artifacts of `needs`, starting pipelines. Trigger jobs and
-included files use no token: the cell acts with the rights of the user, as GitLab does.
-"""
+"""The job token allow list of a project: which other projects' jobs may access it with their tokens. A job is admitted
+if its project, or a group above that, is in the list, or if the list is switched off; jobs may also read a project that
+is not private. The list never extends the rights of the user who started the pipeline, which are checked in addition
+(`remuda.cell.pipelines.cross_project_access`). Trigger jobs and included files use no token: the cell acts with the
+rights of the user, as GitLab does."""
 
 from remuda.cell.values import Project
 
@@ -15,8 +11,8 @@ MAX_ENTRIES = 200
 
 
 def admits(target: Project, source: Project, *, is_reading: bool) -> bool:
-    """Return whether jobs of `source` may access `target` with their tokens. `is_reading`: to read its code and
-    artifacts; otherwise to start its pipelines."""
+    """Return whether jobs of `source` may read code and artifacts of `target` (`is_reading`), or start its
+    pipelines."""
     return (
         target.id == source.id
         or not target.job_token_scope_enabled
@@ -27,7 +23,6 @@ def admits(target: Project, source: Project, *, is_reading: bool) -> bool:
 
 
 def explain_refusal(target: Project, source: Project) -> str:
-    """Return the error message for a job of `source` whose token may not access `target`."""
     return (
         f'the project "{target.path}" does not let in jobs of "{source.path}": a maintainer of {target.path} can add '
         f"project {source.id}, or a group it is in, to its job token allow list (POST "

@@ -1,7 +1,6 @@
-"""Rate limits with token buckets. A bucket holds as many calls as the rate allows in its period. Each call takes one
-out, and the bucket refills evenly. So a caller may use all calls of a period at once, and then only as many as are
-refilled. `remuda.cell.http.edge.rate_limits` keeps the buckets. Every call of the API creates these values; they are
-tuples because those cost a tenth of frozen classes."""
+"""Rate limits with token buckets. A bucket holds as many calls as the rate allows in its period; each call takes one
+out, and the bucket refills evenly. Every call of the API creates these values; they are tuples because those cost a
+tenth of frozen classes."""
 
 import math
 from typing import NamedTuple
@@ -36,8 +35,7 @@ class Verdict(NamedTuple):
 
 
 def spend(bucket: Bucket | None, rate: Rate, now: float) -> tuple[Bucket, Verdict]:
-    """Take one call out of a bucket (None: a full one). Returns the new bucket, and whether the call is allowed. A
-    refused call takes nothing out."""
+    """Take one call out of a bucket (None: a full one). A refused call takes nothing out."""
     per_second = rate.calls / rate.seconds
     left = float(rate.calls)
     if bucket is not None:

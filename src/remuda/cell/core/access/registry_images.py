@@ -1,6 +1,5 @@
-"""Access to images of the container registry. Parses the scopes of a token request, finds the project of an image (the
-name of an image begins with the path of its project), and returns what a member's access level and a token's scopes
-allow. `remuda.cell.projects.registry` calls this."""
+"""Access to images of the container registry, by a member's access level and a token's scopes. The name of an image
+begins with the path of its project."""
 
 import re
 from collections.abc import Collection, Iterable

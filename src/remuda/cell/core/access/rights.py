@@ -42,14 +42,12 @@ def unknown_scopes(scopes: Iterable[str], user: User) -> list[str]:
 
 
 def scopes_allow(scopes: Collection[str], *, is_reading: bool, also: Collection[str] = ()) -> bool:
-    """Return whether a token with these scopes may make a call. `api` allows all calls, `read_api` those that only
-    read, and the scopes in `also` this call."""
+    """Return whether a token may make a call: `api` allows all, `read_api` reading, each scope in `also` this call."""
     sufficient = {"api", *also, *(("read_api",) if is_reading else ())}
     return not sufficient.isdisjoint(scopes)
 
 
 def active_members(members: Iterable[Member], now: float) -> list[Member]:
-    """Return the memberships that have not expired at `now`."""
     return [member for member in members if member.expires_at is None or member.expires_at > now]
 
 
@@ -58,8 +56,7 @@ def _highest(members: Sequence[Member], owners: Collection[Pool]) -> int:
 
 
 def project_level(user: User, members: Sequence[Member], project: Project) -> int | None:
-    """Return the user's access level in a project; None if the user cannot see it. `members` are the active memberships
-    of the user."""
+    """Return the user's level; None if the user cannot see the project. `members` are the user's active memberships."""
     if user.is_admin:
         return ADMINISTRATOR
     if project.organization_id != user.organization_id:
@@ -74,8 +71,7 @@ def project_level(user: User, members: Sequence[Member], project: Project) -> in
 
 
 def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> int | None:
-    """Return the user's access level in a namespace; None if the user cannot see it. `members` are the active
-    memberships of the user."""
+    """Return the user's level; None if the user cannot see it. `members` are the user's active memberships."""
     if user.is_admin:
         return ADMINISTRATOR
     if namespace.organization_id != user.organization_id:

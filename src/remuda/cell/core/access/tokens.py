@@ -1,7 +1,6 @@
 """Runner tokens (routable) and job tokens (signed): their content, and which signing keys are still needed. A runner
-token is stored only as its hash. A signed job token is not stored: its signature and the row of the job decide together
-(`remuda.cell.secrets.key_ring` reads the row). The newest key signs; older keys stay until the tokens that they signed
-have expired. The caller passes random bytes and the time."""
+token is stored only as its hash. A signed job token is not stored: its signature and the row of the job decide
+together. The newest key signs; older keys stay until the tokens that they signed have expired."""
 
 import re
 from collections.abc import Sequence
@@ -41,8 +40,8 @@ def runner_token(
     user_id: int = USER_ID,
     registered: bool = False,
 ) -> str:
-    """Create a runner token, which contains the given ids for routing. `registered`: the runner used a registration
-    token, so its token has another prefix and no user id."""
+    """Create a runner token that contains the ids for routing. `registered`: the runner used a registration token, so
+    its token has another prefix and no user id."""
     routing = {"c": cell_id, "o": organization_id, "t": _TYPE_NUMBERS[runner_type]}
     if group_id is not None:
         routing["g"] = group_id
@@ -66,9 +65,8 @@ def creation_time(kid: str) -> int | None:
 
 
 def retirable_keys(kids: Sequence[str], *, oldest_lease: float | None, now: float) -> list[str]:
-    """Return the signing keys that can be deleted, because no valid token was signed with them. `kids` are the names of
-    all keys, oldest first. `oldest_lease` is when the longest assigned of the jobs that runners have now was handed
-    out."""
+    """Return the keys (`kids`: oldest first) that no valid token was signed with. `oldest_lease` is when the longest
+    assigned of the jobs that runners have now was handed out."""
     latest = now if oldest_lease is None else min(now, oldest_lease)
     replaced_at = {old: creation_time(successor) for old, successor in pairwise(kids)}
     return [kid for kid, time in replaced_at.items() if time is not None and time + KEPT_SECONDS <= latest]
@@ -87,8 +85,8 @@ class JobTokens:
         self._verified: dict[str, JobClaims] = {}
 
     def issue(self, job: Job, *, timeout_seconds: float, now: float, user_id: int = USER_ID) -> str:
-        """Create the token that a runner gets with a job. It outlives the timeout of the job, so that the runner can
-        report the end."""
+        """Create the token of a handed out job. It outlives the job's timeout, so that the runner can report the
+        end."""
         claims = JobClaims(
             cell_id=self._cell_id,
             organization_id=job.organization_id,

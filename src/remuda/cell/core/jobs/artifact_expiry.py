@@ -1,7 +1,6 @@
 """Expiry, deletion and erasure of the artifacts of a job, by GitLab's rules. Expired artifacts are kept while their
 pipeline runs, and while it is the newest successful one of its ref. A job that lost its archive or its dotenv report
-counts as one whose artifacts are gone, so later jobs that need them fail. `remuda.cell.operations.upkeep` (periodic
-maintenance) and the HTTP edge call this inside the store's transaction."""
+counts as one whose artifacts are gone, so later jobs that need them fail."""
 
 from collections.abc import Sequence
 
@@ -34,9 +33,9 @@ def _seconds(words: str) -> int | None:
 
 
 def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: bool, keep_latest: bool) -> bool:
-    """Return whether the artifacts of a pipeline are kept although they have expired. `newest` is the newest successful
-    pipeline of its ref, `has_ref` whether the ref still exists, `keep_latest` the project's setting. A pipeline that
-    waits for a manual job may wait for ever, so it counts as successful."""
+    """Return whether expired artifacts are kept. `newest` is the newest successful pipeline of the ref, `has_ref`
+    whether the ref still exists. A pipeline that waits for a manual job may wait for ever, so it counts as
+    successful."""
     if pipeline.status not in OVER and pipeline.status != _BLOCKED:
         return True
     is_newest = newest is None or newest.id <= pipeline.id
@@ -46,8 +45,8 @@ def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: boo
 def without_expired(
     job: Job, artifacts: Sequence[Artifact], *, now: float, default: str, is_kept: bool
 ) -> JobArtifacts | None:
-    """Return a job and its artifacts without the expired ones; None if nothing changes. `is_kept`: keep expired
-    artifacts for now, and check them again later. `default` is the expiry of artifacts without one."""
+    """Return the job without expired artifacts; None if nothing changes. `is_kept`: keep them, and check again later.
+    `default` is the expiry of artifacts without one."""
     kept = []
     for artifact in artifacts:
         if artifact.look_at is not None and artifact.expires_at is None:
@@ -61,18 +60,15 @@ def without_expired(
 
 
 def keep_for_ever(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts:
-    """Return the job with all its artifacts, without their expiry times."""
     never = tuple(replace(artifact, expires_at=None, look_at=None) for artifact in artifacts)
     return JobArtifacts(job=job, artifacts=never)
 
 
 def delete_all(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts | None:
-    """Return the job without artifacts; None if it has none."""
     return _keep_only(job, artifacts, []) if artifacts else None
 
 
 def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
-    """Return whether the job has ended and has artifacts or a log to erase."""
     has_trace = job.started_at is not None and not job.erased
     return job.state in FINAL and not job.is_trigger and (has_artifacts or has_trace)
 

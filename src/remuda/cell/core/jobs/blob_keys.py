@@ -1,7 +1,6 @@
 """Keys of artifacts and logs (traces) in the blob storage. A key contains the id of its job, so that blobs without a
 database row can be found. A thousand jobs share a folder, so that no folder grows too large. Keys of artifacts are
-stored with the artifact, and old ones lack that folder; keys of traces are computed. Used by the HTTP edge, the trace
-archive and the periodic maintenance."""
+stored with the artifact, and old ones lack that folder; keys of traces are computed."""
 
 from remuda.model.job import JobId
 
@@ -16,17 +15,16 @@ def artifact_key(job_id: JobId, kind: str, upload: str) -> str:
 
 
 def trace_key(job_id: JobId) -> str:
-    """Return the blob key of the archived log of a job."""
     return f"{TRACES}/{job_id // _JOBS_A_FOLDER}/{job_id}.log"
 
 
 def job_of_artifact(key: str) -> JobId | None:
-    """Return the id of the job to which the blob key of an artifact belongs; None for a key of another form."""
+    """Return the job of an artifact's blob key; None for a key of another form."""
     return _number(key.split("/")[-2])
 
 
 def job_of_trace(key: str) -> JobId | None:
-    """Return the id of the job to which the blob key of a log belongs; None for a key of another form."""
+    """Return the job of a log's blob key; None for a key of another form."""
     job_id = _number(key.rpartition("/")[2].removesuffix(".log"))
     return job_id if job_id is not None and trace_key(job_id) == key else None
 

@@ -1,6 +1,6 @@
 """Reads the variables of a dotenv report, with which a job passes variables to later jobs. GitLab's rules: one
-`NAME=value` per line, no empty lines, no comments, quotes are part of the value, the last value of a name wins. Called
-when a report is uploaded. Invariant: no more than the limit is decompressed, however small the compressed file is."""
+`NAME=value` per line, no empty lines, no comments, quotes are part of the value, the last value of a name wins.
+Invariant: no more than the limit is decompressed, however small the compressed file is."""
 
 import re
 import zlib
@@ -38,7 +38,6 @@ def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dic
 
 
 def explain_limit(limit_bytes: int) -> str:
-    """Return the error message for a report that is too large."""
     return (
         f"the dotenv report is larger than the cell's limit of {limit_bytes} bytes; leave only what later jobs need, "
         "or raise dotenv_limit_bytes"
@@ -58,8 +57,7 @@ def _reason(line: str, name: str, equals: str) -> str:
 
 
 def _unpack(packed: bytes, limit_bytes: int) -> bytes:
-    """Decompress gzip, up to one byte above the limit. Accepts several concatenated gzip streams, which runners
-    send."""
+    """Decompress gzip, up to one byte above the limit. Runners send several concatenated gzip streams."""
     if not packed.startswith(b"\x1f\x8b"):
         return packed
     content = b""

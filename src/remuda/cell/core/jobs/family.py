@@ -1,13 +1,7 @@
-"""A draft of changes to a family, which is a pipeline with its jobs, and the consequences for other jobs and the
-pipeline.
-
-`FamilyDraft` knows what a retried job takes over, which job gets a resource group, and that a failure may cancel the
-others. `remuda.model.progress` says which job follows which, `remuda.model.job` which state follows which. `lifecycle`
-and `core.pipelines.trigger_jobs` create drafts; the store calls those modules inside its transaction.
-
-Invariant: of the jobs with one resource group at most one is in an occupying state. The groups that other pipelines
-occupy are read with the family, in the same transaction.
-"""
+"""A draft of changes to a family (a pipeline with its jobs), with their consequences for other jobs and the pipeline:
+what a retried job takes over, which job gets a resource group, and that a failure may cancel the others. Invariant: of
+the jobs with one resource group at most one is in an occupying state. The groups that other pipelines occupy are read
+with the family, in the same transaction."""
 
 import math
 from collections import defaultdict, deque
@@ -96,7 +90,6 @@ def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job
 
 
 def _apply_event(job: Job, event: JobEvent, now: float) -> Job:
-    """Return the job in the state after an event, with the timestamps that the event sets."""
     state = after(job.state, event)
     return replace(
         job,
@@ -126,8 +119,7 @@ def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
 
 
 class FamilyDraft:
-    """A pipeline with its jobs, to which changes are applied step by step. `changes` returns them with their
-    consequences."""
+    """A pipeline with its jobs, to which changes are applied; `changes` returns them with their consequences."""
 
     def __init__(self, family: Family, now: float) -> None:
         self.now = now
@@ -142,8 +134,7 @@ class FamilyDraft:
         return self._changed.get(job_id) or next((job for job in self._family.jobs if job.id == job_id), None)
 
     def get(self, job_id: JobId) -> Job:
-        """Return the job with its changes so far. Raises InvalidError if it was retried, so that a newer attempt
-        exists."""
+        """Return the job with its changes so far. Raises InvalidError if a newer attempt of it exists."""
         job = self.find(job_id)
         if job is None:
             raise InvalidError(f"job {job_id} was retried; use the newest job of its name in the pipeline")
@@ -166,8 +157,7 @@ class FamilyDraft:
             self._changed[job.id] = job
 
     def move(self, job: Job, event: JobEvent) -> None:
-        """Apply an event to a job. If its resource group is occupied, ENQUEUE lets the job wait for the group
-        instead."""
+        """Apply an event to a job. If its resource group is occupied, ENQUEUE lets it wait for the group instead."""
         if event is JobEvent.ENQUEUE and job.resource_group and self._is_taken(job.resource_group):
             event = JobEvent.HOLD
         self.put(_apply_event(job, event, self.now))
@@ -196,8 +186,8 @@ class FamilyDraft:
 
     def cancel(self, job: Job, *, force: bool = False) -> None:
         """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once. A trigger job waits
-        until its downstream pipeline has stopped. A job that was handed out to a manager without two-phase commit may
-        already run; if it does not, its lease expires."""
+        until its downstream pipeline has stopped. A job of a manager without two-phase commit may already run; if not,
+        its lease expires."""
         is_forced = force and not job.is_trigger
         if job.state in FINAL or (job.state is JobState.CANCELING and not is_forced):
             return
@@ -207,8 +197,7 @@ class FamilyDraft:
         self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
     def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
-        """Replace a job by a new job that retries it. `at_once` enqueues the new job without checking its
-        prerequisites. `tries` and `lost_tries` are the counters of the new job (`further_try`)."""
+        """Replace a job by a retry with these counters; `at_once` enqueues it without checking its prerequisites."""
         self._changed[job.id] = replace(job, retried=True)
         self._retry_of[job.name] = job.id
         fresh = further_try(job, tries, self.now, lost_tries=lost_tries)
@@ -268,5 +257,4 @@ class FamilyDraft:
 
 
 def _age(job: Job) -> float:
-    """Return a sort key that orders jobs by creation. A job without an id is the newest."""
     return job.id if job.id != NO_JOB else math.inf

@@ -1,8 +1,7 @@
 """Splits the duration of a job into parts: waiting, machine, image, clone, cache, artifacts, script, upload. The cell's
 clock measures the total, from pending to ended. Steps and log sections are measured by other clocks, so only their
 durations count, and only up to the total; the remainder is `other`. A step counts without the time of its sub-steps.
-`remuda.cell.http.gitlab.jobs` calls this with the step results of the agent, or with the section markers that
-gitlab-runner writes into the log. Invariant: the parts sum to the total."""
+Invariant: the parts sum to the total."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +68,6 @@ def spans_of_steps(results: Iterable[Any], now: float) -> list[Span]:
 
 
 def _part(own: OwnTime) -> str:
-    """Return the part that a step counts for; for an unknown step that of its calling step, or `other`."""
     step = own.step
     if step.get("origin") == "user":
         return "script"
@@ -79,9 +77,9 @@ def _part(own: OwnTime) -> str:
 
 
 def spans_of_sections(log: bytes) -> list[Span]:
-    """Return the spans of the section markers in a log. `log` may be only the beginning and the end of it. A section
-    without end marker lasts until the next one starts. Markers inside a section are output of the job, even if they use
-    a section name of the runner."""
+    """Return the spans of the section markers in a log, or in its beginning and end. A section without end marker lasts
+    until the next one starts. Markers inside a section are output of the job, even if they have a name of the
+    runner."""
     all_markers = [(kind == b"start", float(time), name.decode()) for kind, time, name in _MARKER.findall(log)]
     markers = [marker for marker in all_markers if marker[2] in _SECTIONS]
     last_end = {name: number for number, (begins, _, name) in enumerate(markers) if not begins}
@@ -97,8 +95,8 @@ def spans_of_sections(log: bytes) -> list[Span]:
 
 
 def split(job: Job, spans: Sequence[Span], source: str, now: float) -> TimeSplit | None:
-    """Split the duration of a job into parts; None for a job that was never pending. `source` says where the spans come
-    from. A job that has not ended is measured until `now`."""
+    """Split a job's duration, up to `now` if it has not ended; None if it was never pending. `source` names the spans'
+    origin."""
     if job.pending_at is None:
         return None
     began = job.pending_at

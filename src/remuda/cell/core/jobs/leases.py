@@ -1,7 +1,6 @@
 """The lease of a job: hand-out to a runner, acknowledgement, release, and when a silent runner counts as gone. These
-functions change the job alone; `lifecycle` changes its pipeline. Dispatch calls them inside the store's transaction.
-Invariant: every hand-out increases the epoch of the job, and nothing else does, so the token of an earlier hand-out is
-invalid."""
+functions change the job alone; `lifecycle` changes its pipeline. Invariant: every hand-out increases the epoch of the
+job, and nothing else does, so the token of an earlier hand-out is invalid."""
 
 import math
 from collections.abc import Sequence
@@ -53,8 +52,7 @@ def lease(job: Job, terms: Lease, now: float) -> Job | None:
 
 
 def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
-    """Record a call of the runner: a leased job starts, a started job is still alive. Returns None if the job has
-    ended, or was handed out again since (its epoch differs)."""
+    """Record a call of the runner, which starts a leased job; None if the job has ended or has another epoch."""
     if job.epoch != epoch or job.state not in (JobState.LEASED, *STARTED):
         return None
     started_at = job.start_time()
@@ -68,24 +66,22 @@ def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def put_off_end(job: Job, epoch: int, now: float) -> Job | None:
-    """Record that the runner reported the end of the job before its whole log arrived. Returns None if that was
-    recorded before, or the job is not running with this epoch."""
+    """Record that the runner reported the end before its whole log arrived; None if that was recorded before, or the
+    job is not running with this epoch."""
     if job.epoch != epoch or job.state not in STARTED or job.end_put_off_at is not None:
         return None
     return replace(job, end_put_off_at=now)
 
 
 def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
-    """Record that the stored log differs from the runner's, so that the runner must send it again. Returns None if the
-    job is not running with this epoch."""
+    """Record that the runner must send its log again; None if the job is not running with this epoch."""
     if job.epoch != epoch or job.state not in STARTED:
         return None
     return replace(job, end_put_off_at=job.end_put_off_at or now, is_log_refused=True)
 
 
 def release(job: Job, epoch: int, now: float) -> Job | None:
-    """Return a leased job to the queue, without losing its waiting time. Returns None if it has started, or was handed
-    out again since (its epoch differs)."""
+    """Return a leased job to the queue, with its waiting time; None if it has started or has another epoch."""
     if job.epoch != epoch or job.state is not JobState.LEASED:
         return None
     return replace(
@@ -121,11 +117,10 @@ def deadline(
     now: float = math.inf,
     outages: Sequence[Outage] | None = None,
 ) -> float | None:
-    """Return when the runner of this job counts as gone if it does not call; None if no runner has the job. `since`:
-    when this process began to receive calls. Time in which the cell was down does not count, unless it is down so often
-    that the deadline would never come (`outages`). A started job gets a little more than the allowed silence, because
-    its last calls may not be stored. The limit of a job that is being canceled is shorter, because only its
-    after_script still runs. A stored time in the future counts as `since`."""
+    """Return when the runner of this job counts as gone if it does not call; None if no runner has the job. Time before
+    `since`, when this process began to receive calls, does not count, unless the cell is down so often that the
+    deadline would never come (`outages`). A started job gets a little more than the allowed silence, because its last
+    calls may not be stored; a job that is being canceled gets less, because only its after_script still runs."""
     if job.is_trigger:
         return None
     if is_unheard(job):
@@ -147,6 +142,5 @@ def _silence_seconds(job: Job, settings: CellSettings) -> float:
 
 
 def _touch_seconds(job: Job, settings: CellSettings) -> float:
-    """Return the minimum interval between two signs of life of a job's runner that are stored."""
     touches = _TOUCHES_PER_CANCEL if job.state is JobState.CANCELING else _TOUCHES_PER_SILENCE
     return _silence_seconds(job, settings) / touches

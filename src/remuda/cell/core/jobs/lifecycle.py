@@ -1,13 +1,8 @@
-"""State changes of the jobs of a pipeline: begin, finish, cancel, retry, play, delayed start.
-
-Each function takes the family (the pipeline with its jobs) as it is stored and returns all changes at once: jobs,
-retries, the status and times of the pipeline. The store calls them inside its transaction, so a crash leaves either all
-of a decision or nothing. `family` adds the consequences of a change; `core.pipelines.trigger_jobs` has the rules of
-trigger jobs.
-
-Invariant: a job that ended is never changed back. A retry is a new job, and only a skipped job, which never ran, is
-reset to waiting. The exception is a trigger job, which has no runner: it runs again if its downstream pipeline does.
-"""
+"""State changes of the jobs of a pipeline: begin, finish, cancel, retry, play, delayed start. Each function takes the
+stored family (the pipeline with its jobs) and returns all changes at once. The store calls it inside its transaction,
+so a crash leaves either all of a decision or nothing. Invariant: a job that ended is never changed back; a retry is a
+new job. Exceptions are a skipped job, which never ran and can wait again, and a trigger job, which has no runner and
+runs again if its downstream pipeline does."""
 
 from collections.abc import Callable, Mapping
 
@@ -86,7 +81,7 @@ def resume(family: Family, now: float) -> Changes:
 
 def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: float) -> Changes:
     """End an assigned job, retry it by its rules, and enqueue or skip the jobs that waited for it. Changes nothing if
-    the job has ended, or was handed out again since (its epoch differs)."""
+    the job has ended or has another epoch."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.epoch != epoch or job.state not in ASSIGNED:
@@ -98,9 +93,8 @@ def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: flo
 
 
 def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | None:
-    """Return the job as succeeded, if its success changes no other job; None if `finish` must read the other jobs. The
-    result is valid only while another job of the pipeline is pending or assigned: the end of that job then decides
-    about the pipeline."""
+    """Return the job as succeeded if that changes no other job; None if `finish` must read the others. Valid only while
+    another job of the pipeline is pending or assigned, whose end then decides about the pipeline."""
     if job.epoch != epoch or job.state is not JobState.RUNNING or not (job.ends_alone and outcome.succeeded):
         return None
     return apply_outcome(job, outcome, now)
@@ -131,7 +125,6 @@ def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
 
 
 def start_due(family: Family, now: float) -> Changes:
-    """Enqueue the delayed jobs whose start time has come."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state is JobState.SCHEDULED and (job.scheduled_at or 0) <= now:
@@ -147,7 +140,6 @@ def cancel(family: Family, job_id: JobId, now: float, *, force: bool = False) ->
 
 
 def cancel_all(family: Family, now: float) -> Changes:
-    """Cancel all jobs of the pipeline that have not ended."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         draft.cancel(job)
@@ -155,8 +147,8 @@ def cancel_all(family: Family, now: float) -> Changes:
 
 
 def retry(family: Family, job_id: JobId, now: float) -> Changes:
-    """Retry an ended job for a user: enqueue a new job at once, with its full number of automatic retries. Jobs that
-    were skipped because of the ended job are reset to waiting."""
+    """Enqueue a retry of an ended job at once, with all its automatic retries. Jobs skipped because of it wait
+    again."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _TRIED:
@@ -167,8 +159,7 @@ def retry(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def retry_all(family: Family, now: float) -> Changes:
-    """Retry all failed and canceled jobs of the pipeline, each when its prerequisites have ended. Skipped jobs are
-    reset to waiting."""
+    """Retry failed and canceled jobs, each when its prerequisites have ended. Skipped jobs wait again."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state in (JobState.FAILED, JobState.CANCELED):
@@ -179,8 +170,7 @@ def retry_all(family: Family, now: float) -> Changes:
 
 
 def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]) -> Changes:
-    """Enqueue a manual or delayed job now, with additional variables. Jobs that were skipped because of it are reset to
-    waiting."""
+    """Enqueue a manual or delayed job now, with additional variables. Jobs skipped because of it wait again."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _PLAYABLE:
@@ -191,8 +181,7 @@ def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]
 
 
 def prioritize(job: Job, priority: int, now: float) -> Job | None:
-    """Set the priority of a job that has no runner yet; None if it has that priority already. Raises InvalidError if
-    the priority is out of range, or the job is assigned, ended or a trigger job."""
+    """Set a waiting job's priority; None if it has it already. Raises InvalidError if out of range or not waiting."""
     if abs(priority) > MAX_PRIORITY:
         raise InvalidError(f"priority {priority}: it is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if job.is_trigger:

@@ -1,8 +1,7 @@
 """Decides whether an attempt was lost by an infrastructure failure before the script of the job began. Such a job is
-retried without counting the attempt. Lists the failure reasons that can be such a loss, and reads the evidence. The
-runner itself has to report the failure: one that is only silent may still run the script. If the evidence is unclear,
-the script counts as begun, because running it twice by mistake is worse than a failure that a user retries.
-`remuda.cell.dispatch.runner_calls` brings the evidence, `family` applies the rule."""
+retried without counting the attempt. The runner itself has to report the failure: one that is only silent may still run
+the script. If the evidence is unclear, the script counts as begun, because running it twice by mistake is worse than a
+failure that a user retries."""
 
 import re
 from collections.abc import Mapping
@@ -34,8 +33,7 @@ _SCRIPT = re.compile(rb"(step_.*|build_script|user_script|after_script)")
 
 
 def is_lost(job: Job, reason: FailureReason | None, *, before_script: bool) -> bool:
-    """Return whether a failed job is retried without counting this attempt. `before_script`: it is certain that the
-    script had not begun."""
+    """Return whether a retry does not count this attempt; `before_script`: the script has certainly not begun."""
     return before_script and reason in POSSIBLE and job.lost_tries < MOST_LOSSES and not job.is_trigger
 
 
@@ -47,8 +45,8 @@ def has_begun_script(result: Any) -> bool:
 
 
 def has_begun_script_by_log(log: bytes, size: int) -> bool:
-    """Return False if the log proves that the script has not begun, else True. The proof is an empty log, or a complete
-    log with sections of the runner and none of the script. `log` is the beginning of a log of `size` bytes."""
+    """Return False if the log proves that the script has not begun: it is empty, or complete with sections of the
+    runner and none of the script. `log` is the beginning of a log of `size` bytes."""
     if not size:
         return False
     sections = set(_SECTION.findall(log))

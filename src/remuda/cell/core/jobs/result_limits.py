@@ -1,7 +1,6 @@
-"""Limits the total size of the step results of a job. Results are accepted in order and without a gap. The first result
-above the limit is replaced by a note; all later ones are accepted but not stored, so the job goes on and its runner
-need not know. The stores call this inside their transactions, `lost_attempts` recognizes the note. Invariant: the
-stored results of a job have at most the limit in bytes, plus one note."""
+"""Limits the total size of the step results of a job, which are accepted in order and without a gap. The first result
+above the limit is replaced by a note; later ones are accepted but not stored, so the job goes on. Invariant: the stored
+results of a job have at most the limit in bytes, plus one note."""
 
 from collections.abc import Sequence
 
@@ -17,8 +16,7 @@ CUT = "cut"
 def select_results(
     last: StepResult | None, results: Sequence[StepResult], limit_bytes: int
 ) -> tuple[list[StepResult], int]:
-    """Return those of the results that are to be stored after `last`, and the next expected sequence number. `last` is
-    the last stored result of the job, if any."""
+    """Return the results to store after `last`, the last stored one, and the next expected sequence number."""
     following = last.seq + 1 if last else 1
     total = last.total_bytes if last else 0
     is_full = last is not None and last.is_note

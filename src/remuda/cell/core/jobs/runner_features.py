@@ -1,7 +1,6 @@
-"""Runner features that a job needs. GitLab's rules, except for releases: the cell creates those itself, so no runner
-needs `multi_build_steps`. A runner lists its features with every request. Without a needed one it would silently run
-the job wrongly, so the job fails with `runner_unsupported` instead. `remuda.cell.dispatch.payload_inputs` calls this.
-Its own module, because it is pure."""
+"""Runner features that a job needs, by GitLab's rules. Without a needed feature a runner would silently run the job
+wrongly, so the job fails with `runner_unsupported` instead. The cell creates releases itself, so no runner needs
+`multi_build_steps`. Its own module, because it is pure."""
 
 from collections.abc import Mapping
 

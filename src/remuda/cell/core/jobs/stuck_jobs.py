@@ -1,8 +1,7 @@
-"""Finds jobs that wait or run for too long, and the reason with which they fail. GitLab's rules for stuck jobs. Covers
-jobs that no runner takes, jobs that run on after their timeout, and delayed jobs that are long overdue. `leases`
-decides whether a runner is still there. `remuda.cell.dispatch.timeouts` calls this periodically. Invariant: no job
-fails because the cell itself was down. Time before `since`, when this process began to receive calls, does not count,
-unless the cell is down again and again (`outages`, see `core.waiting.downtime`)."""
+"""Finds jobs that wait or run for too long, by GitLab's rules: jobs that no runner takes, jobs that run on after their
+timeout, and delayed jobs that are long overdue. Invariant: no job fails because the cell itself was down. Time before
+`since`, when this process began to receive calls, does not count, unless the cell is down again and again (`outages`,
+see `core.waiting.downtime`)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,8 +19,7 @@ Verdict = tuple[FailureReason, str]
 def may_be_stuck(
     job: Job, settings: CellSettings, *, since: float, now: float, outages: Sequence[Outage] | None = None
 ) -> bool:
-    """Return whether a pending job has waited so long that `check_stuck` must check whether a runner can take it.
-    `since` is when this process began to receive calls; `outages` are as for `core.waiting.downtime.latest_end`."""
+    """Return whether a pending job has waited so long that `check_stuck` must check whether a runner can take it."""
     if job.is_trigger:
         return False
     pending_at, limit = _wait_start(job), settings.unserved_seconds
@@ -31,15 +29,13 @@ def may_be_stuck(
 def online_offers(
     runners: Iterable[Runner], managers: Iterable[RunnerManager], busy: frozenset[RunnerId], now: float
 ) -> frozenset[Fingerprint]:
-    """Return the fingerprints (tags, scope, protection) of the runners that are online or busy, and not paused. `busy`
-    are the ids of runners that have a job."""
+    """Return the fingerprints (tags, scope, protection) of the runners that are online or busy, and not paused."""
     online = {manager.runner_id for manager in managers if now - manager.contacted_at < ONLINE_SECONDS} | busy
     return frozenset(runner.fingerprint() for runner in runners if not runner.paused and runner.id in online)
 
 
 def check_stuck(job: Job, offers: Iterable[Fingerprint], settings: CellSettings, now: float) -> Verdict | None:
-    """Return failure reason and message if a pending job has waited too long; None if it may keep waiting. `offers` are
-    the fingerprints of the available runners (`online_offers`)."""
+    """Return failure reason and message if a pending job has waited too long; `offers` are from `online_offers`."""
     key = job.key()
     if not any(fits(offer, key) for offer in offers):
         return (
@@ -63,8 +59,7 @@ def check_overtime(
     now: float,
     outages: Sequence[Outage] | None = None,
 ) -> Verdict | None:
-    """Return failure reason and message if a started job runs too long after its timeout; None if it may keep running.
-    `since` is when this process began to receive calls; `outages` are as for `core.waiting.downtime.latest_end`."""
+    """Return failure reason and message if a started job runs too long after its timeout."""
     if job.state not in STARTED or job.started_at is None:
         return None
     over_at, limit = job.started_at + timeout_seconds, settings.overtime_seconds
@@ -87,7 +82,7 @@ def timeout_of(job: Job, project: Project | None, runner: Runner | None) -> int:
 
 
 def check_stale(job: Job, settings: CellSettings, now: float) -> Verdict | None:
-    """Return failure reason and message if a delayed job is long overdue; None if it may start."""
+    """Return failure reason and message if a delayed job is long overdue."""
     late = now - (job.scheduled_at or now)
     if late < settings.stale_seconds:
         return None

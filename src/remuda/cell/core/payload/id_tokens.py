@@ -1,7 +1,6 @@
 """Claims of a job's identity token. They have GitLab's names, so that trust set up for GitLab also works with a cell.
 Invariant: no claim comes from a variable or from other values that a caller set for the pipeline, with two exceptions:
-the source branch of a merge request, which is never a protected branch, and the name of the environment. Pure
-functions. `remuda.wire.id_token` signs the claims; `payload_inputs` adds the tokens to the payload."""
+the source branch of a merge request, which is never a protected branch, and the name of the environment."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,8 +25,7 @@ def build_claims(
     access_level: str = "owner",
     user: User | None = None,
 ) -> dict[str, Any]:
-    """Return all claims of an identity token, which is valid as long as its job may run. `user` is the user who started
-    the pipeline, `access_level` that user's level in the project."""
+    """Return all claims of an identity token. `user`, who started the pipeline, has `access_level` in the project."""
     job, pipeline, project = context.job, context.pipeline, context.project
     values = of_pipeline(replace(pipeline, predefined={}), project, context.public_url)
     values |= of_user(user) if user else {}

@@ -1,7 +1,5 @@
 """Builds the payload that a runner gets with a job: the body of the 201 response to `POST /jobs/request`. It says what
-git fetches, which artifacts the job downloads and uploads, and which cache keys it uses. Variables come from
-`core.payload.variables`, the servers of secrets from `core.payload.secrets`. A release is not a step of the job:
-`remuda.cell.pipelines.releases` creates it. `payload_inputs` calls this for every hand-out."""
+git fetches, which artifacts the job downloads and uploads, and which cache keys it uses."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -91,8 +89,8 @@ def _job_info(job: Job, project: Project, user_id: int) -> api.JobInfo:
 
 
 def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
-    """Return what the runner fetches: the pipeline's own ref first, then its branch or tag. `depth` is the number of
-    commits; with 0 (no limit) all branches and tags are fetched."""
+    """Fetches the pipeline's own ref first, then its branch or tag. With `depth` 0 all branches and tags are
+    fetched."""
     own = f"refs/pipelines/{pipeline.id}"
     name = pipeline.ref if depth else "*"
     branch, tag = f"+refs/heads/{name}:refs/remotes/origin/{name}", f"+refs/tags/{name}:refs/tags/{name}"
@@ -118,8 +116,7 @@ def ref_of(payload: api.JobPayload) -> str | None:
 
 
 def without_ref(payload: api.JobPayload) -> api.JobPayload:
-    """Return the payload without its branch or tag, because that was deleted. The pipeline's own ref still has the
-    commit."""
+    """Return the payload without its deleted branch or tag; the pipeline's own ref still has the commit."""
     return replace(payload, git_info=replace(payload.git_info, refspecs=payload.git_info.refspecs[:1]))
 
 
@@ -131,8 +128,7 @@ def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
 
 
 def _depth(text: str | None) -> int:
-    """Return the number of commits to fetch from the text of GIT_DEPTH; 0 means all. An invalid text gives the default;
-    the runner reports the mistake."""
+    """Parse GIT_DEPTH; 0 means all. An invalid text gives the default, and the runner reports the mistake."""
     return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else DEFAULT_GIT_DEPTH
 
 
@@ -147,9 +143,8 @@ def _steps(spec: JobSpec, timeout: int) -> list[api.ScriptStep]:
 
 
 def _cache(cache: Mapping[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """Return a cache definition as sent to the runner, with the suffix `protected` or `non_protected` in its keys. As
-    in GitLab, protected and other refs have separate caches. So a user who may not push to a protected ref cannot put
-    files into its jobs. `unprotect` turns this off."""
+    """Add the suffix `protected` or `non_protected` to the cache keys, unless `unprotect` is set. So, as in GitLab, a
+    user who may not push to a protected ref cannot put files into its jobs."""
     suffix = "protected" if pipeline.protected and not cache.get("unprotect") else "non_protected"
     sent = {key: value for key, value in cache.items() if key != "unprotect"}
     fallbacks = [f"{key}-{suffix}" for key in cache.get("fallback_keys", ())]
@@ -162,7 +157,6 @@ def _dependency(source: Source, token: str) -> api.Dependency:
 
 
 def _credentials(registry: str, token: str) -> dict[str, Any]:
-    """Return the credentials with which the runner pulls images from the cell's registry."""
     return {"type": "registry", "url": registry, "username": _TOKEN_USER, "password": token}
 
 

@@ -1,8 +1,7 @@
-"""Predefined variables of a pipeline and of a job, with GitLab's names and values. Variables that follow from a URL or
-a commit are in `remuda.pipeline.predefined_variables`. Rules are evaluated with the variables of the pipeline before it
-is stored, and jobs get them again with their payload. Values that only the repository or the request knows (commit
-message, merge request ...) are stored in `Pipeline.predefined`: so both see the same values, and a hand-out needs no
-git. They override the computed ones. `remuda.cell.pipelines.compilation` and `core.payload` call this."""
+"""Predefined variables of a pipeline and of a job, with GitLab's names and values. Rules are evaluated with those of
+the pipeline before it is stored, and jobs get them again with their payload. Values that only the repository or the
+request knows (commit message, merge request ...) are stored in `Pipeline.predefined`, so both see the same values and a
+hand-out needs no git. They override the computed ones."""
 
 import hashlib
 import json
@@ -37,8 +36,7 @@ _TIERS = (
 
 
 def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[str, str]:
-    """Return the predefined variables that all jobs of a pipeline share. Before the pipeline is stored, those that
-    contain its ids are missing."""
+    """Return the variables that all jobs of a pipeline share; those with its ids are missing until it is stored."""
     base = public_url.rstrip("/")
     of_request = pipeline.merge_request_iid is not None
     ref = pipeline.predefined.get(SOURCE_BRANCH, pipeline.ref) if of_request else pipeline.ref
@@ -77,16 +75,14 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
 
 
 def of_user(user: User) -> dict[str, str]:
-    """Return the predefined variables about the user who started a pipeline. Empty for the first administrator, whose
-    values `of_pipeline` already has."""
+    """Return variables about the user; empty for the first administrator, whose values `of_pipeline` already has."""
     if user.id == USER_ID:
         return {}
     return {"GITLAB_USER_LOGIN": user.username, "GITLAB_USER_NAME": user.name, "GITLAB_USER_EMAIL": user.email}
 
 
 def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
-    """Return the predefined variables that follow from the spec of a job. `environment` is the name of the environment
-    with variables expanded."""
+    """Return the variables from the spec of a job; `environment` is the expanded name of its environment."""
     values = {
         "CI_JOB_NAME": spec.name,
         "CI_JOB_NAME_SLUG": slug(spec.name),
@@ -122,8 +118,7 @@ def of_job(
 
 
 def environment_slug(name: str) -> str:
-    """Return the name of an environment in a form for host names, with at most 24 characters. If the name had to be
-    changed, a hash makes the result unique."""
+    """Return an environment's name for host names, at most 24 characters; if it was changed, with a unique hash."""
     short = re.sub(r"[^a-z0-9]", "-", name.lower())
     short = re.sub(r"-+", "-", short if short[:1].isalpha() else f"env-{short}")
     if short != name or len(short) > 24:
@@ -143,13 +138,12 @@ def group_name(job: str) -> str:
 
 
 def is_literal(key: str, value: str) -> bool:
-    """Return whether a `$` in a predefined variable is plain text, not a reference to another variable. Only the URL of
-    an environment, which users write, may have references."""
+    """Return whether `$` is plain text in a predefined variable: always, except in an environment's URL, which users
+    write."""
     return "$" in value and key != "CI_ENVIRONMENT_URL"
 
 
 def of_project(project: Project, url: str) -> dict[str, str]:
-    """Return the predefined variables of a project. `url` is the URL of the cell."""
     return {
         **named_project(path=project.path, url=f"{url}/{project.path}", number=project.id, title=project.name),
         "CI_PROJECT_DESCRIPTION": project.description,
@@ -167,8 +161,7 @@ def _as_json(tags: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=16)
 def _of_server(base: str) -> Mapping[str, str]:
-    """Return the predefined variables that are equal for all jobs of a cell. Cached, so callers must not change the
-    mapping."""
+    """Cached, so callers must not change the mapping."""
     major, minor, patch = GITLAB_VERSION.split(".")
     return {
         **of_server(base),

@@ -1,6 +1,5 @@
-"""Masks secrets in payloads and step results before people see them. Secrets are tokens, credentials, masked variables,
-identity tokens, and where external secrets are fetched. The value of a secret is masked wherever it occurs. Pure
-functions."""
+"""Masks secrets in payloads and step results before people see them: tokens, credentials, masked variables, identity
+tokens, and where external secrets are fetched. The value of a secret is masked wherever it occurs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -23,8 +22,7 @@ def secrets_to_mask(values: Iterable[str]) -> Secrets:
 
 
 def without_secrets(value: Any, secrets: Secrets, depth: int = 0) -> Any:
-    """Return a copy of a JSON value with secrets masked in all strings. Raises InvalidError if it is nested too deeply.
-    `depth` is the nesting depth of `value`, for recursive calls."""
+    """Mask secrets in all strings of a JSON value. Raises InvalidError if it is nested too deeply."""
     if isinstance(value, str):
         return secrets.mask_bytes(value.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
     if depth > MAX_DEPTH:
@@ -49,8 +47,7 @@ def clean_result(result: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
 
 
 def _clean_field(value: Any, secrets: Secrets) -> Any:
-    """Return one field of a step result with secrets masked. A field that is nested too deeply is replaced, so that the
-    rest of the result is kept."""
+    """A field that is nested too deeply is replaced, so that the rest of the result is kept."""
     try:
         return without_secrets(value, secrets, 1)
     except InvalidError as error:

@@ -1,5 +1,5 @@
-"""Adds to the secrets of a job the server of their provider (such as Vault): its address and the token that it accepts.
-As in GitLab, the runner fetches the secrets and the cell never sees them. Pure, called by `core.payload.payload`."""
+"""Adds to the secrets of a job the server of their provider (such as Vault) and the token that it accepts. As in
+GitLab, the runner fetches the secrets and the cell never sees them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,8 @@ from remuda.pipeline import JobSpec
 
 
 def with_servers(spec: JobSpec, settings: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the secrets of a job by variable name, each with its server. `settings` are the variables of the job, some
-    of which configure servers (such as VAULT_SERVER_URL)."""
+    """Return the secrets by variable name, each with its server. `settings` are the job's variables, some of which
+    configure servers (such as VAULT_SERVER_URL)."""
     return {
         name: _with_server(secret, settings, next(iter(spec.id_tokens), "")) for name, secret in spec.secrets.items()
     }

@@ -1,7 +1,6 @@
 """Step policies of organizations, groups and projects: rules for what the steps of their jobs may do. A policy is
-stored as a setting; every change increments its version. The payload has the policies of the organization, the groups
-and the project of the job, in this order, so that a narrower policy can only restrict. The cell treats a policy as a
-JSON object; the step runner interprets it. Pure functions."""
+stored as a setting; every change increments its version. The payload has the policies from the widest scope to the
+narrowest, so that a narrower one can only restrict. The step runner interprets them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +24,6 @@ class StepPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policy_setting(scope: Pool) -> str:
-    """Return the name of the setting that stores the policy of an organization, a group or a project."""
     return f"step_policy/{scope[0]}/{scope[1]}"
 
 
@@ -35,8 +33,8 @@ def read_policy(text: str | None) -> StepPolicy:
 
 
 def change_policy(stored: str | None, document: dict[str, Any], seen: int | None, now: float) -> str:
-    """Return the encoded next version of a policy, to be stored. `seen` is the version that the user has edited: raises
-    ConflictError if the stored version differs. Raises InvalidError if the document is too long."""
+    """Return the encoded next version of a policy. Raises ConflictError if the stored version is not `seen`, the one
+    that the user has edited, InvalidError if the document is too long."""
     old = read_policy(stored)
     if seen is not None and seen != old.version:
         raise ConflictError(f"the policy has version {old.version} by now, not {seen}; read it and change that")
@@ -52,8 +50,7 @@ def scopes_of(key: CapabilityKey) -> tuple[Pool, ...]:
 
 
 def for_payload(scopes: tuple[Pool, ...], settings: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the policies of these scopes as sent with a job; None if there are none. `settings` has the stored
-    policies."""
+    """Return the policies of these scopes, found in `settings`, as sent with a job; None if there are none."""
     policies = [(scope, read_policy(settings.get(policy_setting(scope)))) for scope in scopes]
     layers = [
         {"scope": kind, "id": number, "version": policy.version, "document": policy.document}

@@ -1,11 +1,7 @@
-"""Variables of a job and their precedence.
-
-From weakest to strongest: predefined variables; those of the CI file, merged by the compiler (workflow, job, matrix,
-rule); dotenv reports of earlier jobs; the cell; groups from the outermost to the nearest; the project (if one owner has
-several with the same name, the one for the job's environment); those the pipeline was started with; those given when a
-manual job was played; identity tokens. `$NAME` in values is left to the runner. `expansion` is for texts that the cell
-itself must expand, such as the name of a release. Called by `core.payload.payload` and by code that acts for a job.
-"""
+"""Variables of a job and their precedence. From weakest to strongest: predefined variables; those of the CI file;
+dotenv reports of earlier jobs; the cell; groups from the outermost to the nearest; the project (of several with the
+same name, the one for the job's environment); those the pipeline was started with; those given when a manual job was
+played; identity tokens. `$NAME` in values is left to the runner."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +35,6 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def timeout(self) -> int:
-        """The timeout of the job in seconds."""
         return timeout_of(self.job, self.project, self.runner)
 
 
@@ -58,8 +53,8 @@ def _precision(scope: str) -> tuple[bool, int]:
 def applicable(
     variables: Iterable[ProjectVariable], *, group_ids: Sequence[int], environment: str
 ) -> list[ProjectVariable]:
-    """Return the variables of cell, groups and project that apply to an environment, in ascending precedence.
-    `group_ids` has the nearest group first. Protected variables are included; `user_variables` filters them."""
+    """Return the variables that apply to an environment, protected ones included, in ascending precedence. `group_ids`
+    has the nearest group first."""
 
     def strength(variable: ProjectVariable) -> tuple[int, tuple[bool, int]]:
         if variable.project_id:
@@ -73,7 +68,6 @@ def applicable(
 
 
 def cell_variables(context: JobContext) -> list[Variable]:
-    """Return the predefined variables of a job."""
     own = of_job(
         job=context.job,
         spec=context.spec,
@@ -104,8 +98,8 @@ class _Same(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _of_pipeline(pipeline: _Same, project: _Same, public_url: str) -> Mapping[str, Variable]:
-    """Return the predefined variables of a pipeline by name. Cached, because the jobs of a pipeline are often handed
-    out one after the other, so callers must not change the result."""
+    """Cached, because jobs of a pipeline are often handed out one after the other; callers must not change the
+    result."""
     return _variables(of_pipeline(pipeline.value, project.value, public_url))
 
 
@@ -117,8 +111,8 @@ def _variables(values: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def user_variables(context: JobContext) -> list[Variable]:
-    """Return the variables from users and from dotenv reports of earlier jobs, in ascending precedence. Protected
-    variables are left out unless the pipeline runs for a protected ref."""
+    """Return the variables of users and dotenv reports, in ascending precedence; protected ones for protected refs
+    only."""
     raw, files = set(context.spec.raw_variables), set(context.pipeline.file_variables)
     return [
         *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in context.spec.variables.items()),
@@ -136,8 +130,8 @@ def user_variables(context: JobContext) -> list[Variable]:
 
 
 def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
-    """Return the cell's own values of the predefined variables that users override; None for one without. `ours` are
-    the predefined variables, `theirs` those of users. A runner gives the own values to steps that a policy inserts."""
+    """Return the cell's own values (None: it has none) of the predefined variables (`ours`) that users override
+    (`theirs`). A runner gives the own values to steps that a policy inserts."""
     names = {variable.key for variable in theirs if is_predefined(variable.key)}
     if not names:
         return {}
@@ -150,8 +144,7 @@ def last_wins(variables: Iterable[Variable]) -> list[Variable]:
 
 
 def expansion(variables: Iterable[Variable]) -> Expansion:
-    """Return an object that expands variables in texts for the cell itself. It leaves file variables out, because the
-    cell does not know their paths on the runner."""
+    """Expands variables for the cell itself, except file variables, whose paths on the runner it does not know."""
     usable = [variable for variable in last_wins(variables) if not variable.file]
     raw = frozenset(variable.key for variable in usable if variable.raw)
     return Expansion({variable.key: variable.value for variable in usable}, raw=raw)

@@ -1,6 +1,5 @@
-"""Builds the pipeline and jobs to store from a request and a compiled CI file. Handles names of refs, protection, the
-limit of pipelines that start each other, and the stored part of each job. Called by `remuda.cell.pipelines.creation`;
-`remuda.pipeline` compiles the file, `core.jobs.lifecycle` starts the first jobs."""
+"""Builds the pipeline and jobs to store from a request and a compiled CI file. Handles names of refs, protection, and
+the limit of pipelines that start each other."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +38,7 @@ def _depth(request: PipelineRequest) -> int:
 
 def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None:
     """Raise TooDeepError if too many pipelines started each other, or child pipelines are nested too deeply.
-    `ancestors` are the pipelines above the upstream pipeline of the request, nearest first."""
+    `ancestors` are those above the upstream pipeline, nearest first."""
     if _depth(request) > MAX_DEPTH:
         raise TooDeepError(
             f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs, or jobs "
@@ -106,8 +105,8 @@ def new_pipeline(
 def variables_for_expansion(
     pipeline: Pipeline, variables: Iterable[ProjectVariable]
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the values of project variables, overridden by those of the pipeline, and the names of raw variables.
-    Values of raw variables are not expanded. Protected variables are left out unless the pipeline is protected."""
+    """Return the values of project variables, overridden by those of the pipeline, and the names of raw variables,
+    which are not expanded. Protected variables are left out unless the pipeline is protected."""
     allowed = {row.key: row for row in variables if pipeline.protected or not row.protected}.values()
     values = {row.key: row.value for row in allowed} | pipeline.variables
     return values, frozenset(row.key for row in allowed if row.raw and row.key not in pipeline.variables)
@@ -126,7 +125,7 @@ def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
 def new_jobs(
     specs: Sequence[JobSpec], pipeline: Pipeline, project: Project, variables: Iterable[ProjectVariable], url: str
 ) -> list[NewJob]:
-    """Return the jobs to store for a new pipeline. `url` is the URL of the cell. Raises MistakesError if the name of an
+    """Return the jobs to store for a new pipeline of the cell at `url`. Raises MistakesError if the name of an
     environment or resource group cannot be expanded."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     predefined = of_pipeline(pipeline, project, url)
@@ -166,8 +165,7 @@ def new_jobs(
 
 
 def _prerequisite_names(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the names of the jobs that other jobs of the pipeline wait for. `waits` has the jobs that each job waits
-    for."""
+    """Return the jobs that others wait for; `waits` has the jobs that each job waits for."""
     by_need = {name for spec in specs if spec.needs is not None for name in waits.get(spec.name, ())}
     last_stage = max((spec.stage_index for spec in specs if spec.needs is None), default=0)
     return by_need | {spec.name for spec in specs if spec.stage_index < last_stage}

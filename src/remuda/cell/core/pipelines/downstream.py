@@ -1,7 +1,5 @@
 """Builds the request for a downstream pipeline from the spec and the variables of a trigger job. A trigger job forwards
-the variables of the CI file, and on demand those of its pipeline and of dotenv reports. Their total size is limited.
-The caller reads files out of archives and the commit of another project's branch. Pure;
-`remuda.cell.pipelines.trigger_jobs` calls it."""
+the variables of the CI file, and on demand those of its pipeline and of dotenv reports, up to a total size."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -73,8 +71,8 @@ def includes(context: TriggerContext) -> tuple[dict[str, Any], ...]:
 
 
 def for_child(context: TriggerContext, files: Sequence[dict[str, Any]], texts: Mapping[str, str]) -> PipelineRequest:
-    """Return the request for a child pipeline with these include entries. `texts` has the content of the files from
-    artifact archives, by path. Raises InvalidError if such a file is combined with other files."""
+    """Return the request for a child pipeline. `texts` has the content of the files from artifact archives, by path.
+    Raises InvalidError if such a file is combined with other files."""
     pipeline = context.pipeline
     fields = {
         "project": context.project,

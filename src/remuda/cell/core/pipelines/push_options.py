@@ -1,5 +1,4 @@
-"""Reads the options of a push (`git push -o`), which have GitLab's names. As in GitLab, an unknown or invalid option is
-ignored and the push accepted. Pure; `remuda.cell.projects.projects` calls it."""
+"""Reads the options of a push (`git push -o`), which have GitLab's names; unknown and invalid ones are ignored."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,8 +18,6 @@ _MERGE_REQUEST = {
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The recognized options of a push."""
-
     skip: bool = False
     variables: Mapping[str, str] = {}
     inputs: Mapping[str, Any] = {}

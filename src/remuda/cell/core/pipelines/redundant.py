@@ -1,8 +1,7 @@
 """Cancels pipelines that a newer pipeline of the same ref makes redundant, as their own `workflow:auto_cancel` says.
 `conservative` cancels the whole pipeline unless a job that is not interruptible has started; `interruptible` cancels
 only interruptible jobs. Each child pipeline is checked on its own, so a parent does not cancel jobs that its child
-would keep. `remuda.cell.pipelines.creation` calls this after a pipeline was stored; `cancel` runs inside the
-transaction."""
+would keep."""
 
 from remuda.cell.core.jobs.family import FamilyDraft
 from remuda.cell.values import Family, Job, Pipeline
@@ -44,8 +43,7 @@ def cancel(family: Family, now: float) -> Changes:
 
 
 def _has_started(job: Job) -> bool:
-    """Return whether a job has started on a runner. As in GitLab, a leased job counts as started; a trigger job never
-    does."""
+    """As in GitLab, a leased job counts as started, and a trigger job never does."""
     return not job.is_trigger and (job.started_at is not None or job.state is JobState.LEASED)
 
 

@@ -1,8 +1,7 @@
 """Computes the run times of pipeline schedules. A schedule runs at most once a minute. Runs that were missed while the
 cell was down are made up for by one run. Cron expressions use the schedule's time zone. A time that a clock change
 skips runs at the end of the gap; a time that occurs twice runs once, except for expressions that count minutes or hours
-(`*/10 * * * *`). The HTTP edge calls this when a schedule changes, `remuda.cell.pipelines.schedules` when one is due,
-the store when it stores a pipeline of a schedule."""
+(`*/10 * * * *`)."""
 
 from datetime import datetime
 
@@ -60,9 +59,9 @@ def with_next_time(schedule: Schedule, now: float) -> Schedule:
 
 def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
     """Return the stored schedule after a run that created a pipeline. `ran` is the schedule as the run read it, with
-    its next run time. If a user changed its cron expression or time zone since then, its new run time is kept. A manual
-    run never sets an earlier run time. A run by the clock passes the run time that it is for (`due_at`): raises
-    ConflictError if the stored schedule has another one, because another process has run it."""
+    its next run time. If a user changed its cron expression or time zone since, the new run time is kept. A manual run
+    never sets an earlier run time. Raises ConflictError if the stored run time is not `due_at`, because another process
+    has run it."""
     if due_at is not None and stored.next_run_at != due_at:
         raise ConflictError(f"schedule {stored.id} is not due any more")
     next_at = stored.next_run_at
@@ -72,8 +71,8 @@ def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, d
 
 
 def without_pipeline(stored: Schedule, due: Schedule, *, next_at: float | None, reason: str) -> Schedule | None:
-    """Return the schedule after a run that created no pipeline, with its next run time and `reason` as its error.
-    Returns None if the stored run time differs from that of `due`, because it was changed in the meantime."""
+    """Return the schedule after a run that created no pipeline, with its next run time and `reason` as its error; None
+    if the stored run time is not that of `due`, because it was changed in the meantime."""
     if stored.next_run_at != due.next_run_at:
         return None
     return replace(stored, next_run_at=next_at, last_error=reason)

@@ -1,5 +1,5 @@
 """Finds time zones by names of the time zone database, and by those of Rails that GitLab accepts for `cron_timezone`.
-Rails names are mostly a city alone (`Berlin`); the table below has the others. Called by `core.pipelines.schedules`."""
+Rails names are mostly a city alone (`Berlin`); the table below has the others."""
 
 from datetime import UTC, tzinfo
 from functools import cache
@@ -58,7 +58,6 @@ _OTHER_NAMES = {
 
 
 def time_zone(name: str) -> tzinfo | None:
-    """Return the time zone with this name, or None if it is unknown."""
     if name == "UTC":
         return UTC
     # Imported late, here and below, because few cells have schedules with a time zone.
@@ -75,8 +74,7 @@ def time_zone(name: str) -> tzinfo | None:
 
 @cache
 def _by_city() -> dict[str, str]:
-    """Return the names of time zones by the city at their end. If two have the same city, one is an old name of the
-    other."""
+    """Return time zones by the city at their end. If two have the same city, one is an old name of the other."""
     from zoneinfo import available_timezones
 
     zones = (zone for zone in sorted(available_timezones()) if zone.startswith(CONTINENTS))

@@ -1,7 +1,6 @@
 """State changes of trigger jobs: jobs that start a downstream pipeline and get no runner. Without a strategy such a job
 succeeds once its pipeline exists. With `depend` or `mirror` it runs as long as the pipeline, ends like it, and runs
-again if the pipeline does. `remuda.cell.pipelines.trigger_jobs` calls these functions inside the store's transaction.
-They look only at the current state, so they may be called any number of times."""
+again if the pipeline does. The functions may be called any number of times."""
 
 from msgspec.structs import replace
 
@@ -15,8 +14,7 @@ MIRROR = "mirror"
 
 
 def start(family: Family, job_id: JobId, now: float) -> Changes:
-    """Mark a pending trigger job as running, without a runner. A later cancel then waits for its downstream
-    pipeline."""
+    """Mark a pending trigger job as running. A later cancel then waits for its downstream pipeline."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.state is not JobState.PENDING:
@@ -47,8 +45,8 @@ def stop(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, now: float) -> Changes:
-    """Update a trigger job to the status of its downstream pipeline: it keeps running, ends, or runs again. `strategy`
-    is `depend`, `mirror`, or empty: then the job succeeds as soon as the pipeline exists."""
+    """Update a trigger job to the status of its downstream pipeline: it keeps running, ends, or runs again. With an
+    empty `strategy` it succeeds as soon as the pipeline exists."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     end = _end(strategy, downstream.status)
@@ -77,8 +75,7 @@ def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, n
 
 
 def _end(strategy: str, status: str) -> JobEvent | None:
-    """Return the event with which a running trigger job ends, by the status of its downstream pipeline. None means that
-    it keeps running."""
+    """Return the event with which a running trigger job ends, by its downstream pipeline's status; None: it runs on."""
     if not strategy or status == "success":
         return JobEvent.SUCCEED
     if status == "skipped":
@@ -88,9 +85,9 @@ def _end(strategy: str, status: str) -> JobEvent | None:
 
 
 def _goes_on(job: Job, downstream: Pipeline, end: JobEvent | None) -> bool:
-    """Return whether an ended trigger job runs again, because its downstream pipeline was retried. `end` is the event
-    that the current status means for the job (`_end`). A canceled job runs again only if its child pipeline does: it
-    did not wait for the end of a pipeline of another project, and how its child pipeline ended makes no difference."""
+    """Return whether an ended trigger job runs again, because its downstream pipeline was retried. `end` is from
+    `_end`. A canceled job runs again only if its child pipeline does, however that ends: it did not wait for pipelines
+    of other projects."""
     if job.downstream_id != downstream.id:
         return False
     if job.state is JobState.CANCELED:

@@ -1,5 +1,4 @@
-"""Finds the jobs that a job waits for, that caused its skip, or that caused its cancel. `remuda.model.progress` has the
-rules by which jobs are enqueued; this module explains their result afterwards. Called by `why` and `demand`."""
+"""Finds the jobs that a job waits for, that caused its skip, or that caused its cancel."""
 
 import math
 from collections import deque
@@ -15,8 +14,6 @@ _DID_NOT_RUN = frozenset({JobState.SKIPPED, JobState.MANUAL})
 
 
 class SkipReason(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason why a job was skipped, as text, and the jobs that caused it."""
-
     text: str
     jobs: tuple[Job, ...] = ()
 
@@ -38,12 +35,10 @@ def is_blocking(job: Job) -> bool:
 
 
 def open_prerequisites(job: Job, family: Family) -> list[Job]:
-    """Return the jobs that this job still waits for."""
     return [other for other in prerequisites(job, family) if is_blocking(other)]
 
 
 def explain_skip(job: Job, family: Family) -> SkipReason:
-    """Return why a job was skipped, and which jobs caused that."""
     earlier = prerequisites(job, family)
     if job.when is When.ON_FAILURE and not any(_is_bad(other) for other in earlier):
         return SkipReason(text="it runs only when a job before it fails, and none did")
@@ -58,8 +53,7 @@ def explain_skip(job: Job, family: Family) -> SkipReason:
 
 
 def find_cancel_causes(job: Job, family: Family) -> list[Job]:
-    """Return the failed jobs because of which this job was canceled. Empty unless the pipeline is configured to cancel
-    all jobs after a failure (`cancel_on_job_failure`)."""
+    """Return the failed jobs because of which this job was canceled (by the setting `cancel_on_job_failure`)."""
     if family.pipeline.cancel_on_job_failure != "all":
         return []
     ended = math.inf if job.finished_at is None else job.finished_at

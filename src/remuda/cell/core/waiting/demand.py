@@ -1,6 +1,5 @@
-"""Computes the demand: how many jobs need which runners, and each runner manager's share of them. Jobs that exactly the
-same runners can take are counted as one demand. Managers that scale by their share create the needed capacity together,
-instead of each of them all of it. `remuda.cell.dispatch.explanations` brings the values. Invariants: shares sum to the
+"""Computes the demand: how many jobs need which runners, and each runner manager's share of them. Managers that scale
+by their share create the needed capacity together, instead of each of them all of it. Invariants: shares sum to the
 total, or no manager is available and the total is `unserved`; the same input gives the same shares; if the total grows,
 no share shrinks."""
 
@@ -52,8 +51,7 @@ class Need(NamedTuple):
 
 
 def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
-    """Count jobs that are not pending yet, by requirements and kind of wait (`NEXT`, `LATER` or `HELD`). `jobs` must be
-    all jobs in `AHEAD` states of their pipelines."""
+    """Count jobs by requirements and kind of wait (`NEXT`, `LATER`, `HELD`); `jobs` must be all in `AHEAD` states."""
     pipelines: defaultdict[int, list[Job]] = defaultdict(list)
     for job in jobs:
         pipelines[job.pipeline_id].append(job)
@@ -73,8 +71,8 @@ def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]
 
 
 def _wait_kinds(family: Sequence[Job]) -> Iterator[tuple[Job, str]]:
-    """Yield each job of a pipeline, except trigger jobs, with its kind of wait: for running jobs (`NEXT`), for jobs
-    that wait themselves (`LATER`), or for an unknown time (`HELD`)."""
+    """Yield jobs, except trigger jobs, with their kind of wait: for running jobs (`NEXT`), for jobs that wait
+    themselves (`LATER`), or for an unknown time (`HELD`)."""
     blocking = [job for job in family if is_blocking(job)]
     by_name = {job.name: job for job in blocking}
     created = min((job.stage_index for job in blocking if job.state is JobState.CREATED), default=None)
@@ -103,7 +101,7 @@ def compute_demand(
     now: float,
 ) -> tuple[KeyDemand, ...]:
     """Return the demand for each requirement, with the shares of the managers that can serve it, in a fixed order.
-    `ready` counts pending jobs, `running` are the assigned ones, `coming` is from `count_coming_jobs`."""
+    `ready` counts pending jobs, `coming` is from `count_coming_jobs`."""
     served = frozenset[Pool]().union(*(runner.pools() for runner in runners))
     counts: defaultdict[Need, Counter[str]] = defaultdict(Counter)
     running_by: defaultdict[Need, Counter[ManagerId]] = defaultdict(Counter)
@@ -121,8 +119,7 @@ def compute_demand(
 
 
 def by_runner(keys: Iterable[KeyDemand]) -> dict[int, tuple[KeyDemand, ...]]:
-    """Split the demand by runner id. Each runner gets the demand that it can serve, with the shares of its managers
-    only."""
+    """Split the demand by runner id: what a runner can serve, with the shares of its managers only."""
     demand: defaultdict[int, list[KeyDemand]] = defaultdict(list)
     for key in keys:
         own: defaultdict[int, list[Share]] = defaultdict(list)
@@ -142,8 +139,8 @@ def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
 def _present(
     runners: Sequence[Runner], managers: Sequence[RunnerManager], has_jobs: set[ManagerId], now: float
 ) -> Mapping[Fingerprint, Mapping[ManagerId, int | None]]:
-    """Return the managers that are online or busy, with their capacities, grouped by the fingerprint of their runner.
-    `has_jobs` are the managers that have assigned jobs. Managers of paused runners are left out."""
+    """Return the managers that are online or busy and not paused, with their capacities, by fingerprint of their
+    runner."""
     offers = {runner.id: runner.fingerprint() for runner in runners if not runner.paused}
     present: defaultdict[Fingerprint, dict[ManagerId, int | None]] = defaultdict(dict)
     for manager in managers:
@@ -193,10 +190,9 @@ def _of_key(
 
 
 def shares(total: int, weights: Mapping[ManagerId, int], seed: str) -> dict[ManagerId, int]:
-    """Divide `total` among managers in proportion to `weights`; empty if there is no weight. Each manager gets the
-    integer part of its quota. The rest is given one by one to the manager with the lowest quotient (D'Hondt's method,
-    so no share shrinks when the total grows). `seed` decides between equal managers, so that it is not always the same
-    manager that comes first."""
+    """Divide `total` in proportion to `weights`; empty if there is no weight. Each manager gets the integer part of its
+    quota, and the rest goes one by one to the lowest quotient (D'Hondt's method, so no share shrinks when the total
+    grows). `seed` decides between equal managers, so that it is not always the same one that comes first."""
     whole = sum(weights.values())
     if not whole:
         return {}

@@ -1,8 +1,7 @@
-"""Outages of the cell: time in which it could not receive calls of its runners does not count against them. An outage
-is time in which the cell did not run, was blocked or had no store. After an outage a silence limit starts anew, because
-a runner that could not reach the cell may wait before it tries again. A cell that restarts more often than that would
-never reach a limit, so a limit also ends after `MAX_FACTOR` times its length of uptime. `leases` and `stuck_jobs` use
-this, `remuda.cell.operations.downtime` records outages."""
+"""Outages of the cell: time in which it could not receive calls of its runners does not count against them. After an
+outage a silence limit starts anew, because a runner that could not reach the cell may wait before it tries again. A
+cell that restarts more often than that would never reach a limit, so a limit also ends after `MAX_FACTOR` times its
+length of uptime."""
 
 import math
 from collections.abc import Iterable
@@ -23,9 +22,8 @@ class Outage(msgspec.Struct, frozen=True, array_like=True):
 
 
 def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] | None) -> float:
-    """Return when a time limit ends at the latest, however often the cell was down. The limit has the length
-    `limit_seconds` and started at `began_at`. `outages` must be sorted; with None (unknown) there is no latest end, and
-    infinity is returned."""
+    """Return when a limit that started at `began_at` ends at the latest, however often the cell was down. `outages`
+    must be sorted; with None (unknown) infinity is returned."""
     if outages is None:
         return math.inf
     end = began_at + MAX_FACTOR * limit_seconds
@@ -36,8 +34,7 @@ def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] 
 
 
 def with_outage(outages: tuple[Outage, ...], outage: Outage, *, kept_seconds: float) -> tuple[Outage, ...]:
-    """Return the outages with `outage` added and overlapping ones merged, without those older than `kept_seconds`. So
-    an outage that is reported repeatedly while it lasts counts once."""
+    """Add an outage, merge overlapping ones, so that one reported repeatedly counts once, and drop old ones."""
     if outage.ended_at - outage.began_at < IGNORED_SECONDS:
         return outages
     merged, apart = outage, []

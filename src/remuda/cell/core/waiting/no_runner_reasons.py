@@ -1,5 +1,4 @@
-"""Explains why no runner has taken a pending job: which runners match, their availability, the jobs ahead, and advice.
-`remuda.model.runner` decides which runner fits, `remuda.queue` the order. Called by `why`."""
+"""Explains why no runner has taken a pending job: which runners match, their availability, the jobs ahead, advice."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,8 +20,6 @@ PROMPT_SECONDS = 60
 
 
 class RunnerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A runner with the time of its last contact and its number of assigned jobs."""
-
     runner: Runner
     contacted_at: float | None = None
     """Last contact of one of its managers; None: never."""
@@ -172,7 +169,6 @@ def _advice(
 
 
 def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
-    """Return the most useful advice to a user if no runner fits the job."""
     if not runners:
         return "create a runner (POST /api/v4/user/runners), then `remuda manager register` and `remuda manager run`"
     key = job.key()
@@ -194,7 +190,6 @@ def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
 
 
 def runner_label(runner: Runner) -> str:
-    """Return a text that names a runner by id and description."""
     return f'runner {runner.id} "{runner.description}"' if runner.description else f"runner {runner.id}"
 
 

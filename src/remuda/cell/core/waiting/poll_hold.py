@@ -1,8 +1,7 @@
-"""Decides how long a job request is held open (long polling) while there is no job. A request is held for the usual
-time of the cell only if its manager says how long it can wait (`hold_seconds`), as Remuda's manager does. In
-gitlab-runner a held request occupies one of the `concurrent` workers and counts as demand for a machine, so other
-managers are answered at once, unless the cell or the runner is configured to hold them. No request is held longer than
-the `poll_hold_seconds` of the cell. `remuda.cell.dispatch.handout` calls this. Its own module, because it is pure."""
+"""Decides how long a job request is held open (long polling) while there is no job. A manager that says how long it can
+wait (`hold_seconds`), as Remuda's does, is held for the usual time of the cell. Others are answered at once unless
+configured otherwise: in gitlab-runner a held request occupies one of the `concurrent` workers and counts as demand for
+a machine. Its own module, because it is pure."""
 
 import math
 
@@ -12,8 +11,8 @@ from remuda.wire.runner_api import RequestJob
 
 
 def hold_seconds(request: RequestJob, runner: Runner, settings: CellSettings) -> float:
-    """Return for how many seconds this request may be held until there is a job; 0 means to answer at once. A request
-    without a cursor is answered at once: it may be the first one, and the answer contains the cursor."""
+    """Return how long the request may be held; 0: answer at once, as also without a cursor, which the answer
+    contains."""
     if not request.last_update:
         return 0.0
     announced = request.hold_seconds

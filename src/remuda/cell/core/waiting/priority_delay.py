@@ -1,7 +1,6 @@
-"""Computes how long a runner leaves a job to a better runner that polls another process of the cell and learns of the
-job later. A runner is better if it is online, fits the job and has a higher priority. If all runners have the same
-priority, there is no delay. Within one process no delay is needed: `remuda.cell.dispatch.held_polls` wakes the best
-runner first. `remuda.cell.dispatch.handout` calls this. Its own module, because it is pure."""
+"""Computes how long a runner leaves a job to a better runner (online, fitting, of higher priority) that polls another
+process of the cell and learns of the job later. Within one process no delay is needed:
+`remuda.cell.dispatch.held_polls` wakes the best runner first. Its own module, because it is pure."""
 
 from collections.abc import Iterable
 
@@ -26,8 +25,7 @@ def offers_of(runners: Iterable[Runner], managers: Iterable[RunnerManager], now:
 
 
 def delay_seconds(priority: int, need: CapabilityKey, offers: Iterable[Offer], *, since: float, now: float) -> float:
-    """Return for how many seconds a runner of this priority must leave a job to better runners; 0 if there are none.
-    `since` is when the job became pending, `need` what it requires, `offers` is from `offers_of`."""
+    """Return for how many seconds a runner must leave a job, pending since `since`, to better runners (`offers_of`)."""
     remaining = DELAY_SECONDS - max(now - since, 0.0)
     is_for_others = remaining > 0 and any(better > priority and fits(offer, need) for better, offer in offers)
     return remaining if is_for_others else 0.0

@@ -1,6 +1,4 @@
-"""Explains the state of a job, as text and as data: what it waits for, or why it ended, and what a user could do.
-`no_runner_reasons` explains pending jobs, `blocking_jobs` finds the causes of skipped and canceled ones.
-`remuda.cell.dispatch.explanations` brings the values."""
+"""Explains the state of a job, as text and as data: what it waits for, or why it ended, and what a user could do."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -327,6 +325,5 @@ def _jobs(count: int) -> str:
 
 
 def _list_jobs(jobs: Sequence[Job]) -> str:
-    """Return the names and states of the first three jobs as text, and the number of the others."""
     shown = ", ".join(f'"{job.name}" ({job.status()})' for job in jobs[:3])
     return f"{shown} and {len(jobs) - 3} more" if len(jobs) > 3 else shown
