@@ -1,9 +1,8 @@
 """Lists the entries of a stored zip archive, and streams one file out of it.
 
-Ordinary files can be read, stored or deflated; of two with the same name the last one counts. Only the central
-directory, up to a limit, and the entry itself are read, and no list of all entries is built: the directory is scanned
-in the cell's parser threads, and a reader of a file holds a descriptor and one piece. Called by the artifact endpoints,
-and for single files from artifacts, such as the pipeline file of a child pipeline.
+Only ordinary files, stored or deflated, can be read; of two with the same name the last one counts. The list of all
+entries is never in memory: the central directory is scanned, up to a limit, in the cell's parser threads, and a reader
+of a file holds a descriptor and one piece.
 """
 
 import asyncio
@@ -29,8 +28,6 @@ _WAYS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry in the central directory of a zip archive."""
-
     path: str
     size: int
     packed_size: int
@@ -57,12 +54,8 @@ class Run(Protocol):
 async def list_entries(
     blobs: Blobs, blob: str, *, first: int, count: int, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> tuple[list[Listed], int]:
-    """List up to `count` entries of an archive, from the index `first` (0 is the first entry) on.
-
-    Also returns the total.
-
-    `blob` is the key of the archive. Raises InvalidError if the archive is damaged.
-    """
+    """List up to `count` entries, from the index `first` (counted from 0) on, and the total number. `blob` is the key
+    of the archive. Raises InvalidError if the archive is damaged."""
 
     def find() -> tuple[list[Listed], int]:
         listed: list[Listed] = []
@@ -86,10 +79,8 @@ async def list_entries(
 async def find_entry(
     blobs: Blobs, blob: str, path: str, *, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> Entry:
-    """Find the file with this path in the archive with the key `blob`.
-
-    Raises NotFoundError if there is none, InvalidError if the archive or the file cannot be read.
-    """
+    """Find the file with this path in the archive with the key `blob`. Raises NotFoundError if there is none,
+    InvalidError if the archive or the file cannot be read."""
 
     def find() -> ZipEntry:
         last: ZipEntry | None = None
@@ -130,10 +121,7 @@ def _check(entry: ZipEntry) -> None:
 
 
 def _unpack(file: BinaryIO, entry: ZipEntry) -> Iterator[bytes]:
-    """Yield the decompressed bytes of an entry.
-
-    Raises BadZipFile if their size or checksum differs from the one in the archive's central directory.
-    """
+    """Yield the decompressed bytes of an entry. Raises BadZipFile if size or checksum differ from the directory's."""
     file.seek(find_data(file, entry))
     crc, size = 0, 0
     for piece in _inflate(file, entry.packed_size) if entry.method else _pieces(file, entry.packed_size):

@@ -1,8 +1,6 @@
-"""Blobs in a local folder.
+"""Blobs in a local folder: written to a file in `incoming/`, synced, and renamed, so a key has all its bytes or none.
 
-A blob is written to a file in `incoming/`, synced, and renamed into its place, so a key has all its bytes or none.
-A start removes files in `incoming/` that are older than a day, which a dead process left; other processes may be
-writing the younger ones.
+A start removes files in `incoming/` that are older than a day, which a dead process left; younger ones may be in use.
 `obstore` also has a local store, but that does not sync, and cannot take over a file without copying it.
 """
 

@@ -12,8 +12,6 @@ from remuda.lib.clock import Clock, SystemClock
 
 
 class MemoryBlobs:
-    """Blobs in the memory of one process."""
-
     def __init__(self, clock: Clock | None = None) -> None:
         self._blobs: dict[str, bytes] = {}
         self._times: dict[str, float] = {}

@@ -1,11 +1,8 @@
 """Blobs in a bucket: S3 and compatible servers, Google Cloud Storage or Azure, through `obstore`.
 
-The settings name the bucket; the credentials come from each provider's usual environment variables. Uploads and
-downloads go in parts, so that no blob is in memory as a whole.
-
-A download is a series of ranged reads, not one long response: a slow reader then holds no connection to the bucket, and
-no time limit ends it. An upload that breaks off is aborted; one whose process dies leaves parts that the provider
-removes, if the bucket has a rule for incomplete uploads.
+The settings name the bucket; credentials come from each provider's usual environment variables. Uploads and downloads
+go in parts, so that no blob is in memory as a whole; a download is a series of ranged reads, so a slow reader holds no
+connection. If the process dies during an upload, the parts stay until the bucket's rule for incomplete uploads.
 """
 
 import asyncio
@@ -171,10 +168,8 @@ class ObjectBlobs:
 
 
 async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
-    """Open the blobs at `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
-
-    Raises CellError if the bucket cannot be reached or written.
-    """
+    """Open the blobs at `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. Raises CellError if the
+    bucket cannot be reached or written."""
     client: ClientConfig = {**_CLIENT, "allow_http": True} if endpoint.startswith("http://") else _CLIENT
     kinds: dict[str, Callable[[], ObjectStore]] = {
         "s3": lambda: S3Store.from_url(
@@ -227,8 +222,6 @@ class _Turn:
 
 
 class _Parts:
-    """An upload cut into parts, with its size and digest so far."""
-
     def __init__(self, data: AsyncIterator[bytes], limit_bytes: int, part_bytes: int) -> None:
         self.size = 0
         self.digest = hashlib.sha256()
@@ -240,10 +233,7 @@ class _Parts:
         self._buffer = bytearray()
 
     async def next_part(self) -> bytes:
-        """Read the next part of the upload. The last part is shorter than the others, or empty.
-
-        Raises TooLargeError if the upload is longer than its limit.
-        """
+        """The next part of the upload; the last one is shorter, or empty. Raises TooLargeError above the limit."""
         while len(self._buffer) < self._part_bytes:
             piece = await anext(self._data, None)
             if piece is None:
@@ -317,10 +307,7 @@ _METADATA_SERVER = "169.254.169.254"
 
 
 def _words(error: Exception) -> str:
-    """Describe an error of obstore in one line: what happened and what to do about it.
-
-    obstore's own messages have all fields of an error on many lines.
-    """
+    """Describe an error of obstore, whose messages have many lines, in one: what happened and what to do about it."""
     story = str(error).partition("\n\nDebug source:")[0]
     if _METADATA_SERVER in story or "must be specified" in story:
         return (

@@ -1,10 +1,7 @@
 """Worker threads that parse uploads within a memory budget, and a cache of the answers made from them.
 
-Every parser has its own limits for size, depth and count, so its highest cost is known; it reserves that much first and
-waits, in order, until it is free. A finished answer that is not small is kept in an unlinked file of the data folder:
-readers share it, and a slow reader holds none of it in memory. At most 64 such files are open. The HTTP endpoints are
-the callers.
-
+Every parser has limits, so its highest cost is known; it reserves that much first and waits, in order, until it is
+free. A finished answer that is not small is kept in an unlinked file, so a slow reader holds none of it in memory.
 Invariant: the costs of all running parsers never exceed the budget, except for one that alone costs more.
 """
 
@@ -83,15 +80,11 @@ class Parsers:
             self._waiting.popleft()
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run blocking work in one of the parser threads, and return its result."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
 
     async def keep(self, content: bytes) -> "KeptAnswer":
-        """Keep the bytes of an answer for its readers, in memory or on disk.
-
-        Raises StoreError if they cannot be written.
-        """
+        """Keep the bytes of an answer for its readers, in memory or on disk. Raises StoreError if that fails."""
         try:
             return await self.run(KeptAnswer, content, self._folder)
         except OSError as error:
@@ -103,10 +96,7 @@ class Parsers:
 
 
 class KeptAnswer:
-    """The bytes of an answer: in memory if they are few, else in an unlinked file.
-
-    The file is closed when nobody uses the answer any more.
-    """
+    """The bytes of an answer: in memory if few, else in an unlinked file, closed when nobody uses it any more."""
 
     def __init__(self, content: bytes, folder: Path | None) -> None:
         self.size = len(content)
@@ -145,10 +135,7 @@ class Results(Generic[T]):
         self._making: weakref.WeakValueDictionary[Hashable, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def find(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """The cached result for this key; `make` computes it on a miss.
-
-        Calls for the same key meanwhile wait for the first.
-        """
+        """The cached result; `make` computes it on a miss. Calls for the same key meanwhile wait for the first."""
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
             result = self._kept.get(key)

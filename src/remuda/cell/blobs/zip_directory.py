@@ -1,9 +1,7 @@
-"""Reads the central directory of a zip archive entry by entry, without the list of all entries in memory.
+"""Reads the central directory of a zip archive entry by entry: `zipfile` keeps about a kilobyte for every entry.
 
-Finds the directory as Python's `zipfile` does (a comment behind it, other data before it, zip64); `zipfile` itself
-keeps about a kilobyte for every entry. Reads block. `remuda.cell.blobs.archives` is the caller.
-
-Invariant: sizes and offsets in an archive are checked before they are used; BadZipFile when they are impossible.
+Finds the directory as `zipfile` does (a comment behind it, other data before it, zip64). Reads block. Invariant: sizes
+and offsets in an archive are checked before they are used; BadZipFile when they are impossible.
 """
 
 import struct
@@ -27,8 +25,6 @@ _UTF8 = 0x800
 
 
 class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the central directory of a zip archive."""
-
     name: str
     raw_name: bytes
     flags: int
@@ -46,10 +42,7 @@ class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scan_directory(file: BinaryIO, *, limit_entries: int) -> Iterator[ZipEntry]:
-    """Yield the entries of an archive, in the order of its central directory.
-
-    Raises BadZipFile if the directory is damaged or too large, or has more than `limit_entries` entries.
-    """
+    """Yield entries in the directory's order. BadZipFile if it is damaged, too large or has over `limit_entries`."""
     start, size, shift = _find_directory(file)
     if size > DIRECTORY_LIMIT_BYTES:
         raise BadZipFile(f"its directory is larger than {DIRECTORY_LIMIT_BYTES} bytes; download the whole archive")
@@ -64,10 +57,7 @@ def scan_directory(file: BinaryIO, *, limit_entries: int) -> Iterator[ZipEntry]:
 
 
 def find_data(file: BinaryIO, entry: ZipEntry) -> int:
-    """The offset in the archive at which the packed bytes of an entry begin.
-
-    Raises BadZipFile if the entry is not where the central directory says.
-    """
+    """The offset of the packed bytes of an entry. Raises BadZipFile if the entry is not where the directory says."""
     file.seek(entry.at)
     head = _read(file, _LOCAL_BYTES)
     signature: bytes = head[:4]
@@ -168,10 +158,8 @@ def _read_entry(window: _Window, shift: int) -> ZipEntry:
 
 
 def _large(extra: bytes, *values: int) -> list[int]:
-    """Replace each of the values that is 0xFFFFFFFF (too large for four bytes) by its value in the zip64 field.
-
-    `extra` are the extra fields of an entry. Raises BadZipFile if the zip64 field lacks a value.
-    """
+    """Replace each value that is 0xFFFFFFFF (too large for four bytes) by that of the zip64 field in `extra`. Raises
+    BadZipFile if the zip64 field lacks a value."""
     position = 0
     while position + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, position)

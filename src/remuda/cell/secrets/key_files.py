@@ -1,10 +1,8 @@
 """The encryption keys of a cell: where they are stored, and how keys are added and removed.
 
 Keys in the settings take precedence. Otherwise they are in a file, one per line; the first one encrypts. The first
-start of a cell creates the file, readable by its user only. If the store is encrypted already and the file is missing,
-no new file is created: a new key could not open the secrets and would hide that the keys are missing.
-
-Invariant: a key is in the file, synced to disk, before anything is sealed with it.
+start creates it, but not if the store is encrypted already: a new key would hide that the keys are missing. Invariant:
+a key is in the file, synced to disk, before anything is sealed with it.
 """
 
 import os
@@ -28,18 +26,12 @@ _HEAD = "# The keys of this cell's secrets; the first one encrypts. Keep a copy 
 
 
 def key_file(settings: CellSettings) -> Path:
-    """The path of the key file, whether it exists or not."""
     return settings.encryption_key_file or settings.data / NAME
 
 
 def load_seals(settings: CellSettings, checked: str | None) -> Seals:
-    """Load the encryption keys of a cell, or create the first one.
-
-    Returns the `Seals` that encrypt and decrypt with them.
-
-    `checked` is the encrypted setting CHECK of the cell's store; None if nothing is encrypted yet. Raises CellError
-    if there are no keys, or if they cannot decrypt `checked`: they are not those that the store was encrypted with.
-    """
+    """Load the encryption keys of a cell, or create the first one. `checked` is the encrypted setting CHECK of the
+    store; None if nothing is encrypted yet. Raises CellError if there are no keys, or they cannot decrypt it."""
     path = key_file(settings)
     if settings.encryption_keys:
         seals = Seals(_keys_of_settings(settings), where=VARIABLE)

@@ -1,11 +1,8 @@
 """The keys that sign job tokens: loading, rotation, removal; and the job that a token belongs to.
 
 Keys are read again every few seconds while they are used, and at once for a token with an unknown key, so that all
-processes of a cell notice a rotation. Both kinds of job tokens (signed and opaque) are accepted, whichever kind is
-issued. `core.access.tokens` defines what a token contains; `dispatch.runner_calls` checks the state of the job.
-
-Invariant: a token is valid only if the job's row has the epoch that the token was issued for. The hash of an opaque
-token is in the row before the token is sent (`dispatch.handout` ensures that).
+processes notice a rotation. Signed and opaque job tokens are accepted, whichever kind is issued. Invariant: a token is
+valid only if the job's row has the epoch that it was issued for; `dispatch.handout` stores the hash of an opaque one.
 """
 
 import asyncio
@@ -46,10 +43,8 @@ async def load_job_token_keys(store: Store) -> Sequence[SigningKey]:
 
 
 async def rotate(store: Store, *, cell_id: int, now: float, at_once: bool = False) -> str:
-    """Add a key, which signs job tokens from now on, and return its name.
-
-    `at_once`: also remove all older keys, so that the tokens they have signed become invalid now.
-    """
+    """Add a key, which signs job tokens from now on, and return its name. `at_once`: also remove all older keys, so
+    that the tokens they have signed become invalid now."""
     old = await load_job_token_keys(store)
     key = new_key(key_name(cell_id, now, secrets.token_bytes(4)))
     await store.settings.add_signing_key(key.kid, key.pem())
@@ -102,10 +97,7 @@ class KeyRing:
         return self._tokens
 
     async def issue(self, job: Job, *, timeout_seconds: float, user_id: int) -> str:
-        """Create the token for a job that is handed out.
-
-        Its `stored_hash` must be in the job's row before it is sent.
-        """
+        """Create the token for a job that is handed out. Before it is sent, its `stored_hash` must be stored."""
         if self._opaque:
             return job_token.opaque(job.id, secrets.token_bytes(job_token.OPAQUE_RANDOM_BYTES))
         tokens = await self._current()
@@ -116,10 +108,7 @@ class KeyRing:
         return _hash(job, token) if self._opaque else ""
 
     def find_cached_job(self, token: str, scope: str, known: Callable[[JobId], Job | None]) -> Job | None:
-        """Like `find_job`, but only from caches. None if token, keys or job are not cached, or the token is not valid.
-
-        `known` looks a job up in a cache.
-        """
+        """Like `find_job`, but only from caches; None if something is not cached or the token is not valid."""
         if self._tokens is None or self._clock.monotonic() - self._read_at >= REFRESH_SECONDS:
             return None
         claims = self._tokens.claims_from_cache(token, now=self._clock.now())
@@ -129,11 +118,8 @@ class KeyRing:
         return job
 
     async def find_job(self, token: str, scope: str, known: Callable[[JobId], Job | None] = lambda _: None) -> Job:
-        """The job that this token was issued for. Raises TokenError if the token is not valid or lacks the scope.
-
-        `known` looks a job up in a cache. If the token matches the cached job, the job is not read from the
-        store.
-        """
+        """The job that this token was issued for, from the cache `known` if it matches, else from the store. Raises
+        TokenError if the token is not valid or lacks the scope."""
         number = job_token.opaque_job(token)
         if number is not None:
             job = await self._store.jobs.load_job(JobId(number))
@@ -163,9 +149,6 @@ class KeyRing:
 
 
 def _hash(job: Job, token: str) -> str:
-    """The hash of an opaque token, as stored in the job's row.
-
-    It includes the job's epoch, which changes when the job is handed out again, so that the old token becomes
-    invalid.
-    """
+    """The hash of an opaque token. It includes the job's epoch, which changes when the job is handed out again, so that
+    the old token becomes invalid."""
     return token_hash(f"{job.epoch} {token}")

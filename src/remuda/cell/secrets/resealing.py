@@ -1,8 +1,7 @@
 """Encrypts all secrets in a database with the current key: those in plain text, and those encrypted with an older key.
 
-It works in small batches. Each batch is a transaction, and a row is changed only if it is still what was read. So
-processes of the cell may run meanwhile, and after an interruption the next run continues. Called by a start that finds
-secrets of a release without encryption, and by `remuda cell encryption`.
+Each batch is a transaction, and a row is changed only if it is still what was read. So processes of the cell may run
+meanwhile, and after an interruption the next run continues.
 """
 
 import sqlite3
@@ -75,10 +74,8 @@ def _keys(kind: type[Any] | str, stored: Any) -> set[str]:
 
 
 def _reseal(secrets: Secrets, kind: type[Any] | str, stored: Any) -> Any:
-    """The value of a column, encrypted with the current key; None if it already is.
-
-    `kind` is the type of the stored value or, for a column that is one encrypted text, its purpose.
-    """
+    """The value of a column, encrypted with the current key; None if it already is. `kind` is the type of the stored
+    value or, for a column that is one encrypted text, its purpose."""
     if isinstance(kind, str):
         text = _text(stored)
         if secrets.is_current(text):

@@ -1,13 +1,10 @@
 """A store that encrypts secrets: it seals (encrypts) what is passed to a store and opens what the store returns.
 
-Secret are the values of variables (of projects, groups, the cell, pipelines, jobs, schedules, dotenv reports), the
-inputs of schedules, the specs of jobs (except what the store itself must read), all settings, and the keys that sign
-tokens. Names, states, times and paths are not, because queries need them.
+Secret are the values of variables, the inputs of schedules, the specs of jobs (except what the store itself must read),
+all settings, and the keys that sign tokens. Names, states, times and paths are not, because queries need them.
 
-Values are sealed by their types in every method of every port, so that a new method cannot be forgotten. The databases
-know nothing of it. `remuda.cell.store.open` wraps the store that it opens.
-
-A map of values is sealed as one text, which is stored in the map under the empty name.
+Values are sealed by their types in every method of every port, so that a new method cannot be forgotten. A map of
+values is sealed as one text, which is stored in the map under the empty name.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -60,10 +57,7 @@ class Secrets:
         self._outof = self._by_type(self.open_value)
 
     def seal_value(self, value: Any) -> Any:
-        """Encrypt the secrets in a value that is passed to the store.
-
-        A function is wrapped, so that it gets decrypted values from the store and its result is encrypted.
-        """
+        """Encrypt the secrets in a value. A function is wrapped: it gets decrypted values, its result is encrypted."""
         change = self._into.get(type(value))
         if change is not None:
             return change(value)
@@ -72,7 +66,6 @@ class Secrets:
         return value
 
     def open_value(self, value: Any) -> Any:
-        """Decrypt the secrets in a value that the store returned."""
         change = self._outof.get(type(value))
         return value if change is None else change(value)
 
@@ -150,10 +143,7 @@ class Secrets:
         return value
 
     def _seal_spec(self, spec: JobSpec) -> JobSpec:
-        """Encrypt a job's spec as one text.
-
-        The fields that `core.jobs.lifecycle.new_job` needs are stored readable as well.
-        """
+        """Encrypt a job's spec as one text, but keep the fields that `core.jobs.lifecycle.new_job` needs readable."""
         return JobSpec(
             name=spec.name,
             stage=spec.stage,
@@ -181,10 +171,8 @@ class Secrets:
 
 
 def _convert_jobs(convert: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """Encrypt or decrypt jobs with `convert`. Returns the same tuple if no job has a secret.
-
-    That usual case is fast, because all jobs of a pipeline are read for each change of one.
-    """
+    """Encrypt or decrypt jobs with `convert`. Returns the same tuple if no job has a secret: that usual case must be
+    fast, because all jobs of a pipeline are read for each change of one."""
     return tuple([convert(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
 
 
@@ -211,10 +199,7 @@ class _SealedPort:
 
 
 class _SealedSettings(_SealedPort):
-    """Wraps the port of settings and signing keys.
-
-    Those are plain texts, so each method says which of them are encrypted.
-    """
+    """Wraps the port of settings and signing keys. Those are plain texts, so each method says which are encrypted."""
 
     async def load_signing_keys(self) -> Mapping[str, bytes]:
         stored = await self._port.load_signing_keys()

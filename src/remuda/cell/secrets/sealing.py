@@ -1,12 +1,10 @@
 """Encrypts texts ("seals" them) and decrypts them.
 
-A sealed text begins with a control character, which no other stored text begins with, and the id of its key. So
-texts of a release without encryption, and texts sealed with an older key, can be recognized. `key_files` stores the
-keys, `sealed_store` says what is sealed.
+A sealed text begins with a control character, which no other stored text begins with, and the id of its key. So plain
+texts, and texts sealed with an older key, can be recognized.
 
 AES-256-GCM with a random nonce is safe for some billion texts with the same key, which a busy cell writes in weeks.
-Therefore no text is sealed with a key itself: each process derives its own key from it and a random salt, and a new one
-after a million texts.
+Therefore each process derives its own key from it and a random salt, and a new one after a million texts.
 
 Invariant: a text that was sealed with another key or for another purpose, or was changed, raises SealError.
 """
@@ -57,7 +55,6 @@ def key_id(key: bytes) -> str:
 
 
 def format_key(key: bytes) -> str:
-    """A key as text, for a file or an environment variable."""
     return base64.b64encode(key).decode()
 
 
@@ -92,11 +89,8 @@ class Seals:
         return self._keys
 
     def refresh(self) -> None:
-        """Read the keys again, to learn of added and removed ones.
-
-        Raises CellError if that fails, or if the key that encrypted so far is missing: a key is removed only
-        long after a newer one was added, so these keys belong to another cell or are incomplete.
-        """
+        """Read the keys again. Raises CellError if that fails, or if the key that encrypted so far is missing: keys are
+        removed only long after a newer one was added, so these are of another cell or incomplete."""
         if self._reread is not None:
             keys = self._reread()
             if self._keys.primary not in keys.by_id:
@@ -114,14 +108,11 @@ class Seals:
         return f"{MARK}{keys.primary}.{msgspec.to_builtins(salt + nonce + hidden)}"
 
     def is_current(self, text: str) -> bool:
-        """True if the text is sealed with the current key."""
         return text.startswith(f"{MARK}{self._keys.primary}.")
 
     def unseal(self, text: str, purpose: str) -> str:
-        """Decrypt a text. Raises SealError if its key is missing, or if it was changed or sealed for another purpose.
-
-        A text that is not sealed was stored by a release without encryption, and is returned unchanged.
-        """
+        """Decrypt a text. Raises SealError if its key is missing, or if it was changed or sealed for another purpose. A
+        text that is not sealed was stored by a release without encryption, and is returned unchanged."""
         if not text.startswith(MARK):
             return text
         name, _, body = text[1:].partition(".")

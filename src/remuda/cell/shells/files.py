@@ -28,8 +28,6 @@ from remuda.lib.safe_paths import remove_tree
 
 
 class ShellFiles:
-    """The shells, and the failed jobs kept for debugging, of one cell in one folder."""
-
     def __init__(self, folder: Path) -> None:
         self._shells = folder / "shells"
         self._held = folder / "held"

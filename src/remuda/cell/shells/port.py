@@ -1,8 +1,5 @@
-"""The port to stored shells and jobs on hold (failed jobs kept for debugging), and the values that pass through it.
-
-Any process of a cell serves either side of a shell, so everything is stored. `remuda.cell.shells.files` implements the
-port with files; `remuda.cell.shells.shells` is its only caller.
-"""
+"""The port to stored shells and jobs on hold (failed jobs kept for debugging), and the values that pass through it. Any
+process of a cell serves either side of a shell, so everything is stored."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -58,10 +55,7 @@ class ShellStore(Protocol):
     def size(self, shell: str, stream: str) -> int: ...
 
     def append(self, shell: str, stream: str, start: int, data: bytes, now: float) -> Appended:
-        """Add bytes at the offset `start` of a stream.
-
-        Refused if there is a gap, or if stored bytes differ from them.
-        """
+        """Add bytes at the offset `start` of a stream. Refused if there is a gap, or if stored bytes differ."""
         ...
 
     def read(self, shell: str, stream: str, start: int, count: int) -> bytes: ...

@@ -1,12 +1,9 @@
 """Interactive shells in running jobs, and in jobs on hold (failed jobs whose environment is kept for debugging).
 
-Carries the bytes between a person and the runner manager of the job. The rules are here: in which jobs a shell may be
-opened, how long each side may be silent, and how many bytes may wait for a reader. Everything is stored in a
-`ShellStore` that all processes of the cell share. A change by this process wakes the calls that wait here; changes by
-other processes are found by polling the store, more often while bytes move. `remuda.cell.http.remuda.shells` (people)
-and `remuda.cell.http.runner.shell` (managers) call it; `remuda.cell.service` runs `watch`.
-
-Invariant: a stream only grows, and each byte is at the offset that its sender gave; a shell that is over stays so.
+Carries bytes between a person and the job's runner manager; says in which jobs a shell may be opened, how long each
+side may be silent, and how many bytes may wait for a reader. All is stored in a `ShellStore` that all processes of the
+cell share: a change by this process wakes waiting calls, changes by others are found by polling. Invariant: a stream
+only grows, and each byte is at the offset that its sender gave; a shell that is over stays so.
 """
 
 import asyncio
@@ -64,8 +61,6 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shells:
-    """The shells of one cell, and its jobs on hold (failed jobs whose environment is kept for debugging)."""
-
     def __init__(
         self, store: ShellStore, clock: Clock, settings: CellSettings, stops: StopRequests | None = None
     ) -> None:
@@ -80,11 +75,8 @@ class Shells:
     # for people
 
     def open(self, job: Job, *, user_id: int, wish: WantedShell) -> About:
-        """Request a shell in a job. The job's runner manager gets the request when it polls.
-
-        Raises ConflictError if the job has no environment to open it in, StoreError if too many shells are
-        open.
-        """
+        """Request a shell in a job; its runner manager gets the request when it polls. Raises ConflictError if the job
+        has no environment to open it in, StoreError if too many shells are open."""
         if job.state not in (JobState.RUNNING, JobState.CANCELING) and self.hold_of(job.id) is None:
             raise ConflictError(_no_environment(job))
         if job.runner_id is None:
@@ -142,12 +134,8 @@ class Shells:
         return about
 
     async def poll(self, runner_id: int, asked: LookRequest, *, theirs: Collection[int]) -> Wanted:
-        """Wait for new requests to a runner manager: shells to open, jobs on hold to release, jobs to stop.
-
-        Returns after `poll_hold_seconds` at the latest, then perhaps without any. `asked` lists the requests
-        that the manager handles already. `theirs`: ids of those jobs in `asked.held` that were really handed
-        out to this manager.
-        """
+        """Wait, at most `poll_hold_seconds`, for new requests to a runner manager: shells to open, jobs to release or
+        stop. `asked`: what it handles already; `theirs`: ids of jobs in `asked.held` that it was really given."""
         system_id = asked.system_id or LEGACY
         self._store.note_manager(runner_id, system_id, self._clock.now())
         self._store_holds(runner_id, system_id, [job for job in asked.held if job.job_id in theirs])
@@ -219,10 +207,7 @@ class Shells:
         return sorted((hold for hold in self._store.holds() if hold.until > now), key=lambda hold: hold.job_id)
 
     def release(self, job_id: int) -> None:
-        """Ask the runner manager to remove the environment of a job on hold.
-
-        Raises ConflictError if the job is not on hold.
-        """
+        """Ask the runner manager to remove the environment of a job. Raises ConflictError if the job is not on hold."""
         hold = self.hold_of(job_id)
         if hold is None:
             raise ConflictError(f"job {job_id} is not held")
@@ -232,10 +217,8 @@ class Shells:
     # both ways
 
     async def append(self, about: About, stream: str, start: int, data: bytes) -> Appended:
-        """Add bytes at the offset `start` of a stream, after waiting for a slow reader.
-
-        They are refused (`taken` is False) if they do not fit, the shell is over, or the reader stays slow.
-        """
+        """Add bytes at the offset `start` of a stream, after waiting for a slow reader. They are refused (`taken` is
+        False) if they do not fit, the shell is over, or the reader stays slow."""
         if start + len(data) > self._settings.shell_limit_bytes:
             limit = self._settings.shell_limit_bytes
             self.close(about, f"a shell may carry {limit} bytes each way (shell_limit_bytes), and this one wants more")
@@ -252,10 +235,7 @@ class Shells:
         return appended
 
     async def read(self, about: About, stream: str, start: int) -> Streamed:
-        """The bytes of a stream from the offset `start` on.
-
-        Waits for some, up to HOLD_SECONDS, unless the shell is over.
-        """
+        """The bytes of a stream from `start` on. Waits for some, up to HOLD_SECONDS, unless the shell is over."""
         if stream == INPUT:
             self._store.begin(about.id)
         self._store.note_reader(about.id, stream, start, self._clock.now())
@@ -315,10 +295,7 @@ class Shells:
         self._store.forget_managers(now - 24 * 3600)
 
     def _timeout_reason(self, about: About, now: float) -> str:
-        """Why a shell must end now: one side is gone, or nothing was typed or printed for long.
-
-        Empty if it may go on.
-        """
+        """Why a shell must end now (one side is gone, or nothing moved for long); empty if it may go on."""
         person, manager = (self._store.reader(about.id, stream)[1] for stream in (OUTPUT, INPUT))
         idle = self._settings.shell_idle_seconds
         if now - max(person, about.created_at) > GONE_SECONDS:
@@ -341,10 +318,7 @@ class Shells:
         return self._clock.now() - self._store.last_append_at(about.id) < _LIVELY_SECONDS
 
     def _wake(self, key: Hashable) -> None:
-        """Wake the calls that wait for this key, so that they check again.
-
-        The id of a shell wakes all calls about that shell.
-        """
+        """Wake the calls that wait for this key to check again. The id of a shell wakes all calls about that shell."""
         for waiting, events in self._waiting.items():
             if waiting == key or (isinstance(waiting, tuple) and waiting[0] == key):
                 for event in events:
@@ -353,10 +327,8 @@ class Shells:
     async def _until(
         self, key: Hashable, look: Callable[[], _T | None], seconds: float, *, of: About | None = None
     ) -> _T | None:
-        """Call `look` whenever `key` is woken, until it returns a value. Returns that value; None after `seconds`.
-
-        `of`: a shell that other processes may change, for which `look` is also called at short intervals.
-        """
+        """Call `look` whenever `key` is woken, until it returns a value; None after `seconds`. `of`: a shell that other
+        processes may change, for which `look` is also called at short intervals."""
         deadline = self._clock.monotonic() + seconds
         with self._register(key) as event:
             while (result := look()) is None and not self._stopping:

@@ -1,8 +1,7 @@
 """Traces in files while jobs run, and in blobs when they are archived: the adapter of `Traces` that a cell uses.
 
 A file is removed only when its blob is whole, and the file is looked for first, so a trace is always in one of both
-places; one that a crash left in both is the same in both. Archived traces are not compressed, because people read parts
-of them by byte offsets. The periodic maintenance (`remuda.cell.operations.upkeep`) archives them.
+places. Archived traces are not compressed, because people read parts of them by byte offsets.
 """
 
 import zlib
@@ -17,8 +16,6 @@ from remuda.model.job import JobId
 
 
 class ArchivedTraces:
-    """Traces in files, and in blobs when they are archived."""
-
     def __init__(self, files: FileTraces, blobs: Blobs) -> None:
         self._files = files
         self._blobs = blobs

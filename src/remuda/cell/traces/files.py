@@ -1,14 +1,11 @@
 """Traces as plain files, one per job, so that logs never wait for the store's writer.
 
 A live trace is `<id>.log`; a sealed one is `archive/<id>.log`, until `remuda.cell.traces.archive` makes it a blob. The
-file's length is the trace's size, and no other number must agree with it: a process that dies during an append leaves
-at worst bytes that the runner sends again and that are equal. Appends are single unbuffered writes in the event loop:
-they go to the page cache and take microseconds.
-
-Traces that end at the same time are sealed together: their bytes are synced, they are renamed, so that no process adds
-to them any more, and their names are synced. Only what waits for the disk runs in a thread. Short system calls stay in
-the event loop, because each one in a thread passes the interpreter lock to and fro, which costs more than most calls.
-Paths are strings here: every call of a runner needs some, and a `Path` costs as much as its system call.
+file's length is the trace's size: a process that dies during an append leaves at worst bytes that the runner sends
+again. Traces that end at the same time are sealed together: synced, renamed, so that no process adds to them any more,
+and their names synced. Only what waits for the disk runs in a thread: short system calls, such as appends to the page
+cache, take less than passing the interpreter lock to and fro. Paths are strings, because a `Path` costs as much as its
+system call.
 """
 
 import asyncio
@@ -117,10 +114,7 @@ class FileTraces:
                 yield piece
 
     def read_here(self, job_id: JobId, start: int) -> AsyncIterator[bytes] | None:
-        """Yield the bytes of a trace from `start` on, even if it is moved meanwhile.
-
-        Returns None if it is not in this folder.
-        """
+        """Yield the bytes from `start` on, even if the trace is moved meanwhile; None if it is not in this folder."""
         try:
             file = self._reader(job_id)
         except OSError as error:
@@ -155,12 +149,8 @@ class FileTraces:
             done.set()
 
     async def _seal_all(self, job_ids: Sequence[JobId]) -> Sequence[tuple[int, str] | OSError]:
-        """Seal several traces: sync them and move them to the folder `archive`.
-
-        Returns size and checksum, or the error, of each.
-
-        The bytes and names of all are on disk before this returns.
-        """
+        """Seal traces: sync them and move them to the folder `archive`. Returns size and checksum, or the error, of
+        each. The bytes and names of all are on disk before this returns."""
         files: list[int] = []
         try:
             live = [self._open_live(job_id, files) for job_id in job_ids]
@@ -186,12 +176,8 @@ class FileTraces:
     async def _sync(
         self, files: list[int], unsettled: Sequence[int], long: Sequence[int]
     ) -> dict[int, tuple[int, str]]:
-        """Sync the files in `unsettled`, and compute size and checksum of those in `long`, in a thread.
-
-        Returns the latter.
-
-        If the caller is cancelled meanwhile, the thread closes all `files` at its end.
-        """
+        """Sync the files in `unsettled`, and return size and checksum of those in `long`, in a thread. If the caller is
+        cancelled meanwhile, the thread closes all `files` at its end."""
         work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_sync_enabled() else (), tuple(long))
         try:
             return await asyncio.wrap_future(work)
@@ -202,10 +188,8 @@ class FileTraces:
                 work.add_done_callback(lambda _: _close(unclosed))
 
     def _open_live(self, job_id: JobId, files: list[int]) -> int | OSError | None:
-        """Open the live trace of a job and add the file to `files`. Returns None if there is no live trace.
-
-        An OSError is returned, not raised, so that the other traces can still be sealed.
-        """
+        """Open the live trace of a job, if there is one, and add it to `files`. An OSError is returned, not raised, so
+        that the other traces can still be sealed."""
         try:
             file = self._open.pop(job_id, None)
             if file is not None:
@@ -220,11 +204,8 @@ class FileTraces:
             return error
 
     def _move_to_archive(self, job_id: JobId, live: int | OSError | None, files: list[int]) -> int | OSError:
-        """Move a live trace to the folder `archive`. Returns its open file, which is in `files`, or the OSError.
-
-        `live` is what `_open_live` returned. If there is no live trace, the archived one is opened, and created
-        if missing.
-        """
+        """Move a live trace (from `_open_live`) to the folder `archive`, and return its open file, which is in `files`,
+        or the OSError. If there is no live trace, the archived one is opened, and created if missing."""
         if isinstance(live, OSError):
             return live
         archived = self._archive_path(job_id)
@@ -253,8 +234,6 @@ class FileTraces:
             raise _store_error(error) from error
 
     async def ids(self) -> Sequence[JobId]:
-        """The jobs whose traces are in this folder."""
-
         def names() -> list[str]:
             return [*os.listdir(self._archive), *os.listdir(self._folder)]
 
@@ -265,10 +244,7 @@ class FileTraces:
         return [JobId(int(name)) for name in dict.fromkeys(ids) if name.isdigit()]
 
     def find_sealed_file(self, job_id: JobId) -> Path | None:
-        """The file of a trace that is completely sealed.
-
-        None if the trace is live, is being sealed, or is not in this folder.
-        """
+        """None if the trace is live, is being sealed, or is not in this folder."""
         if os.path.exists(self._live_path(job_id)) or not self._is_sealed(job_id) or job_id in self._sealing:
             return None
         return Path(self._archive_path(job_id))
@@ -291,10 +267,7 @@ class FileTraces:
         return job_id in self._sealing or os.path.exists(self._archive_path(job_id))
 
     def _reader(self, job_id: JobId) -> int | None:
-        """Open a trace for reading; None if there is none.
-
-        The sealed file is tried again after the live one, because another process may seal the trace meanwhile.
-        """
+        """Open a trace for reading. The sealed file is tried twice, because another process may seal it meanwhile."""
         for path in (self._archive_path(job_id), self._live_path(job_id), self._archive_path(job_id)):
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -309,10 +282,7 @@ class FileTraces:
         return opened.st_size if os.path.samestat(live, opened) else None
 
     def _live_file(self, job_id: JobId) -> tuple[int, int] | None:
-        """Open the live trace of a job, which is created if missing. Returns the file and its size.
-
-        Returns None if the trace is sealed or is being sealed.
-        """
+        """Open or create the live trace of a job; file and size. None if the trace is sealed or is being sealed."""
         file = None if job_id in self._sealing else self._open.get(job_id)
         if file is None:
             if self._is_sealed(job_id):
@@ -335,7 +305,6 @@ class FileTraces:
 
 
 def _has_at_least(path: str, size: int) -> bool:
-    """True if the file exists and has at least this size."""
     try:
         return os.stat(path).st_size >= size
     except FileNotFoundError:
@@ -354,7 +323,6 @@ def _sync_and_sum(files: Sequence[int], long: Sequence[int]) -> dict[int, tuple[
 
 
 def _sum(file: int) -> tuple[int, str]:
-    """The size and the checksum of an open file."""
     checksum = size = 0
     while piece := os.pread(file, _PIECE_BYTES, size):
         checksum = zlib.crc32(piece, checksum)

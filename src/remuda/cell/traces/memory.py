@@ -8,8 +8,6 @@ from remuda.model.job import JobId
 
 
 class MemoryTraces:
-    """Traces in the memory of one process."""
-
     def __init__(self) -> None:
         self._bytes: dict[JobId, bytearray] = {}
         self._sealed: set[JobId] = set()

@@ -21,10 +21,7 @@ class Traces(Protocol):
         ...
 
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """Compare bytes with those of a sealed trace, to answer a repeated append.
-
-        Accepts equal bytes only; writes nothing.
-        """
+        """Compare bytes with a sealed trace, to answer a repeated append. Accepts equal bytes only; writes nothing."""
         ...
 
     def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
@@ -32,10 +29,8 @@ class Traces(Protocol):
         ...
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:
-        """Make the trace durable when the job is over. Returns its size and checksum (`crc32:xxxxxxxx`). Repeatable.
-
-        A sealed trace does not grow.
-        """
+        """Make the trace durable when the job is over; it does not grow any more. Returns its size and checksum
+        (`crc32:xxxxxxxx`). Repeatable."""
         ...
 
     async def reopen(self, job_id: JobId) -> None:

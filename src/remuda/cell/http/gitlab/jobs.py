@@ -139,6 +139,7 @@ async def _page(
 
 
 async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSummaryShape | None:
+    """The pipeline that a trigger job started; None if there is none or the caller may not read it."""
     pipeline = await edge.store.pipelines.load_pipeline(job.downstream_id) if job.downstream_id is not None else None
     project = await edge.store.projects.load_project(pipeline.project_id) if pipeline else None
     if project is not None and project.id != job.project_id:
@@ -211,6 +212,7 @@ async def show_with_times(edge: Edge, caller: Caller, job: Job) -> TimedJobShape
 
 
 async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
+    """The API response for a job, with the fields that only Remuda has."""
     now = edge.clock.now()
     view = (await describe(edge, [job], caller))[0]
     bodies, note = await _events(edge, job)

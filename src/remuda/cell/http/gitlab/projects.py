@@ -83,6 +83,7 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
 
 
 async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
+    """Raises ApiError if the caller may not create a project there."""
     if "/" in path:
         await check_namespace(edge, caller, path.rpartition("/")[0])
         return path
@@ -140,6 +141,7 @@ async def list_all(edge: Edge, request: Request) -> Paged[ProjectShape]:
 
 
 async def page_of_projects(edge: Edge, request: Request, project_filter: ProjectFilter) -> Paged[ProjectShape]:
+    """A page of the projects that match the filter and that the caller may see."""
     page, query, caller = page_by_id(request), request.query_params, caller_of(request)
     is_own = any(query.get(name, "").lower() in ("true", "1") for name in ("membership", "owned"))
     project_filter = msgspec.structs.replace(

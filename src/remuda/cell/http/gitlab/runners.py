@@ -57,6 +57,7 @@ class RunnerChange(msgspec.Struct, kw_only=True):
 
 
 def apply_change(runner: Runner, change: RunnerChange) -> Runner:
+    """The runner with the given fields changed; 400 if the result is not valid."""
     paused = change.paused if change.active is None else not change.active
     limit = runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout or None
     hold = runner.poll_hold_seconds if change.poll_hold_seconds is msgspec.UNSET else change.poll_hold_seconds
@@ -161,6 +162,7 @@ def _manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> M
 
 
 def _load(manager: RunnerManager) -> dict[str, Any] | None:
+    """The load that a manager reported: jobs running, free slots, and the share in use."""
     running, free = manager.load_running, manager.load_free
     if running is None or free is None:
         return None

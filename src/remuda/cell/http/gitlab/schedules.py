@@ -75,6 +75,7 @@ class ScheduleShape(Shape, kw_only=True):
 
 
 def apply_change(old: Schedule, params: Given, now: float) -> Schedule:
+    """The schedule with the given fields changed; 400 if the result is not valid."""
     new = with_given(
         old,
         description=params.description,

@@ -114,6 +114,7 @@ class Given(msgspec.Struct, kw_only=True):
 
 
 def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
+    """The variable with the given fields changed; 400 if the result is not valid."""
     if params.variable_type not in (None, "env_var", "file"):
         raise bad_parameter("variable_type does not have a valid value")
     if old.hidden and False in (params.masked, params.masked_and_hidden):

@@ -76,6 +76,7 @@ def is_protected(access_level: str | None) -> bool:
 
 
 def credentials(runner: Runner, token: str) -> RunnerCredentials:
+    """The response with a runner's id, its token and when that expires, as in GitLab's Runner API."""
     expires_at = None if runner.token_expires_at is None else rfc3339(runner.token_expires_at)
     return RunnerCredentials(id=runner.id, token=token, token_expires_at=expires_at)
 
