@@ -1,5 +1,4 @@
-"""Compiles `.gitlab-ci.yml` to a `Pipeline`, a graph of jobs, or reports all mistakes of the file. Does no input or
-output itself.
+"""Compiles `.gitlab-ci.yml` to a `Pipeline`, a graph of jobs, or reports all its mistakes. Does no input or output.
 
 `compile` is the entry point. `syntax` parses YAML into a tree of values with their positions, `include` merges all
 files into one tree, `keywords` reads jobs, `rules` evaluates conditions for the given `Facts`, `graph` finds which job

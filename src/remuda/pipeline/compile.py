@@ -2,10 +2,7 @@
 
 The steps: merge all files into one tree (`include.includes`), resolve templates and references (`syntax.extends`),
 decide whether there is a pipeline (`keywords.workflow`), read each job (`keywords.job`), check jobs against each other
-(`job_checks`), decide which jobs are in the pipeline (`job_list`). Called by the cell for every new pipeline, by
-`remuda run` and by lint.
-
-Invariant: the same text, facts and sources give the same value or the same `PipelineError`.
+(`job_checks`), decide which jobs are in the pipeline (`job_list`). The same arguments always give the same result.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ def compile_pipeline(
     sources: Sources | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> Pipeline:
-    """Compile a pipeline file. Raises `PipelineError` with all its mistakes. `file` is the file's name in messages.
+    """Compile a pipeline file, which messages call `file`. Raises `PipelineError` with all its mistakes.
 
     `facts` are what rules are evaluated for; the default is a push to `main`. `sources` provides included files; by
     default nothing can be included. `inputs` are values for `spec:inputs`.
@@ -111,9 +108,7 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
 
 
 def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs: Mapping[str, Any]) -> Table:
-    """Parse the file and everything it includes into one tree, with `extends` and `!reference` resolved. Raises
-    `PipelineError` if that is impossible.
-    """
+    """Parse the file and its includes into one tree, `extends` and `!reference` resolved. Raises `PipelineError`."""
     place = Place()
     merger = Merger(report)
     loader = Loader(report, judge, sources, merger)
@@ -128,9 +123,7 @@ def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs:
 
 
 def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
-    """Split the top level of the tree. Returns the keywords by name, and the jobs without hidden templates (`.name`).
-    Reports invalid keys.
-    """
+    """Split the top level into keywords by name, and jobs without hidden templates (`.name`). Reports invalid keys."""
     keywords: dict[str, Entry] = {}
     jobs: list[Entry] = []
     for name, entry in root.entries.items():
@@ -177,9 +170,7 @@ def _stages(report: Report, entry: Entry | None) -> tuple[str, ...]:
 
 
 def _default(report: Report, judge: Judge, keywords: Mapping[str, Entry]) -> Shared:
-    """Read the `default` section, and the same keys at the top level, where older files have them. Reports keys that
-    are in both.
-    """
+    """Read `default`, and the same keys at the top level, as older files have them. Reports keys that are in both."""
     older = ("image", "services", "cache", "before_script", "after_script")
     outside = {name: entry for name, entry in keywords.items() if name in older}
     section = read_table(report, keywords["default"].value, "default", DEFAULT) if "default" in keywords else {}

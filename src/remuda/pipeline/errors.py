@@ -1,9 +1,6 @@
 """The mistakes of a pipeline file, each with its file, line and column, and the exception that carries all of them.
 
-Every module of this package reports mistakes through `Report`. The same mistake at the same position is reported once:
-an anchor that thirty jobs use is one position in the file.
-
-Invariant: `PipelineError.errors` is never empty and is ordered by file, line and column.
+The same mistake at the same position is reported once: an anchor that thirty jobs use is one position in the file.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ _SHOWN_FILE = 4096
 
 
 class Placed(Protocol):
-    """The interface of everything that has a position in a file; lines and columns start at 1."""
+    """Something that has a position in a file; lines and columns start at 1."""
 
     @property
     def line(self) -> int: ...
@@ -43,9 +40,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):
-    """A mistake in a pipeline file. `key` is the path of the keyword; `suggestion` says how to
-    correct it, or is empty.
-    """
+    """A mistake in a pipeline file. `key` is the path of the keyword; `suggestion` says how to correct it."""
 
     file: str
     line: int
@@ -61,7 +56,7 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineError(Exception):
-    """The pipeline file has mistakes. `errors` has all of them, ordered by their position."""
+    """The pipeline file has mistakes: `errors`, never empty and ordered by their position."""
 
     def __init__(self, errors: tuple[Mistake, ...]) -> None:
         super().__init__(errors)
@@ -97,7 +92,7 @@ class Report:
         raise self.error()
 
     def finish(self) -> None:
-        """Raise `PipelineError` if there are mistakes; otherwise do nothing."""
+        """Raise `PipelineError` if there are mistakes."""
         if self._mistakes:
             raise self.error()
 
@@ -107,7 +102,6 @@ class Report:
         self._mistakes.setdefault((file, at.line, at.column, message), mistake)
 
     def error(self) -> PipelineError:
-        """Return a `PipelineError` with all mistakes so far."""
         ordered = sorted(
             self._mistakes.values(), key=lambda m: (self._files.get(m.file, len(self._files)), m.line, m.column)
         )
@@ -115,11 +109,11 @@ class Report:
 
 
 def printable(text: str, limit: int = _SHOWN_VALUE) -> str:
-    """Return the text cut to `limit` characters, with line breaks and control characters escaped."""
+    """Cut the text to `limit` characters, and escape line breaks and control characters."""
     short = text if len(text) <= limit else text[: limit - 3] + "..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)
 
 
 def quote(text: str) -> str:
-    """Return a name or value from the user's file in double quotes, shortened and escaped, for messages."""
+    """Quote a name or value from the user's file for messages, shortened and escaped."""
     return f'"{printable(text)}"'

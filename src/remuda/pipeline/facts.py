@@ -1,7 +1,7 @@
 """The facts for which a pipeline file is compiled: the ref, the event, variables, the files of the repository.
 
-The cell makes them from a push, `remuda run` from the work tree. Variables of the file override predefined ones;
-variables of the project, and those with which the pipeline was started, override those of the file.
+Variables of the file override predefined ones; variables of the project, and those with which the pipeline was started,
+override those of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ChangedFiles = Callable[[str | None], frozenset[str] | SourceProblem | None]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts for which one pipeline is compiled. The default is a push to `main` with unknown files."""
+    """What rules are evaluated for. The default is a push to `main` with unknown files."""
 
     ref: str = "main"
     is_tag: bool = False
@@ -54,8 +54,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.source == MERGE_REQUEST or "CI_MERGE_REQUEST_IID" in self.predefined
 
     def changes_since(self, compare_to: str | None) -> frozenset[str] | SourceProblem | None:
-        """Return the files that changed since the ref `compare_to`, or since the previous commit if it is None. Returns
-        None if they are unknown, a SourceProblem if the ref cannot be compared.
+        """Return the files that changed since `compare_to`, or since the previous commit if it is None. Returns None if
+        they are unknown, a SourceProblem if the ref cannot be compared.
         """
         return self.changed_files(compare_to) if callable(self.changed_files) else self.changed_files
 

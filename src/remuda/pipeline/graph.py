@@ -1,7 +1,5 @@
 """The graph of a pipeline: which job waits for which, whose artifacts it gets, and circular needs.
 
-Called by the cell when it stores a pipeline, and by the compiler to find circular needs.
-
 Invariant: the time is linear in jobs plus needs. All jobs of a stage that wait for the earlier stages share one tuple,
 so that the memory for a wide pipeline does not grow with the square of its jobs.
 """
@@ -15,9 +13,7 @@ from remuda.pipeline.spec import JobSpec
 
 
 def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
-    """Return, for each job, the names of the jobs that it waits for: its needs that are in the pipeline or, without
-    `needs`, all jobs of earlier stages.
-    """
+    """Return which jobs each job waits for: its needs in the pipeline or, without `needs`, all of earlier stages."""
     names = {job.name for job in jobs}
     earlier = _by_stage(jobs, jobs)
     return {
@@ -29,10 +25,7 @@ def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
-    """Return, for each job, the names of the jobs whose artifacts it gets.
-
-    These are jobs with artifacts in earlier stages, or needs with `artifacts: true`; `dependencies` restricts them.
-    """
+    """Return whose artifacts each job gets: of earlier stages or needs (`artifacts: true`), within `dependencies`."""
     makers = [job for job in jobs if job.artifacts is not None]
     names = {job.name for job in makers}
     earlier = _by_stage(makers, jobs)
@@ -49,7 +42,7 @@ def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def circles(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield the cycles of a graph, each as its names in order. `edges` has the names that each name points to.
+    """Yield the cycles of a graph; `edges` has the names that each name points to.
 
     The search uses its own stack, so chains of needs may be longer than Python's recursion limit.
     """

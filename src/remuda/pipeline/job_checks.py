@@ -1,6 +1,6 @@
 """Checks the jobs of a file against each other: names, needs, dependencies, and the size of the pipeline.
 
-These mistakes do not depend on the facts (ref, event, variables). Called by `compile` before rules are evaluated.
+These mistakes do not depend on the facts (ref, event, variables).
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ _OVERHEAD = 32
 
 
 class Budget:
-    """Limits the size of the pipeline while jobs are read, because inherited scripts and variables multiply it.
-    Exceeding it stops the compilation with a mistake.
-    """
+    """Stops the compilation of a pipeline that is too large: inherited scripts and variables multiply its size."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -49,9 +47,7 @@ class Budget:
         self._spend(draft, size * draft.parts)
 
     def take_needs(self, draft: Draft, names: Mapping[str, Draft]) -> None:
-        """Add a job's needs to the size of the pipeline. A need of a parallel job counts once for each of its parts.
-        `names` has the jobs by name.
-        """
+        """Add a job's needs to the size of the pipeline; a need of a parallel job counts once for each part."""
         for needs in _all_needs(draft):
             for written in needs.inside or ():
                 target = names.get(written.need.job)
@@ -71,9 +67,7 @@ class Budget:
 
 
 def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> dict[str, Draft]:
-    """Report mistakes in the names, needs and dependencies of the jobs. Returns the jobs by every name that a need may
-    use.
-    """
+    """Report mistakes in names, needs and dependencies. Returns the jobs by every name that a need may use."""
     names = _check_names(report, drafts)
     _check_needs(report, drafts, names)
     _check_dependencies(report, drafts, names)
@@ -83,9 +77,7 @@ def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> dict[
 
 
 def _check_names(report: Report, drafts: Sequence[Draft]) -> dict[str, Draft]:
-    """Report job names that are too long or used twice. Returns the jobs by every name that a need may use: the job's
-    own, and those of its parallel parts.
-    """
+    """Report names that are too long or used twice. Returns the jobs by their own and their parallel parts' names."""
     names: dict[str, Draft] = {draft.spec.name: draft for draft in drafts}
     for draft in drafts:
         name = draft.spec.name

@@ -1,6 +1,6 @@
 """Makes the final list of jobs: evaluates their rules, expands `parallel`, and resolves needs to jobs of the pipeline.
 
-Called by `compile` after `job_checks`, which has limited the size, so that a small file cannot expand to gigabytes.
+Runs after `job_checks`, which has limited the size, so that a small file cannot expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 def select_jobs(
     report: Report, judge: Judge, drafts: Sequence[Draft], *, workflow_rules: bool
 ) -> tuple[list[Part], list[LeftOut]]:
-    """Evaluate the rules of all jobs. Returns the jobs of the pipeline, parallel jobs as their parts, and the jobs that
-    are left out with the reasons. `workflow_rules`: the file has `workflow:rules`.
+    """Evaluate the rules of all jobs. Returns the jobs of the pipeline, and those that are left out with the reasons.
+    `workflow_rules`: the file has `workflow:rules`.
     """
     parts: list[Part] = []
     left_out: list[LeftOut] = []
@@ -57,16 +57,12 @@ def select_jobs(
 
 
 def part_names(draft: Draft) -> tuple[str, ...]:
-    """Return the names of a job's parts: its own name or, for a parallel job, `name 1/N` to `name N/N` or `name: [a,
-    b]` and so on.
-    """
+    """Return the job's own name or, for a parallel job, `name 1/N` to `name N/N` or `name: [a, b]` and so on."""
     return draft.parallel.names(draft.spec.name) if draft.parallel else (draft.spec.name,)
 
 
 def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, workflow_rules: bool) -> Part | str:
-    """Evaluate the rules of a job, or of part `index` of a parallel job. Returns the part, or the reason why it is left
-    out.
-    """
+    """Evaluate the rules of a job, or of part `index` of a parallel job. Returns the part, or why it is left out."""
     spec = draft.spec
     own = draft.variables
     if draft.parallel:
@@ -108,9 +104,7 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
 
 
 def _tags(report: Report, judge: Judge, draft: Draft, own: Variables) -> tuple[str, ...]:
-    """Return the job's tags with variables expanded. The runner cannot expand them, because tags decide which runner
-    gets the job.
-    """
+    """Expand variables in the tags. The runner cannot, because tags decide which runner gets the job."""
     tags = draft.spec.tags
     if not any("$" in tag for tag in tags):
         return tags
@@ -123,9 +117,7 @@ def _tags(report: Report, judge: Judge, draft: Draft, own: Variables) -> tuple[s
 
 
 def connect_jobs(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
-    """Return the jobs with needs and dependencies resolved to names of jobs in the pipeline. Raises `PipelineError` if
-    a needed job is not in it.
-    """
+    """Resolve needs and dependencies to jobs of the pipeline. Raises `PipelineError` if a needed job is not in it."""
     by_draft: dict[str, list[Part]] = {}
     for part in parts:
         by_draft.setdefault(part.draft.spec.name, []).append(part)
@@ -149,9 +141,7 @@ def connect_jobs(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
 
 
 def _jobs_named(name: str, by_draft: Mapping[str, list[Part]], by_name: Mapping[str, Part]) -> list[str]:
-    """Return the names of the jobs of the pipeline that `name` means: one job, or all parts of a parallel job; empty if
-    there is none.
-    """
+    """Return the jobs that `name` means: one job, or all parts of a parallel job."""
     return [part.spec.name for part in by_draft.get(name, ())] or ([name] if name in by_name else [])
 
 
@@ -162,9 +152,7 @@ def _resolve_need(
     by_draft: Mapping[str, list[Part]],
     by_name: Mapping[str, Part],
 ) -> list[str]:
-    """Return the names of the jobs that a need of `part` refers to. Reports a mistake if there are none and the need is
-    not optional.
-    """
+    """Return the jobs that a need of `part` refers to. Reports a mistake if there are none and it is not optional."""
     need = written.need
     if need.job in by_name and need.job not in by_draft:
         return [need.job]
@@ -186,7 +174,5 @@ def _resolve_need(
 
 
 def _fill_matrix(values: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of a need's matrix, with `$[[ matrix.NAME ]]` replaced by the matrix values `own` of the job
-    that has the need.
-    """
+    """Replace `$[[ matrix.NAME ]]` in a need's matrix by the matrix values `own` of the job that has the need."""
     return {name: _MATRIX.sub(lambda match: own.get(match[1], ""), value) for name, value in values.items()}

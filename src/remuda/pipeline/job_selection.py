@@ -1,7 +1,6 @@
 """Reduces a compiled pipeline to the jobs that a user names, with or without the jobs that they need.
 
-A job that is named runs even if it is manual, delayed or `on_failure`. Used by the cell when it creates a pipeline, and
-by `remuda run`.
+A job that is named runs even if it is manual, delayed or `on_failure`.
 
 Invariant: no job of the result waits for, or takes artifacts from, a job outside of it.
 """
@@ -18,14 +17,14 @@ from remuda.pipeline.spec import JobSpec, Pipeline
 
 
 class ChoiceError(Exception):
-    """The pipeline has no job or stage with the requested name. The message suggests similar names."""
+    """The pipeline has no such job or stage. The message suggests similar names."""
 
 
 def choose(
     pipeline: Pipeline, *, jobs: Collection[str] = (), stages: Collection[str] = (), with_needs: bool = True
 ) -> Pipeline:
-    """Return the pipeline reduced to the jobs with these names and the jobs in these stages; `with_needs`: and the jobs
-    that they wait for. Without names and stages, return it unchanged. Raises ChoiceError for an unknown name.
+    """Reduce the pipeline to these jobs and stages; `with_needs`: and the jobs that they wait for. Without names and
+    stages, return it unchanged. Raises ChoiceError for an unknown name.
     """
     if not jobs and not stages:
         return pipeline
@@ -38,9 +37,7 @@ def choose(
 
 
 def _jobs_by_name(pipeline: Pipeline, names: Iterable[str]) -> set[str]:
-    """Return the names of the jobs that `names` mean; the name of a parallel job means all its parts. Raises
-    ChoiceError for an unknown name.
-    """
+    """A parallel job's name means all its parts. Raises ChoiceError for an unknown name."""
     by_name: dict[str, list[str]] = {}
     for job in pipeline.jobs:
         for name in {job.name, job.written_name or job.name}:
@@ -67,7 +64,7 @@ def _jobs_in_stages(pipeline: Pipeline, stages: Iterable[str]) -> set[str]:
 
 
 def _with_needs(names: set[str], prerequisites: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Return the names and, recursively, the names of the jobs that these jobs wait for."""
+    """Add, recursively, the jobs that these jobs wait for."""
     closure: set[str] = set()
     stack = list(names)
     # The jobs of a stage share one tuple of earlier jobs: it is walked once, not once for each job.
@@ -84,9 +81,7 @@ def _with_needs(names: set[str], prerequisites: Mapping[str, tuple[str, ...]]) -
 
 
 def _detach(job: JobSpec, chosen: set[str], *, is_named: bool) -> JobSpec:
-    """Return the job without needs and dependencies outside of the chosen jobs. `is_named`: the user named the job
-    itself, so it runs even if it is manual or delayed.
-    """
+    """Remove needs and dependencies outside of `chosen`. `is_named`: the job runs even if it is manual or delayed."""
     if job.needs is not None:
         job = msgspec.structs.replace(job, needs=tuple(need for need in job.needs if need.job in chosen))
     if job.dependencies is not None:
@@ -98,7 +93,7 @@ def _detach(job: JobSpec, chosen: set[str], *, is_named: bool) -> JobSpec:
 
 
 def _similar(name: str, candidates: Iterable[str]) -> str:
-    """Return the end of an error message: names that are similar to `name`, else the first of the candidates."""
+    """Return the end of an error message: names similar to `name`, else the first of the candidates."""
     from difflib import get_close_matches  # imported only for a mistake
 
     names = list(candidates)

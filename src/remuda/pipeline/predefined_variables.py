@@ -1,7 +1,6 @@
 """GitLab's predefined CI/CD variables of a server, a project, a commit, a tag and a merge request.
 
-The cell (`remuda.cell.core.payload.predefined_variables`) and `remuda run`
-(`remuda.localrun.sources.predefined_variables`) both use them, so that rules give the same result in both.
+The cell and `remuda run` both use them, so that rules give the same result in both.
 """
 
 from __future__ import annotations
@@ -22,15 +21,13 @@ _PREDEFINED = re.compile(r"CI|(CI|GITLAB)_[A-Za-z0-9_]*")
 
 
 def is_predefined(name: str) -> bool:
-    """True if the name is reserved for predefined variables, such as `CI_...`. A pipeline file may
-    set it nevertheless.
-    """
+    """True if the name is reserved, such as `CI_...`. A pipeline file may set it nevertheless."""
     return _PREDEFINED.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=1024)
 def slug(text: str) -> str:
-    """Convert a text for use in host names: lower case, at most 63 characters, only letters, digits and dashes."""
+    """Convert a text for host names: lower case, at most 63 characters, only letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]", "-", text.lower())[:63].strip("-")
 
 
@@ -70,7 +67,6 @@ def of_project(*, path: str, url: str, number: int, title: str) -> dict[str, str
 
 
 def of_commit(*, message: str, author: str, timestamp: str) -> dict[str, str]:
-    """Return the variables of a commit's message, author and time."""
     message = message.strip("\n")
     short = _cut(message)
     title, _, rest = short.partition("\n")
@@ -86,9 +82,7 @@ def of_commit(*, message: str, author: str, timestamp: str) -> dict[str, str]:
 
 
 def of_tag(message: str) -> dict[str, str]:
-    """Return CI_COMMIT_TAG_MESSAGE with the message of an annotated tag, shortened if it is long; its value is empty
-    for a lightweight tag.
-    """
+    """Return CI_COMMIT_TAG_MESSAGE, shortened if it is long; empty for a lightweight tag."""
     return {"CI_COMMIT_TAG_MESSAGE": _cut(message)}
 
 
@@ -103,9 +97,7 @@ def of_merge_request(
     title: str = "",
     description: str = "",
 ) -> dict[str, str]:
-    """Return the CI_MERGE_REQUEST_* variables of a merge request within one project. `project` is the result of
-    `of_project`.
-    """
+    """Return the CI_MERGE_REQUEST_* variables; `project` is the result of `of_project`."""
     place = {name: project[f"CI_{name}"] for name in ("PROJECT_ID", "PROJECT_PATH", "PROJECT_URL")}
     values = {
         # Merge requests are not stored, so there is no global id.

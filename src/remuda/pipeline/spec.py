@@ -1,8 +1,7 @@
 """The values that a pipeline file compiles to: pipeline, job specs and their parts.
 
-The cell stores a `Pipeline` as JSON and creates one job per `JobSpec`. `version` is the version of the stored form.
-Fields are only added, with defaults, so that stored pipelines of older releases can be read. `image`, `services`,
-`cache`, `hooks`, `secrets` and `run` have the form of the runner's payload.
+The cell stores a `Pipeline` as JSON. Fields are only added, with defaults, so that stored pipelines of older releases
+can be read. `image`, `services`, `cache`, `hooks`, `secrets` and `run` have the form of the runner's payload.
 
 Invariants: names are unique; `stage_index` is the position of `stage` in `Pipeline.stages`; every need that is not
 optional names a job of the same pipeline in the same or an earlier stage; needs are not circular.
@@ -19,7 +18,7 @@ ArtifactsWhen = Literal["on_success", "on_failure", "always"]
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of `needs`: a job of the same pipeline that must be finished before this job starts."""
+    """A job of the same pipeline that must be finished before this job starts."""
 
     job: str
     artifacts: bool = True
@@ -28,8 +27,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutsideNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of `needs` that takes artifacts from a job of another project or pipeline. The job does not wait for
-    that job.
+    """A job of another project or pipeline whose artifacts a job takes, without waiting for it.
 
     With neither `project` nor `job`, this job mirrors the status of the latest pipeline of the project `pipeline`.
     """
@@ -66,7 +64,7 @@ _REPORT_NAMES = {
 
 
 class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The keyword `artifacts`: the files and reports that a job uploads."""
+    """The files and reports that a job uploads."""
 
     paths: tuple[str, ...]
     exclude: tuple[str, ...] = ()
@@ -83,13 +81,11 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def keeps_files(self) -> bool:
-        """True if the job uploads an archive of files, which other jobs can download, and not only reports."""
+        """True if the job uploads an archive of files, and not only reports."""
         return bool(self.paths or self.untracked)
 
     def uploads(self) -> list[dict[str, Any]]:
-        """Return the uploads that the runner has to make, in the form of its payload: the archive, if there is one, and
-        each report.
-        """
+        """Return the uploads of the archive and each report, in the form of the runner's payload."""
         uploads: list[dict[str, Any]] = []
         if self.keeps_files:
             archive: dict[str, Any] = {
@@ -121,9 +117,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
-    """The keyword `trigger`: the pipeline that a trigger job starts, in another project, or a child pipeline from the
-    files in `include`.
-    """
+    """The pipeline that a trigger job starts: in another project, or a child pipeline from the files in `include`."""
 
     project: str = ""
     branch: str = ""
@@ -192,7 +186,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of the file that its rules leave out of the pipeline, and the reason."""
+    """A job that its rules leave out of the pipeline, and the reason."""
 
     name: str
     reason: str
@@ -201,9 +195,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled pipeline file: its stages, with `.pre` first and `.post` last, and its jobs in the
-    order of the file.
-    """
+    """A compiled pipeline file: its stages, `.pre` first and `.post` last, and its jobs in the order of the file."""
 
     version: int = 1
     stages: tuple[str, ...]

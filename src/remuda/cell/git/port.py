@@ -164,7 +164,7 @@ class Refs(Protocol):
     """
 
     async def refs(self, repo: str) -> dict[str, str]:
-        """Return all branches, tags and merge request refs with their commits' hashes; refs to other objects not."""
+        """Return branches, tags and merge request refs with their commits; refs to other objects are left out."""
         ...
 
     async def resolve(self, repo: str, name: str) -> str | None:

@@ -29,7 +29,7 @@ class GitProgram:
         return self.root / repo
 
     async def run(self, *args: str, repo: str | None = None) -> bytes:
-        """Return git's output. Raises StoreError if git cannot start or the disk is full or read-only; GitError."""
+        """Return git's output. Raises GitError; StoreError if git cannot start or the disk is full or read-only."""
         code, out, err = await self.call(*args, repo=repo)
         if code != 0:
             raise self.failure(args[0], err)

@@ -130,7 +130,7 @@ class _Batch:
         self._watchdog: threading.Timer | None = None
 
     def ask(self, name: str, *, limit_bytes: int) -> tuple[str, str, bytes] | None:
-        """Return an object's hash, type and content. Raises TooLargeError above `limit_bytes`; GitError."""
+        """Return an object's hash, type and content. Raises GitError; TooLargeError above `limit_bytes`."""
         try:
             question = os.fsencode(name) + b"\n"
         except UnicodeEncodeError:

@@ -65,7 +65,7 @@ async def check_cell(settings: CellSettings) -> Report:
 
 
 async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
-    """Check a database snapshot and the files; of an older schema, the version only. Raises DataFolderError."""
+    """Check a snapshot and its files; of an older schema only the version. Raises DataFolderError for a newer one."""
     check_revision(tables)
     if tables.revision != migrations.HEAD:
         problem = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"

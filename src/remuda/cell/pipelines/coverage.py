@@ -61,7 +61,7 @@ async def _tail(traces: Traces, job: Job) -> bytes:
 
 
 def coverage_in(log: bytes, expression: str) -> float | None:
-    """Find the coverage in a log. Raises PatternError if `expression` (`/.../`) is invalid, TooCostlyError."""
+    """Find the coverage in a log. Raises PatternError for an invalid `expression` (`/.../`), or TooCostlyError."""
     literal = split_literal(expression)
     if literal is None:
         return None

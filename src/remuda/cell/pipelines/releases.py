@@ -171,7 +171,7 @@ class Releases:
         return replace(context, inherited=dependencies.variables), dependencies
 
     async def _refuse_endless(self, context: JobContext, tag: str) -> None:
-        """Raise InvalidError if a pipeline for the tag of a job's release would create a further tag: endless."""
+        """Raise InvalidError if releases would create tags endlessly: this pipeline runs for a tag of a release."""
         if not context.pipeline.tag or tag == context.pipeline.ref:
             return
         cause = await self.find(context.project, context.pipeline.ref)

@@ -51,7 +51,7 @@ class RemoteFiles:
         self._silent_until: dict[URL, float] = {}
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
-        """Return the content at an address, or why it cannot be fetched. One that timed out is left for a while."""
+        """Return the content at an address, or why there is none. After a timeout it is not tried for a while."""
         import aiohttp
 
         url = parse_address(text)

@@ -1,3 +1,1 @@
-"""Implements `include` and `spec:inputs`: which other files belong to a pipeline file, and with which inputs they are
-read.
-"""
+"""Implements `include` and `spec:inputs`: which other files belong to a pipeline file, and with which inputs."""

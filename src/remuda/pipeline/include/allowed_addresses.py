@@ -1,8 +1,7 @@
 """The allow list of web addresses from which files may be included. Compares addresses only; others fetch the files.
 
 An address matches an entry if scheme, host and port are equal and its path begins with the entry's path, folder by
-folder. An ambiguous address, or one with `..` in its path, matches nothing. The cell and `remuda pipeline` check this
-before they fetch a file, and again for every redirect.
+folder. An ambiguous address, or one with `..` in its path, matches nothing.
 """
 
 from urllib.parse import unquote, urlsplit
@@ -30,9 +29,7 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_prefix(text: str) -> Prefix | None:
-    """Parse a web address or an entry of the allow list. Returns None if it is invalid, ambiguous, or has `..` in its
-    path.
-    """
+    """Parse a web address or an entry of the allow list; None if it is invalid, ambiguous, or has `..` in its path."""
     try:
         parts = urlsplit(text)
         port = parts.port

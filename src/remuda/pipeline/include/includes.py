@@ -1,7 +1,6 @@
 """Loads a pipeline file and everything that it includes into one tree, with `include:rules` and inputs applied.
 
-Values of the including file override those of included files, and later includes override earlier ones. `Sources`
-provides the texts. Called by `compile`.
+Values of the including file override those of included files, and later includes override earlier ones.
 
 Invariants: a path never leaves its repository; at most `MAX_FILES` files are read; no file includes itself, directly or
 through others; all files together have at most `MAX_ALL_NODES` values.
@@ -35,9 +34,7 @@ _INCLUDE = "include"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The repository that a file comes from: this one, another project's at a ref, or none for a remote file. Local
-    includes in the file are read from there.
-    """
+    """The repository from which a file's local includes are read: this one, another project's, or none if remote."""
 
     project: str = ""
     ref: str | None = None
@@ -45,8 +42,6 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file to parse: its text, its name in messages, and the repository that it comes from."""
-
     text: str
     file: str
     origin: Origin
@@ -65,11 +60,10 @@ class Loader:
     def load(
         self, source: SourceFile, inputs: Mapping[str, Entry], *, at: Placed, path: str, chain: tuple[str, ...] = ()
     ) -> Table | None:
-        """Parse a file and everything it includes into one tree. Returns None, with a mistake reported, if the file is
-        not a map.
+        """Parse a file and everything it includes into one tree; None, with a mistake reported, if it is not a map.
 
-        `inputs` are the values for its `spec:inputs`; mistakes in them are reported at `at` and `path`. `chain` has the
-        files that include this one, outermost first.
+        Mistakes in `inputs` (values for `spec:inputs`) are reported at `at` and `path`. `chain` has the files that
+        include this one, outermost first.
         """
         report = self._report
         if source.file:
@@ -91,9 +85,7 @@ class Loader:
     def _interpolate(
         self, header: Table | None, body: Node, inputs: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
     ) -> Node:
-        """Return the body of a file with `$[[ inputs.name ]]` replaced. Without a header that declares inputs, given
-        inputs are reported as mistakes.
-        """
+        """Replace `$[[ inputs.name ]]` in the body. Reports inputs that are given but not declared by a header."""
         patterns = self._judge.patterns
         declared = read_header(self._report, header, patterns) if header is not None else {}
         values = take_inputs(self._report, declared, inputs, at=at, path=path, patterns=patterns, is_first=is_first)
@@ -122,9 +114,7 @@ class Loader:
         return trees
 
     def _check(self, source: SourceFile, at: Node, chain: tuple[str, ...]) -> None:
-        """Stop the compilation if the file is already in `chain` (a circular include), or if there
-        are too many files.
-        """
+        """Stop the compilation at a circular include (the file is in `chain`) or after too many files."""
         if source.file in chain:
             names = [name or "this file" for name in (*chain[chain.index(source.file) :], source.file)]
             trail = " -> ".join(map(printable, names[-10:]))
@@ -240,7 +230,7 @@ class Loader:
         return [SourceFile(text=component.text, file=str(address), origin=origin)]
 
     def _source(self, text: str | SourceProblem, file: str, origin: Origin, at: Node, path: str) -> list[SourceFile]:
-        """Return a list with the file. If `text` is a problem, report it as a mistake and return an empty list."""
+        """Return a list with the file; if `text` is a problem, report it and return an empty list."""
         if isinstance(text, SourceProblem):
             self._report.add(at, path, text.reason, text.suggestion)
             return []

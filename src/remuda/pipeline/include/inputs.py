@@ -1,11 +1,8 @@
 """Reads `spec:inputs` of a file's header, checks the given values, and replaces `$[[ inputs.name ]]` in its tree.
 
 A value that consists of one such block gets the input's type (a list stays a list); inside a longer text the input
-becomes text. A user may start a pipeline with texts only, for example from a form: such a text is parsed as the number,
-boolean or list that the input declares. Functions: `expand_vars`, `truncate(from,length)`, `posix_escape`. Called by
-`includes`.
-
-Invariant: the interpolated tree has at most `MAX_ADDED` values and characters more than the file.
+becomes text. A text with which a user starts a pipeline is parsed as the number, boolean or list that the input
+declares. Invariant: the interpolated tree has at most `MAX_ADDED` values and characters more than the file.
 """
 
 from __future__ import annotations
@@ -33,8 +30,6 @@ _KINDS = {"string": ("text",), "number": ("number",), "boolean": ("true", "false
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """The declaration of an input in `spec:inputs`: type, default, options and pattern."""
-
     type: str
     default: Node | None
     options: tuple[str, ...] | None
@@ -90,9 +85,7 @@ def _regex(report: Report, node: Node, path: str, patterns: Patterns) -> str | N
 
 
 def check_value(report: Report, declared: Input, node: Node, path: str, patterns: Patterns) -> bool:
-    """True if a value has the type, options and pattern that the input declares. Otherwise report the mistake at the
-    value and return False.
-    """
+    """Report a value that does not have the declared type, options or pattern, and return False."""
     if isinstance(node, Opaque):
         return False
     kinds = _KINDS.get(declared.type)
@@ -124,8 +117,8 @@ def take_inputs(
     patterns: Patterns,
     is_first: bool,
 ) -> dict[str, Node]:
-    """Return a value for every declared input: the given one or the default. Reports unknown inputs, invalid values,
-    and missing values (at the position `at`, where the file is included).
+    """Return the given or default value of every input. Reports unknown, invalid and (at `at`, the include) missing
+    ones.
 
     `is_first`: the inputs come from the request that starts the pipeline, not from an `include`, so texts are parsed as
     the declared type.
@@ -149,9 +142,7 @@ def take_inputs(
 
 
 def _read_as(kind: str, node: Node) -> Node:
-    """Parse a text as the JSON number, boolean or list in it. Returns the node unchanged if the type `kind` is
-    `string`, the node is no text, or the text is no JSON.
-    """
+    """Parse a text as JSON number, boolean or list; unchanged if `kind` is `string` or it is no JSON text."""
     if kind == "string" or not isinstance(node, Scalar) or node.kind != "text":
         return node
     try:
@@ -161,8 +152,6 @@ def _read_as(kind: str, node: Node) -> Node:
 
 
 class Interpolation:
-    """Replaces the `$[[ inputs.name ]]` blocks in the tree of one file."""
-
     def __init__(self, report: Report, values: Mapping[str, Node], variables: Mapping[str, str]) -> None:
         self._report = report
         self._values = values
@@ -170,7 +159,7 @@ class Interpolation:
         self._added = 0
 
     def tree(self, node: Node) -> Node:
-        """Return the node with all blocks in it replaced. The result keeps the positions of the file."""
+        """Replace all blocks in the node. The result keeps the positions of the file."""
         match node:
             case Scalar():
                 return self._scalar(node)

@@ -43,7 +43,7 @@ class Sources(Protocol):
     """Provides the files that a pipeline file includes. Paths have no leading slash and never leave the repository."""
 
     def local(self, path: str) -> str | SourceProblem | None:
-        """Return the text of a file of the repository at the pipeline's commit; None if it does not exist."""
+        """Return a file of the repository at the pipeline's commit; None if it does not exist."""
 
     def local_glob(self, pattern: str) -> Sequence[str]:
         """Return the paths of the repository that match the pattern, sorted."""
@@ -52,9 +52,7 @@ class Sources(Protocol):
         """Return the text of a file of another project at `ref`, or on its default branch if `ref` is None."""
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
-        """Return the paths of another project that match the pattern, sorted. If the project is not available, an
-        implementation may return the pattern itself, because reading it then gives the error.
-        """
+        """Return the matching paths, sorted; if the project is unavailable perhaps the pattern: reading it fails."""
 
     def remote(self, url: str) -> str | SourceProblem:
         """Return the text at a web address, if the address is on the allow list; else a SourceProblem."""
@@ -67,9 +65,7 @@ class Sources(Protocol):
 
 
 class MemorySources(Sources):
-    """Sources with files in dicts: files of the repository by path, of other projects by project and path, remote ones
-    by address. For tests and local use.
-    """
+    """Files of the repository by path, of other projects by project and path, remote ones by address."""
 
     def __init__(
         self,
@@ -117,6 +113,6 @@ class MemorySources(Sources):
 
 
 def parse_address(text: str) -> ComponentAddress | None:
-    """Parse the address of a CI/CD component. Returns None if the text is not one."""
+    """Parse the address of a CI/CD component: `host/group/project/name@version`."""
     match = _ADDRESS.fullmatch(text)
     return ComponentAddress(**match.groupdict()) if match else None

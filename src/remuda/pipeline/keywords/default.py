@@ -31,7 +31,7 @@ MAX_RETRIES = 2
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """The keyword `retry`: how often to retry, and after which failure reasons or exit codes of the script."""
+    """How often to retry, and after which failure reasons or exit codes of the script."""
 
     max: int = 0
     when: tuple[str, ...] = ("always",)
@@ -39,7 +39,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of the keywords that a job can inherit from `default`. None: the keyword is absent."""
+    """The keywords that a job can inherit from `default`. None: the keyword is absent."""
 
     before_script: tuple[str, ...] | None = None
     after_script: tuple[str, ...] | None = None
@@ -55,14 +55,11 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     id_tokens: dict[str, dict[str, Any]] | None = None
 
     def over(self, other: Shared) -> Shared:
-        """Return these values, with absent ones taken from `other`. Lists and maps are replaced as
-        a whole, not merged.
-        """
+        """Take absent values from `other`. Lists and maps are replaced as a whole, not merged."""
         own = {field: getattr(self, field) for field in self.__struct_fields__}
         return msgspec.structs.replace(other, **{k: v for k, v in own.items() if v is not None})
 
     def only(self, keys: Container[str]) -> Shared:
-        """Return only the values of the keywords in `keys`; all others are absent."""
         fields = {field: getattr(self, field) for field in self.__struct_fields__}
         return Shared(**{field: value for field, value in fields.items() if field.removesuffix("_seconds") in keys})
 

@@ -1,7 +1,4 @@
-"""Reads `environment`, `release`, `secrets`, `id_tokens` and `pages` of a job.
-
-Variables in them are expanded when the job is created or runs.
-"""
+"""Reads `environment`, `release`, `secrets`, `id_tokens` and `pages` of a job; their variables are expanded later."""
 
 from __future__ import annotations
 
@@ -34,9 +31,7 @@ _ENGINE = {"name": "kv-v2", "path": "kv-v2"}
 
 
 def read_environment(report: Report, node: Node, path: str) -> Environment | None:
-    """Read `environment`: a name, or a map with a `name`. Returns None, with a mistake reported, if
-    there is no name.
-    """
+    """Read a name, or a map with a `name`; None, with a mistake reported, if there is no name."""
     if isinstance(node, Scalar):
         name = read_name(report, node, path)
         return None if name is None else Environment(name=name)
@@ -61,9 +56,7 @@ def _auto_stop_in(report: Report, node: Node, path: str) -> str:
 
 
 def read_name(report: Report, node: Node, path: str) -> str | None:
-    """Read the name of an environment or a resource group, and check its length, unless it contains variables, which
-    are expanded later.
-    """
+    """Read the name of an environment or resource group, and check its length, unless it contains variables."""
     name = read_text(report, node, path)
     if name is not None and "$" not in name and len(name) > MAX_NAME:
         report.add(node, path, f"a name has at most {MAX_NAME} characters", "shorten it")
@@ -71,7 +64,7 @@ def read_name(report: Report, node: Node, path: str) -> str | None:
 
 
 def read_release(report: Report, node: Node, path: str) -> dict[str, Any] | None:
-    """Read `release`: the release that is created when the job succeeds. Returns its values by keyword."""
+    """Read `release`, which is created when the job succeeds. Returns its values by keyword."""
     fields = read_fields(report, node, path, RELEASE)
     release: dict[str, Any] = {
         key: fields.text(key)
@@ -105,9 +98,7 @@ def _links(report: Report, node: Node, path: str) -> list[dict[str, str]]:
 
 
 def _by_variable(report: Report, node: Node, path: str) -> Iterator[tuple[str, str, Entry]]:
-    """Iterate over a map whose keys are names of variables. Yields each name, its path for messages, and its entry.
-    Reports invalid names.
-    """
+    """Yield each name of a variable, its path for messages, and its entry. Reports invalid names."""
     if not isinstance(node, Table):
         mistyped(report, node, path, "a map of variables")
         return
@@ -118,9 +109,7 @@ def _by_variable(report: Report, node: Node, path: str) -> Iterator[tuple[str, s
 
 
 def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, Any]]:
-    """Read `secrets`. Returns the secrets by the name of their variable. The settings of a provider are passed on
-    unchecked.
-    """
+    """Return the secrets by the name of their variable. The settings of a provider are passed on unchecked."""
     secrets: dict[str, dict[str, Any]] = {}
     for name, where, entry in _by_variable(report, node, path):
         fields = read_fields(report, entry.value, where, SECRET)
@@ -155,7 +144,7 @@ def _vault(report: Report, node: Node, path: str) -> object:
 
 
 def read_id_tokens(report: Report, node: Node, path: str) -> dict[str, dict[str, Any]]:
-    """Read `id_tokens`. Returns the audience (`aud`) of each token, by the name of its variable."""
+    """Return the audience (`aud`) of each token, by the name of its variable."""
     tokens: dict[str, dict[str, Any]] = {}
     for name, where, entry in _by_variable(report, node, path):
         fields = read_fields(report, entry.value, where, ID_TOKEN)
@@ -168,9 +157,7 @@ def read_id_tokens(report: Report, node: Node, path: str) -> dict[str, dict[str,
 
 
 def read_pages(report: Report, node: Node, path: str) -> dict[str, Any] | None:
-    """Read `pages` of a job: `true`, or a map with `publish`, `path_prefix` and `expire_in`.
-    Returns None for `false`.
-    """
+    """Read `true`, or a map with `publish`, `path_prefix` and `expire_in`. Returns None for `false`."""
     if isinstance(node, Scalar):
         return {} if read_flag(report, node, path) else None
     fields = read_fields(report, node, path, PAGES)

@@ -26,7 +26,7 @@ PULL_POLICIES = ("always", "if-not-present", "never")
 
 
 def read_image(report: Report, node: Node, path: str) -> dict[str, Any] | None:
-    """Read `image`: a name, or a map with a `name`. Returns it in the form of the runner's payload."""
+    """Read a name, or a map with a `name`, to the form of the runner's payload."""
     if isinstance(node, Scalar):
         return _by_name(report, node, path)
     return _container(report, node, read_fields(report, node, path, IMAGE), path)
@@ -61,9 +61,7 @@ def _by_name(report: Report, node: Scalar, path: str) -> dict[str, Any] | None:
 
 
 def _container(report: Report, node: Node, fields: Fields, path: str) -> dict[str, Any] | None:
-    """Read the keys that images and services have in common. Returns None, with a mistake reported, if there is no
-    `name`.
-    """
+    """Read the keys common to images and services; None, with a mistake reported, if there is no `name`."""
     if "name" not in fields:
         if fields:
             report.add(node, path, 'has no "name"', "name the image")

@@ -1,7 +1,4 @@
-"""Reads one job of the tree: its keywords, what it inherits from `default`, and mistakes that concern it alone.
-
-`job_checks` checks jobs against each other, `job_list` evaluates rules and expands `parallel`. Called by `compile`.
-"""
+"""Reads one job of the tree: its keywords, what it inherits from `default`, and mistakes that concern it alone."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ _INSTEAD_OF_SCRIPT = ("run", "trigger")
 
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the file that a job inherits from or refers to: defaults, stages and variables."""
+    """What a job inherits from or refers to: defaults, stages and variables."""
 
     default: Shared
     stages: Mapping[str, int]
@@ -49,7 +46,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as written in the file: `spec` is not final until rules are evaluated and `parallel` is expanded."""
+    """A job as written: `spec` is not final until rules are evaluated and `parallel` is expanded."""
 
     spec: JobSpec
     key: Scalar
@@ -130,9 +127,7 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
 
 
 def _applicable(default: Shared, trigger: Trigger | None, run: tuple[dict[str, Any], ...]) -> Shared:
-    """Return the defaults that apply to a job: those without scripts for a job with `run` steps, and only
-    `interruptible` for a trigger job, which no runner runs.
-    """
+    """Return the defaults without scripts for a job with `run` steps; for a trigger job only `interruptible`."""
     if trigger is not None:
         return default.only(("interruptible",))
     if run:
@@ -141,9 +136,7 @@ def _applicable(default: Shared, trigger: Trigger | None, run: tuple[dict[str, A
 
 
 def _artifacts(artifacts: Artifacts | None, publish: str | None) -> Artifacts | None:
-    """Return the job's artifacts with the folder `publish` of GitLab Pages added; None if there are neither files nor
-    reports.
-    """
+    """Add the folder `publish` of GitLab Pages; None if there are neither files nor reports."""
     if publish and publish not in (artifacts.paths if artifacts else ()):
         artifacts = artifacts or Artifacts(paths=())
         artifacts = msgspec.structs.replace(artifacts, paths=(*artifacts.paths, publish))
@@ -151,7 +144,7 @@ def _artifacts(artifacts: Artifacts | None, publish: str | None) -> Artifacts | 
 
 
 def _inherit(report: Report, node: Node, path: str, context: JobContext) -> JobContext:
-    """Read `inherit`. Returns the context, reduced to the defaults and variables that the job inherits."""
+    """Read `inherit`, and reduce the context to the defaults and variables that the job inherits."""
     default, variables = context.default, context.variables
     fields = read_fields(report, node, path, INHERIT)
     if (keys := fields.read("default", _allowed_names)) is not None:
@@ -204,9 +197,7 @@ def _script(report: Report, job: Entry, entries: Mapping[str, Entry]) -> tuple[s
 
 
 def _replaces_script(key: str) -> bool:
-    """True for a key that a job may have instead of `script`, and for a misspelt `script`, because that mistake is
-    reported elsewhere.
-    """
+    """True also for a misspelt `script`, because that mistake is reported elsewhere."""
     return key in _INSTEAD_OF_SCRIPT or (key not in JOB.works and is_near(key, "script"))
 
 

@@ -15,9 +15,7 @@ MAX_NEEDS = 50
 
 
 class WrittenNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """A need of a job in the same pipeline, as written in the file. `parallel`: only the parts with these values of the
-    matrix are needed.
-    """
+    """A need of a job in the same pipeline; `parallel`: of only the parts with these values of the matrix."""
 
     need: Need
     parallel: Parallel | None = None
@@ -25,16 +23,13 @@ class WrittenNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """All needs of a job. `inside` are jobs of the same pipeline, `outside` those of other pipelines; `inside` is None
-    if all are outside, and then the job waits for the earlier stages.
-    """
+    """The needs of a job. `inside` is None if all are in other pipelines: the job then waits for earlier stages."""
 
     inside: tuple[WrittenNeed, ...] | None
     outside: tuple[OutsideNeed, ...] = ()
 
 
 def read_needs(report: Report, node: Node, path: str) -> Needs:
-    """Read `needs` and return its entries in the order of the file. Reports invalid entries."""
     if isinstance(node, Scalar):
         mistyped(report, node, path, "a list of jobs", "put it in a list" if is_text(node) else "")
         return Needs(inside=())

@@ -1,7 +1,6 @@
 """Reads `parallel`: the number of parts of a job, their names and their variables.
 
-A number gives the names `name 1/3` and so on, a matrix gives `name: [a, b]`. `needs` uses a matrix to name parts of
-another job.
+A number gives the names `name 1/3` and so on, a matrix gives `name: [a, b]`.
 
 Invariant: the number of parts is checked against `MAX_PARALLEL` before any part is made.
 """
@@ -23,7 +22,7 @@ MAX_PARALLEL = 200
 
 
 class Parallel(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a parallel job: `count` equal parts, or one part for each set of variables in `matrix`."""
+    """`count` equal parts, or one part for each set of variables in `matrix`."""
 
     count: int
     matrix: tuple[dict[str, str], ...] = ()
@@ -34,15 +33,13 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(f"{name} {part}/{self.count}" for part in range(1, self.count + 1))
 
     def variables(self, index: int) -> dict[str, str]:
-        """Return the variables of the part with this index, which counts from 0: CI_NODE_INDEX, CI_NODE_TOTAL and the
-        matrix values.
-        """
+        """Return CI_NODE_INDEX, CI_NODE_TOTAL and the matrix values of a part; `index` counts from 0."""
         node = {"CI_NODE_INDEX": str(index + 1), "CI_NODE_TOTAL": str(self.count)}
         return {**self.matrix[index], **node} if self.matrix else node
 
 
 def read_parallel(report: Report, node: Node, path: str) -> Parallel | None:
-    """Read `parallel`: a number, or a map with a `matrix`. Returns None, with a mistake reported, if it is invalid."""
+    """Read a number, or a map with a `matrix`; None, with a mistake reported, if it is invalid."""
     if not isinstance(node, Table):
         count = read_integer(report, node, path, low=1, high=MAX_PARALLEL)
         return None if count is None else Parallel(count=count)
@@ -53,9 +50,7 @@ def read_parallel(report: Report, node: Node, path: str) -> Parallel | None:
 
 
 def read_matrix(report: Report, node: Node, path: str) -> Parallel | None:
-    """Read `matrix` and return one part for each combination of the values of each entry. Returns None, with a mistake
-    reported, if there are none or too many.
-    """
+    """Make a part for each combination of values; None, with a mistake reported, if there are none or too many."""
     if not isinstance(node, Items):
         suggestion = "put a - before it" if isinstance(node, Table) else ""
         mistyped(report, node, path, "a list of maps of variables", suggestion)

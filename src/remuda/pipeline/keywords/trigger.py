@@ -51,7 +51,7 @@ NOT_WITH_RUN = ("script", "before_script", "after_script")
 
 
 def read_trigger(report: Report, node: Node, path: str) -> Trigger | None:
-    """Read `trigger`: the path of a project, or a map with `project` or `include`. Reports invalid combinations."""
+    """Read the path of a project, or a map with `project` or `include`. Reports invalid combinations."""
     if isinstance(node, Scalar):
         project = read_text(report, node, path)
         return None if project is None else Trigger(project=project)
@@ -125,7 +125,7 @@ def _local(report: Report, file: str, at: Node, path: str) -> dict[str, Any]:
 
 
 def read_run(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
-    """Read `run`: the steps of a job, as JSON-like data. Reports steps of an invalid form."""
+    """Read the steps of a job as JSON-like data. Reports steps of an invalid form."""
     if not isinstance(node, Items) or not node.items:
         mistyped(report, node, path, "a list of steps")
         return ()

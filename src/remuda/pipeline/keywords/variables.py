@@ -1,8 +1,7 @@
 """Reads `variables` of a file, a job or a rule.
 
 Numbers keep their spelling (`1.10` stays "1.10"); booleans become "true" or "false". GIT_STRATEGY and GIT_DEPTH are
-checked here, because an invalid value would otherwise be noticed only after a machine was created for the job. `$NAME`
-in values is expanded later, in the job's environment, except in `raw` variables (`expand: false`).
+checked here, because an invalid value would otherwise be noticed only after a machine was created for the job.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _DEPTH = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class Variables(msgspec.Struct, frozen=True, kw_only=True):
-    """Variables with their values; `raw` has the names of those whose values are not expanded."""
+    """`raw` has the names of the variables whose values are not expanded."""
 
     values: dict[str, str] = {}
     raw: frozenset[str] = frozenset()
@@ -55,7 +54,7 @@ def read_variables(report: Report, node: Node, path: str) -> Variables:
 
 
 def check_name(report: Report, key: Scalar, path: str) -> bool:
-    """True if the key is a valid name of a shell variable. Otherwise report a mistake and return False."""
+    """Report a key that is no valid name of a shell variable, and return False."""
     if is_text(key) and _NAME.fullmatch(key.text):
         return True
     suggestion = "use letters, digits and _, no digit first"
@@ -64,9 +63,7 @@ def check_name(report: Report, key: Scalar, path: str) -> bool:
 
 
 def _read_variable(report: Report, node: Node, path: str, raw: set[str], name: str) -> str | None:
-    """Read a variable: a value, or a map with `value`, `description`, `options` and `expand`. Returns its value, or
-    None with a mistake reported. Adds `name` to `raw` if it has `expand: false`.
-    """
+    """Read a value, or a map with `value` and `expand`; adds `name` to `raw` if it has `expand: false`."""
     if not isinstance(node, Table):
         return read_value(report, node, path)
     fields = read_fields(report, node, path, VARIABLE)

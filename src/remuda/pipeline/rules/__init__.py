@@ -1,3 +1,1 @@
-"""Decides whether a job or a pipeline is created: `rules`, `only`, `except`, and the expressions
-and patterns in them.
-"""
+"""Decides whether a job or pipeline is created: `rules`, `only`, `except`, and the expressions and patterns in them."""

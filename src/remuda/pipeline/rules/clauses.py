@@ -1,8 +1,5 @@
 """Reads and evaluates `if`, `changes` and `exists`, the conditions in the rules of jobs, `workflow` and includes.
 
-`Judge` evaluates them for one compilation, with limits on regular expressions and file patterns. `job_rules` reads the
-other keys of a rule.
-
 As in GitLab, every `changes` is true if the changed files are unknown, and every `exists` is true if the files are
 unknown or too many.
 """
@@ -33,7 +30,7 @@ MAX_JUDGED = 200_000
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """The condition `changes` of a rule: file patterns, and the ref to compare with."""
+    """The condition `changes`: file patterns, and the ref to compare with."""
 
     paths: tuple[str, ...]
     compare_to: str | None
@@ -43,7 +40,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clauses(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions `if`, `changes` and `exists` of a rule. The rule applies if all of them are true."""
+    """The conditions of a rule, which applies if all of them are true."""
 
     condition: Expression | None = None
     changes: Changes | None = None
@@ -66,9 +63,7 @@ class Judge:
         self._last: tuple[Variables, dict[str, str]] | None = None
 
     def variables(self, own: Variables) -> dict[str, str]:
-        """Return all variables by which conditions are evaluated: predefined ones, overridden by `own` (the file's and
-        the job's), overridden by those of the facts.
-        """
+        """Return the predefined variables, overridden by `own` (the file's and the job's), overridden by the facts'."""
         if self._last is None or self._last[0] is not own:
             self._last = own, {**self._predefined, **own.values, **self.facts.variables}
         return self._last[1]
@@ -78,7 +73,7 @@ class Judge:
         return Expansion(self.variables(own), raw=raw, keep_unknown=keep_unknown)
 
     def expression(self, node: Node, path: str) -> Expression | None:
-        """Parse the condition of an `if`. Returns None, with a mistake reported, if it is invalid."""
+        """Parse the condition of an `if`; None, with a mistake reported, if it is invalid."""
         text = read_text(self._report, node, path)
         if text is None:
             return None
@@ -100,9 +95,7 @@ class Judge:
             self.too_costly(at, "")
 
     def is_match(self, text: str, flags: str, subject: str, at: Placed) -> bool:
-        """True if the regular expression matches anywhere in `subject`; False if it is invalid. Stops the compilation
-        if matching takes too long.
-        """
+        """True if the regular expression is valid and matches anywhere. Stops the compilation if it is too slow."""
         try:
             return self.patterns.is_match(text, flags, subject)
         except PatternError:
@@ -150,9 +143,7 @@ class Judge:
         return self._answers[paths, None]
 
     def contents_of(self, patterns: tuple[str, ...], at: Node) -> list[str]:
-        """Return the content hashes of all files that match the patterns, ordered by path. Used for
-        `cache:key:files`.
-        """
+        """Return the content hashes of the matching files, ordered by path, for `cache:key:files`."""
         if patterns not in self._contents:
             files = self.facts.files or {}
             globs = [Glob(pattern) for pattern in patterns]
@@ -227,7 +218,7 @@ def _exists(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
 
 
 def read_paths(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """Read a list of file patterns. Returns None, with a mistake reported, if it is not a list."""
+    """Read a list of file patterns; None, with a mistake reported, if it is not a list."""
     if isinstance(node, Scalar):
         mistyped(report, node, path, "a list of paths", "put it in a list" if node.kind == "text" else "")
         return None

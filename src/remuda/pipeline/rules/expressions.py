@@ -1,11 +1,8 @@
 """Parses and evaluates the expressions of `rules:if` and `only:variables`.
 
-`==` and `!=` compare texts; the right side of `=~` and `!~` is `/.../flags` or a variable with such a value; `&&` binds
-tighter than `||`. A variable that does not exist is null; a variable alone is true if it has a value. A variable to the
-right of `=~` whose value is no regular expression matches nothing. As in GitLab, variables inside values are not
-expanded.
-
-Invariant: parsing and evaluation take time linear in the text; nesting is limited.
+`==` and `!=` compare texts; the right side of `=~` and `!~` is `/.../flags` or a variable with such a value (any other
+value matches nothing); `&&` binds tighter than `||`. A variable that does not exist is null; a variable alone is true
+if it has a value. As in GitLab, variables inside values are not expanded. Nesting is limited.
 """
 
 from __future__ import annotations
@@ -78,7 +75,7 @@ Expression = Variable | Value | Comparison | Combination
 
 
 def parse_expression(text: str, patterns: Patterns) -> Expression:
-    """Parse an expression and compile the regular expressions in it. Raises `ExpressionError` if it is invalid."""
+    """Parse an expression and compile its regular expressions. Raises `ExpressionError` if it is invalid."""
     if len(text) > MAX_EXPRESSION:
         raise ExpressionError(f"an expression has at most {MAX_EXPRESSION} characters", MAX_EXPRESSION)
     parser = _Parser(text, patterns)
@@ -126,8 +123,6 @@ def _matches(comparison: Comparison, variables: Mapping[str, str], patterns: Pat
 
 
 class _Parser:
-    """A recursive descent parser of expressions, with one token of lookahead."""
-
     def __init__(self, text: str, patterns: Patterns) -> None:
         self._text = text
         self._patterns = patterns

@@ -1,10 +1,7 @@
 """Matches the file patterns of `rules:changes`, `rules:exists`, `include:local` and `cache:key:files`.
 
 `*` and `?` match within one folder, `**` spans folders, `[abc]` is a set of characters and `{a,b}` are alternatives.
-Names that begin with a dot are not special. Patterns are relative to the repository's root.
-
-Invariant: folders are matched one by one, and matching a name does not backtrack, so that a pattern with many stars is
-not slow.
+Names that begin with a dot are not special. Matching does not backtrack, so that a pattern with many stars is not slow.
 """
 
 from __future__ import annotations
@@ -39,13 +36,13 @@ class Glob:
 
 
 def match_paths(patterns: Iterable[str], paths: Iterable[str]) -> list[str]:
-    """Return those paths that match any of the patterns, in the order of `paths`."""
+    """Return the paths that match any of the patterns, in the order of `paths`."""
     globs = [Glob(pattern) for pattern in patterns]
     return [path for path in paths if any(glob.fits(path) for glob in globs)]
 
 
 def normal_path(text: str) -> str | None:
-    """Return a path of the repository with `.` and `..` resolved, or None if it leaves the repository."""
+    """Resolve `.` and `..` in a path of the repository; None if it leaves the repository."""
     names: list[str] = []
     for name in text.split("/"):
         if name == "..":
@@ -58,9 +55,7 @@ def normal_path(text: str) -> str | None:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """Expand braces: `a/{b,c}` gives `a/b` and `a/c`. Returns at most `MAX_ALTERNATIVES`, because a short text could
-    give a very long list.
-    """
+    """Expand `a/{b,c}` to `a/b` and `a/c`; at most `MAX_ALTERNATIVES`, because a short text could give very many."""
     done: list[str] = []
     waiting = [pattern]
     while waiting and len(done) < MAX_ALTERNATIVES:
@@ -74,9 +69,7 @@ def _alternatives(pattern: str) -> list[str]:
 
 
 def _fits(row: list[str], names: list[str]) -> bool:
-    """True if the folder and file `names` of a path match the parts of a pattern. `**` matches any number of folders;
-    at the end of a pattern it needs at least one name.
-    """
+    """True if a path matches a pattern. `**` matches any folders; at the end it needs at least one name."""
     # reached[i]: the parts so far match the first i names.
     reached = [True] + [False] * len(names)
     for index, part in enumerate(row):
@@ -98,9 +91,7 @@ def _fits(row: list[str], names: list[str]) -> bool:
 
 @lru_cache(maxsize=1000)
 def _name(part: str) -> re.Pattern[str]:
-    """Return the regular expression for one folder or file name of a pattern. Atomic groups prevent backtracking: the
-    text between two stars matches only at its first occurrence.
-    """
+    """Atomic groups prevent backtracking: the text between two stars matches only at its first occurrence."""
     chunks: list[str] = [""]
     index = 0
     while index < len(part):

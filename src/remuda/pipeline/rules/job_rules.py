@@ -1,8 +1,8 @@
 """Reads and evaluates `rules`, `only` and `except` of a job.
 
 The first rule that applies decides. For a job without rules `only` and `except` decide; by default it runs for branches
-and tags, but not for merge requests unless `workflow` has rules. `keywords.job` reads them; `job_list` evaluates them
-for each part of a parallel job, because rules may use the variables of its matrix.
+and tags, but not for merge requests unless `workflow` has rules. They are evaluated for each part of a parallel job,
+because rules may use the variables of its matrix.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ _SOURCES = {
 
 
 class AllowFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """The keyword `allow_failure`: always, never, or for some exit codes."""
-
     always: bool = False
     exit_codes: tuple[int, ...] = ()
 
@@ -68,9 +66,7 @@ class AutoCancel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of `rules`: its conditions, and the values that the job gets if they are true. None: the job's own value
-    applies.
-    """
+    """Conditions, and the values that the job gets if they are true. None: the job's own value applies."""
 
     clauses: Clauses
     when: str | None = None
@@ -83,9 +79,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The keyword `only` or `except`: refs, conditions on variables, and patterns of changed files. None: the key is
-    absent.
-    """
+    """The keyword `only` or `except`: refs, variables and changed files. None: the key is absent."""
 
     refs: tuple[str, ...] | None = None
     variables: tuple[Expression, ...] | None = None
@@ -94,7 +88,7 @@ class RefPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """The keywords `rules`, `only` and `except`, which decide whether a job is in the pipeline."""
+    """The keywords that decide whether a job is in the pipeline."""
 
     rules: tuple[Rule, ...] | None = None
     only: RefPolicy | None = None
@@ -126,7 +120,7 @@ def read_rules(report: Report, node: Node, path: str, judge: Judge, keys: Keys) 
 
 
 def flatten_rules(report: Report, node: Node, path: str) -> list[Table]:
-    """Return the maps in a list of rules, including those in nested lists. Reports entries that are not maps."""
+    """Return the maps in a list of rules and in nested lists. Reports entries that are not maps."""
     if not isinstance(node, Items):
         mistyped(report, node, path, "a list of rules", "put a - before it" if isinstance(node, Table) else "")
         return []

@@ -1,9 +1,8 @@
 """Compiles and matches the regular expressions of a pipeline file: in rules, `only`, inputs and `coverage`.
 
 They are matched with RE2, as in GitLab: no look-around, no back references, and time linear in the text. That is not
-enough for a server, because a file may have very many expressions. So every match costs steps: the size of the compiled
-expression times the length of the text, an upper limit of RE2's work. `Patterns` limits the total steps of one
-compilation.
+enough for a server, because a file may have very many expressions. So every match costs steps, which `Patterns` limits:
+the size of the compiled expression times the length of the text, an upper limit of RE2's work.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _MESSAGES = {
 
 
 class PatternError(Exception):
-    """The regular expression is invalid or too long. `offset` is the index of the character where the mistake is."""
+    """The regular expression is invalid or too long. `offset` is the index of the character with the mistake."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -55,25 +54,19 @@ class TooCostlyError(Exception):
 
 
 class Pattern:
-    """A compiled regular expression. Before it matches, it calls `spend` with the cost in steps; `spend` raises
-    TooCostlyError to refuse.
-    """
+    """A compiled expression. Before a match it calls `spend` with the cost in steps, which may raise TooCostlyError."""
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
         self.size: int = compiled.programsize
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
-        """True if the expression matches anywhere in the text. Calls `spend` with the cost first, which may raise
-        TooCostlyError.
-        """
+        """True if the expression matches anywhere in the text. `spend` may raise TooCostlyError."""
         spend(self.size * (len(text) + 1))
         return self._compiled.search(_encodable(text)) is not None
 
     def last_match(self, text: str, spend: Callable[[int], None]) -> str | None:
-        """Return the last group of the last match in the text, or the whole match if no group took part; None if
-        nothing matches.
-        """
+        """Return the last group of the last match, or the whole match if no group took part."""
         text = _encodable(text)
         spend(self.size * (len(text) + 1))
         last: str | None = None
@@ -86,9 +79,7 @@ class Pattern:
 
 
 def compile_pattern(text: str, flags: str = "") -> Pattern:
-    """Compile a regular expression, without the slashes around it. Raises `PatternError` if it is
-    invalid or too long.
-    """
+    """Compile an expression without its slashes. Raises `PatternError` if it is invalid or too long."""
     import re2  # 3 ms; most pipeline files have no regular expression
 
     if len(text) > MAX_PATTERN:
@@ -112,9 +103,7 @@ def _options() -> Any:
 
 
 def _translate(text: str, error: str) -> PatternError:
-    """Convert an RE2 error message to a PatternError with our message. `offset` is the start of the part that RE2
-    names, or 0.
-    """
+    """Convert an RE2 error; `offset` is the start of the part that RE2 names, or 0."""
     match = _ERROR.fullmatch(error)
     kind, part = (match["kind"], match["part"] or "") if match else (error, "")
     if kind == "unexpected )":
@@ -124,7 +113,7 @@ def _translate(text: str, error: str) -> PatternError:
 
 
 def _first_unexpected(text: str) -> int:
-    """Return the index of the first `)` in the expression that closes no group."""
+    """Return the index of the first `)` that closes no group."""
     import re2
 
     for match in re.finditer(r"\)", text):
@@ -137,20 +126,18 @@ def _first_unexpected(text: str) -> int:
 
 
 def _encodable(text: str) -> str:
-    """Return the text with surrogate characters replaced by `?`, because they cannot be encoded as UTF-8 for RE2."""
+    """Replace surrogate characters by `?`, because RE2 needs UTF-8."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def split_literal(text: str) -> tuple[str, str] | None:
-    """Split `/.../flags` into the expression and the flags. Returns None if the text does not have this form."""
+    """Split `/.../flags` into the expression and the flags; None if the text does not have this form."""
     literal = _LITERAL.fullmatch(text)
     return (literal[1].replace("\\/", "/"), literal[2]) if literal else None
 
 
 class Patterns:
-    """The regular expressions of one compilation. Each is compiled once, and all together may use a limited number of
-    steps.
-    """
+    """The regular expressions of one compilation: each is compiled once, and all together have a limit of steps."""
 
     def __init__(self) -> None:
         self._compiled: dict[tuple[str, str], Pattern] = {}
@@ -158,9 +145,7 @@ class Patterns:
         self._steps = 0
 
     def compile(self, text: str, flags: str = "") -> Pattern:
-        """Return the compiled expression, from the cache if possible. Raises `PatternError` if it is invalid,
-        TooCostlyError if the steps are used up.
-        """
+        """Compile an expression, or take it from the cache. Raises PatternError; TooCostlyError without steps left."""
         key = (text, flags)
         if key not in self._compiled:
             pattern = compile_pattern(text, flags)
@@ -169,9 +154,7 @@ class Patterns:
         return self._compiled[key]
 
     def is_match(self, text: str, flags: str, subject: str) -> bool:
-        """True if the expression `text` matches anywhere in `subject`. Raises `PatternError` if it is invalid,
-        TooCostlyError if the steps are used up.
-        """
+        """Search `subject`. Raises `PatternError` if the expression is invalid, TooCostlyError without steps left."""
         key = (text, flags, subject)
         if key not in self._answers:
             self._answers[key] = self.compile(text, flags).is_in(subject, self._spend)

@@ -1,3 +1,1 @@
-"""Turns the text of pipeline files into one tree of values: parses YAML, checks keys and types, resolves `extends` and
-references, and expands variables.
-"""
+"""Turns pipeline files into one tree of values: parses YAML, checks keys, resolves references, expands variables."""

@@ -1,7 +1,6 @@
-"""Parses GitLab's durations: "1h 30m", "90 minutes", "2 weeks and 3 days", "1:30:00", "3600".
+"""Parses GitLab's durations: "1h 30m", "90 minutes", "2 weeks and 3 days", "1:30:00", "3600" (seconds).
 
-A number without a unit is seconds. A month has 30 days and a year 365.25, as in GitLab. Number words ("one hour") are
-not supported.
+A month has 30 days and a year 365.25, as in GitLab. Number words ("one hour") are not supported.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LONGEST_SECONDS = 100 * 31_557_600
 
 
 def parse_duration(text: str) -> int | None:
-    """Return a duration as whole seconds; None if the text is not a duration, or longer than a hundred years."""
+    """Return whole seconds; None if the text is not a duration, or longer than a hundred years."""
     words = text.strip().lower()
     if _PLAIN.fullmatch(words):
         seconds = float(words)

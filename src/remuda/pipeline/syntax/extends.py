@@ -1,4 +1,4 @@
-"""Resolves `extends` and `!reference` in the merged tree of all files. Called by `compile`.
+"""Resolves `extends` and `!reference` in the merged tree of all files.
 
 A job's own keys override its parents', later parents override earlier ones. References are replaced after that.
 
@@ -26,9 +26,7 @@ MAX_HEIGHT = 2 * MAX_DEPTH
 
 
 def extend(report: Report, root: Table, merger: Merger) -> Table:
-    """Return the tree with every job and template merged with those that it extends. Reports unknown and circular
-    `extends`.
-    """
+    """Merge every job and template with those that it extends. Reports unknown and circular `extends`."""
     parents = _Parents(report, root, merger)
     entries = {name: parents.entry(name, ()) for name in root.entries}
     return msgspec.structs.replace(root, entries=entries)
@@ -44,9 +42,7 @@ class _Parents:
         self._levels: dict[str, int] = {}
 
     def entry(self, name: str, children: tuple[str, ...]) -> Entry:
-        """Return the job or template merged with its parents, which are merged first. `children` has the names that
-        extend it, outermost first, to detect circles.
-        """
+        """Merge an entry with its parents. `children`, the names that extend it, outermost first, show circles."""
         if name in self._done:
             return self._done[name]
         entry = self._root.entries[name]
@@ -91,12 +87,12 @@ class _Parents:
 
 
 def dereference(report: Report, root: Table) -> Table:
-    """Return the tree with every `!reference` replaced by its target. Reports unknown and circular references."""
+    """Replace every `!reference` by its target. Reports unknown and circular references."""
     return _References(report, root).table()
 
 
 class _Resolved(NamedTuple):
-    """A node whose references are replaced, with its size and height, counted as if shared nodes were copied."""
+    """A node without references; size and height are counted as if shared nodes were copied."""
 
     node: Node
     values: int = 1
@@ -104,9 +100,7 @@ class _Resolved(NamedTuple):
 
 
 class _References:
-    """Replaces the references of a tree. Each node is resolved only once; sizes and heights are counted as if shared
-    nodes were copied.
-    """
+    """Replaces the references of a tree. Each node is resolved only once."""
 
     def __init__(self, report: Report, root: Table) -> None:
         self._report = report
@@ -188,6 +182,5 @@ class _References:
 
 
 def _measure(node: Node, parts: Sequence[_Resolved]) -> _Resolved:
-    """Return a list or map with its size and height, computed from those of its parts."""
     values = 1 + sum(1 + part.values for part in parts)
     return _Resolved(node, values, 1 + max((part.height for part in parts), default=0))

@@ -1,5 +1,4 @@
-"""Lists the keys of a pipeline file: for each kind of map, those that are supported (`works`), and those of GitLab that
-are not supported yet (`later`).
+"""Lists the keys of a pipeline file: for each kind of map, those that are supported, and those of GitLab that are not.
 
 A test checks `docs/reference/pipeline-keywords.md` against these tables. To add a keyword, move it from `later` to
 `works` and read it in `remuda.pipeline.keywords`.
@@ -19,7 +18,7 @@ _COMPARED_NAMES = 100
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of one kind of map in the file: supported ones (`works`), and ones not supported yet (`later`)."""
+    """The keys of one kind of map: supported ones (`works`), and ones not supported yet (`later`)."""
 
     works: tuple[str, ...]
     later: tuple[str, ...] = ()
@@ -279,9 +278,7 @@ def is_near(word: str, name: str) -> bool:
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """Return the suggestion 'did you mean "..."?' with the name that is most similar to `word`; empty if none is
-    similar.
-    """
+    """Return 'did you mean "..."?' with the name most similar to `word`; empty if none is similar."""
     import difflib  # imported only for a file with a mistake
 
     close = difflib.get_close_matches(word, list(islice(names, _COMPARED_NAMES)), n=1)
@@ -289,5 +286,4 @@ def nearest(word: str, names: Iterable[str]) -> str:
 
 
 def join_names(names: Sequence[str], limit: int = 20) -> str:
-    """Return the first `limit` names, separated by commas, for a message."""
     return ", ".join(map(printable, names[:limit])) + (", ..." if len(names) > limit else "")

@@ -1,8 +1,7 @@
 """Writes a pipeline file with everything it includes, extends and refers to as one YAML text.
 
-Parsing the text gives the same values: text that looks like another type is quoted, numbers keep their spelling, text
-of several lines is a block. As in GitLab's `merged_yaml`, templates, `extends` and `default` stay in the text, and
-compiling it gives the same jobs. Called by the cell's lint endpoint and by `remuda pipeline show`.
+Parsing the text gives the same values: text that looks like another type is quoted, numbers keep their spelling. As in
+GitLab's `merged_yaml`, templates, `extends` and `default` stay in the text, and compiling it gives the same jobs.
 """
 
 from __future__ import annotations
@@ -35,9 +34,7 @@ def merge_yaml(
     sources: Sources | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the merged YAML text of a pipeline file; the arguments are those of `compile_pipeline`. Raises
-    `PipelineError` if files cannot be included or merged; jobs are not checked.
-    """
+    """Takes the arguments of `compile_pipeline`. Raises `PipelineError` if files cannot be merged; checks no jobs."""
     report = Report(file)
     try:
         root = read_tree(report, Judge(report, facts or Facts()), text, sources or MemorySources(), inputs or {})
@@ -48,9 +45,7 @@ def merge_yaml(
 
 
 class _Writer:
-    """Writes a tree as YAML, and limits the size of the text. Values that many jobs share are written, and counted, for
-    each of them.
-    """
+    """Limits the size of the YAML text. Values that many jobs share are written, and counted, for each of them."""
 
     def __init__(self, report: Report) -> None:
         self._report = report

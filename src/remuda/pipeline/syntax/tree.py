@@ -1,9 +1,6 @@
 """The tree of a pipeline file: values with their file, line and column; and functions that merge maps.
 
-`yaml_document` makes the tree. `include` and `extends` merge maps with `Merger`.
-
-Invariant: nodes are immutable, so that aliases, templates and references may share them. `Merger` counts shared nodes
-as if they were copied.
+Invariant: nodes are immutable, so that aliases, templates and references may share them.
 """
 
 from __future__ import annotations
@@ -39,9 +36,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A map; `entries` are by the text of their keys. A key may be a number or boolean, such as a job called `1`: code
-    that reads the map checks that.
-    """
+    """A map by the text of its keys. A key may be a number or boolean, such as a job called `1`: readers check that."""
 
     entries: dict[str, Entry]
     line: int
@@ -75,17 +70,14 @@ Node = Scalar | Items | Table | Opaque | Reference
 
 
 class Merger:
-    """Merges maps and limits the total work, because templates that extend templates multiply it."""
+    """Merges maps and limits the total work, shared nodes counted as copies: templates of templates multiply it."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._work = 0
 
     def merge(self, *tables: Table) -> Table:
-        """Merge maps into one; values of later maps override earlier ones. The result has the position of the last map.
-
-        Maps under the same key are merged recursively; any other value replaces the earlier one.
-        """
+        """Merge maps recursively; other values of later maps replace earlier ones. The last map gives the position."""
         entries: dict[str, Entry] = {}
         for table in tables:
             self._work += len(table.entries)
@@ -157,9 +149,7 @@ def plain(node: Node) -> object:
 
 
 def number(text: str) -> int | float | str:
-    """Convert the text of a YAML number to int or float. Returns the text itself if JSON cannot
-    represent the number.
-    """
+    """Convert a YAML number; the text itself if JSON cannot represent the number."""
     try:
         return int(text)
     except ValueError:

@@ -1,7 +1,4 @@
-"""Functions that read a value of a certain type: each takes a node of the tree and returns the value, or reports a
-mistake and returns None.
-
-Used by the modules that read keywords.
+"""Functions that read a node of the tree as a value of a certain type, or report a mistake and return None.
 
 Invariant: a function that returns None has reported a mistake, or met a value whose mistake is already reported. So its
 caller can continue as if the key were absent.
@@ -24,9 +21,7 @@ _T = TypeVar("_T")
 
 
 class Fields:
-    """The entries of a map, with methods that read the value of a key. Each of these returns None if the key is absent
-    or its value is invalid.
-    """
+    """The entries of a map. The methods return None if the key is absent or its value is invalid."""
 
     __slots__ = ("_entries", "_path", "_report")
 
@@ -65,7 +60,6 @@ class Fields:
         return self.read(key, read_one_or_more)
 
     def refuse_key(self, key: str, message: str, suggestion: str = "") -> None:
-        """Report a mistake at a key that must not be in this map."""
         self._report.add(self._entries[key].key, inside(self._path, key), message, suggestion)
 
     def refuse_value(self, key: str, message: str, suggestion: str = "") -> None:
@@ -73,14 +67,12 @@ class Fields:
 
 
 def inside(path: str, key: str) -> str:
-    """Return the path of a key inside `path`, as messages show it: `build:artifacts:paths`."""
+    """Return the path of a key as messages show it: `build:artifacts:paths`."""
     return f"{path}:{key}" if path else key
 
 
 def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, Entry]:
-    """Return the entries of a map that have supported keys and are not null. Reports other keys, and a node that is not
-    a map.
-    """
+    """Return the entries with supported keys that are not null. Reports other keys, and a node that is not a map."""
     if not isinstance(node, Table):
         mistyped(report, node, path, "a map")
         return {}
@@ -96,14 +88,11 @@ def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, E
 
 
 def read_fields(report: Report, node: Node, path: str, keys: Keys) -> Fields:
-    """Read a map with `read_table` and return its entries as `Fields`."""
     return Fields(report, read_table(report, node, path, keys), path)
 
 
 def report_name(report: Report, key: Scalar, path: str, what: str) -> None:
-    """Report a key that is a number, a boolean or null where a name is expected; `what` says which name, for the
-    message.
-    """
+    """Report a key that is a number, a boolean or null where a name is expected; `what` says which name."""
     where = inside(path, key.text) if key.text else path
     report.add(key, where, f"{what} must be a string{_instead(key)}", f'write it in quotes: "{printable(key.text)}"')
 
@@ -130,7 +119,6 @@ def read_text(report: Report, node: Node, path: str) -> str | None:
 
 
 def read_choice(report: Report, node: Node, path: str, choices: Sequence[str]) -> str | None:
-    """Read a word that must be one of `choices`. Returns None, with a mistake reported, if it is not."""
     text = read_text(report, node, path)
     if text is not None and text not in choices:
         suggestion = nearest(text, choices) or f"use one of: {', '.join(choices)}"
@@ -162,7 +150,7 @@ def read_flag(report: Report, node: Node, path: str) -> bool | None:
 
 
 def read_integer(report: Report, node: Node, path: str, low: int, high: int) -> int | None:
-    """Read a whole number from `low` to `high`. Returns None, with a mistake reported, if it is none."""
+    """Read a whole number from `low` to `high`."""
     if not isinstance(node, Scalar) or node.kind != "number" or not _INTEGER.fullmatch(node.text):
         mistyped(report, node, path, f"a whole number from {low} to {high}")
         return None
@@ -190,9 +178,7 @@ def read_one_or_more(report: Report, node: Node, path: str) -> tuple[str, ...] |
 
 
 def read_choices(report: Report, node: Node, path: str, choices: Sequence[str]) -> tuple[str, ...]:
-    """Read one word or a list of words, each of which must be one of `choices`. Invalid words are reported and left
-    out.
-    """
+    """Read one word or a list of words of `choices`. Invalid words are reported and left out."""
     read = [read_choice(report, item, path, choices) for item in items_of(node)]
     return tuple(word for word in read if word is not None)
 
@@ -211,7 +197,7 @@ def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...
 
 
 def read_numbers(report: Report, node: Node, path: str, low: int, high: int) -> tuple[int, ...]:
-    """Read a whole number or a list of whole numbers from `low` to `high`. Invalid ones are reported and left out."""
+    """Read one or more numbers from `low` to `high`. Invalid ones are reported and left out."""
     read = [read_integer(report, item, path, low=low, high=high) for item in items_of(node)]
     return tuple(value for value in read if value is not None)
 
@@ -232,9 +218,7 @@ def _flatten(report: Report, node: Node, path: str) -> tuple[str, ...]:
 
 
 def mistyped(report: Report, node: Node, path: str, expected: str, suggestion: str = "") -> None:
-    """Report that the value must be `expected` (such as "a string"). Does nothing for an opaque node, whose mistake is
-    already reported.
-    """
+    """Report that the value must be `expected` (such as "a string"), unless its mistake is already reported."""
     if isinstance(node, Opaque):
         return
     if not suggestion and isinstance(node, Scalar) and node.kind not in ("text", "null") and "a string" in expected:

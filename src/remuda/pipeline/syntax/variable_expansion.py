@@ -1,9 +1,7 @@
 """Expands `$NAME` and `${NAME}` in texts that are needed before jobs run: include paths, names, patterns of rules.
 
-`$$` is a plain `$`. Values may contain further variables; a circular reference is left as it is written. Scripts and
-images are expanded later, in the job's environment.
-
-Invariant: no result is longer than `MAX_EXPANDED` or takes more than `MAX_LOOKUPS` lookups.
+`$$` is a plain `$`. Values may contain further variables; a circular reference is left as it is written. No result is
+longer than `MAX_EXPANDED` or takes more than `MAX_LOOKUPS` lookups.
 """
 
 from __future__ import annotations
@@ -18,17 +16,16 @@ _REFERENCE = re.compile(r"\$\$|\$(?P<name>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_]
 
 
 class ExpansionError(Exception):
-    """A text is too long after its variables are expanded, or the expansion takes too many lookups."""
+    """A text becomes too long, or its expansion takes too many lookups."""
 
     def __init__(self) -> None:
         super().__init__(f"is longer than {MAX_EXPANDED} characters with its variables expanded, or takes too long")
 
 
 class Expansion:
-    """Expands variables in texts. `raw`: names of variables whose values are not expanded further. `keep_unknown`:
-    leave unknown variables as written instead of replacing them by nothing.
-
-    `one_budget`: the limit `MAX_LOOKUPS` holds for all texts together, not for each of them.
+    """Expands variables in texts, except in the values of `raw` variables. `keep_unknown`: leave unknown variables as
+    written instead of replacing them by nothing. `one_budget`: `MAX_LOOKUPS` holds for all texts together, not for
+    each.
     """
 
     def __init__(
@@ -46,9 +43,7 @@ class Expansion:
         self._lookups = 0
 
     def expand(self, text: str) -> str:
-        """Return the text with its variables replaced by their values. Raises `ExpansionError` if a
-        limit is exceeded.
-        """
+        """Replace the variables by their values. Raises `ExpansionError` if a limit is exceeded."""
         self._lookups = self._lookups if self._one_budget else 0
         return self._expand(text, ()) if "$" in text else text
 
@@ -84,7 +79,5 @@ class Expansion:
 
 
 def expand(text: str, variables: Mapping[str, str], *, raw: Collection[str] = ()) -> str:
-    """Return the text with its variables replaced by their values; an unknown variable is replaced by nothing. Raises
-    `ExpansionError` if a limit is exceeded.
-    """
+    """Replace variables by their values, unknown ones by nothing. Raises `ExpansionError` if a limit is exceeded."""
     return Expansion(variables, raw=raw).expand(text)

@@ -1,4 +1,4 @@
-"""Parses YAML text into a tree of values with their positions. Called by `includes` for every file of a pipeline.
+"""Parses YAML text into a tree of values with their positions.
 
 Unquoted scalars get the types that Ruby's Psych, which GitLab uses, gives them. The tree is built from parser events
 with an explicit stack, not with PyYAML's composer, which recurses, does not limit aliases, and stops at a duplicate
@@ -44,9 +44,7 @@ _KNOWN_TAGS = frozenset(_YAML_TAG + name for name in ("str", "int", "float", "bo
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed file: the header with `spec` before `---`, if it has one, the tree of the rest, and the number of values
-    in both.
-    """
+    """The header with `spec` before `---`, the tree of the rest, and the number of values in both."""
 
     header: Table | None
     body: Node
@@ -54,9 +52,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_document(text: str, report: Report, *, file: str = "") -> Document:
-    """Parse a file. Mistakes are reported; a mistake that makes the rest unreadable raises `PipelineError` at once.
-    `file` is the name in messages.
-    """
+    """Parse a file. Mistakes are reported; one that makes the rest unreadable raises `PipelineError` at once."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         report.stop(
@@ -87,7 +83,7 @@ def read_document(text: str, report: Report, *, file: str = "") -> Document:
 
 
 class _Open(msgspec.Struct, kw_only=True):
-    """A list or map whose end the parser has not reached yet, with its children so far."""
+    """A list or map whose end the parser has not reached yet."""
 
     at: Place
     anchor: str | None
@@ -99,7 +95,7 @@ class _Open(msgspec.Struct, kw_only=True):
 
 
 class _Anchored(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with a YAML anchor, and the size and height that each alias of it adds to the tree."""
+    """A node with a YAML anchor, and the size and height that each alias of it adds."""
 
     node: Node
     nodes: int
@@ -193,9 +189,7 @@ class _Builder:
     def _add(
         self, node: Node, at: Place, anchor: str | None, *, nodes: int, height: int, own: int | None = None
     ) -> None:
-        """Add a finished node to its parent, or make it the root. `nodes` is its size; `own` is how much of it is not
-        yet counted in the total, None for all of it.
-        """
+        """Add a finished node to its parent. `nodes` is its size, `own` what of it is not yet counted; None: all."""
         self.nodes += nodes if own is None else own
         if self.nodes > MAX_NODES:
             self._report.stop(
@@ -247,8 +241,8 @@ class _Builder:
         return Place(line=mark.line + 1, column=mark.column + 1, file=self._file) if mark else Place(file=self._file)
 
     def _entries(self, children: list[Node]) -> dict[str, Entry]:
-        """Build the entries of a map from its keys and values in turn. The merge key `<<` is applied in the order of
-        the file, so that, as in Psych, later keys override it. Reports duplicate keys.
+        """Build a map from keys and values in turn. The merge key `<<` is applied in the order of the file, so that, as
+        in Psych, later keys override it. Reports duplicate keys.
         """
         entries: dict[str, Entry] = {}
         written: dict[str, Scalar] = {}
@@ -269,9 +263,7 @@ class _Builder:
         return entries
 
     def _merge(self, key: Scalar, value: Node) -> dict[str, Entry]:
-        """Return the entries that the merge key `<<` adds: those of the maps in `value`, earlier maps overriding later
-        ones.
-        """
+        """Return the entries that `<<` adds: those of the maps in `value`, earlier maps overriding later ones."""
         sources = items_of(value)
         merged: dict[str, Entry] = {}
         for source in reversed(sources):
@@ -295,7 +287,7 @@ def kind_of(text: str) -> Kind:
 
 
 def _report_syntax(error: yaml.YAMLError, text: str, report: Report, file: str) -> None:
-    """Report an error of the YAML parser as a mistake with its position and a suggestion, and raise `PipelineError`."""
+    """Report an error of the YAML parser with its position and a suggestion, and raise `PipelineError`."""
     problem = getattr(error, "problem", None) or str(error)
     context = getattr(error, "context", None)
     context_mark = getattr(error, "context_mark", None)
