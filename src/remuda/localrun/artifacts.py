@@ -47,7 +47,7 @@ async def collect(client: UserClient, view: RunView, target: Path) -> None:
 
 
 async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
-    """Download one report (`kind`: such as junit) of a job as it was uploaded, cut off after `LIMIT_BYTES`."""
+    """Download one report of a job as it was uploaded, cut off after `LIMIT_BYTES`. `kind`: its type, such as junit."""
     report = bytearray()
     async for piece in client.artifacts(pipeline.project_id, job.id, kind):
         report += piece
@@ -76,7 +76,8 @@ def extract(archive: BinaryIO, folder: Path) -> None:
 
 
 def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
-    """Write a report to a folder. Of a gzipped one each member becomes a file. Raises CommandError if it is damaged."""
+    """Write a report to a folder, decompressed if it is gzip. Each further gzip member becomes a file with a number in
+    its name. Raises CommandError if the report is damaged."""
     folder.mkdir(parents=True, exist_ok=True)
     name = Path(file.filename).name
     # A person would overlook a hidden file.
@@ -99,7 +100,8 @@ def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
 
 
 def _unpack_member(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
-    """Decompress the gzip member that begins with `piece` to `out`; return bytes after it that were already read."""
+    """Decompress one gzip member to `out` and return the bytes after it that were already read. `piece`: the first
+    bytes of the member. `data`: the stream with the rest."""
     decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
     while piece:
         out.write(decompressor.decompress(piece, _PIECE_BYTES))

@@ -80,8 +80,8 @@ class CellProcess:
 
     @asynccontextmanager
     async def serve(self, task: Task, say: Callable[[str], None]) -> AsyncIterator["Cell"]:
-        """Serve until the end of the `async with` block. `say` gets texts for the user. Raises CommandError on
-        failure."""
+        """Start the cell, and stop it at the end of the `async with` block. `say` gets texts for the user. Raises
+        CommandError if the cell cannot start or exits early."""
         reader, writer = await asyncio.open_connection(sock=self._connection)
         writer.write(_frame(task))
         # Imported while the cell starts.
@@ -118,8 +118,8 @@ class CellProcess:
 async def _listen(
     reader: asyncio.StreamReader, serving: "asyncio.Future[Serving]", say: Callable[[str], None], log: Path
 ) -> NoReturn:
-    """Handle the cell's messages until cancelled; set `serving` when it is ready. Raises CommandError if the cell
-    exits."""
+    """Handle messages from the cell until this task is cancelled; sets `serving` when the cell accepts requests. Raises
+    CommandError, which names the file `log`, if the cell exits."""
     while True:
         try:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))

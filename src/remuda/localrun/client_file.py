@@ -21,7 +21,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_access(data: Path, name: str = FILE_NAME) -> Access | None:
-    """Raises BadInputError if the file cannot be read or was written by a newer version; a missing file gives None."""
+    """Read the stored URL and token. Raises BadInputError if the file is unreadable or of a newer version."""
     file = data / name
     try:
         access = msgspec.json.decode(file.read_bytes(), type=Access)

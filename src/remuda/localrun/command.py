@@ -127,7 +127,8 @@ def _print_overview(file: PipelineFile, pipeline: "Pipeline", listed: "Pipeline 
 
 
 def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
-    """Raise BadInputError if no job has a name of `--manual`; with trigger jobs it may be in a downstream pipeline."""
+    """Raise BadInputError for a name of `--manual` without a job. Not checked if there are trigger jobs, because the
+    name may be of a job in a downstream pipeline."""
     if any(job.trigger is not None for job in pipeline.jobs):
         return
     jobs = {job.name for job in pipeline.jobs}
@@ -153,7 +154,8 @@ def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
 
 
 def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
-    """Return a copy of the file, and a set that its compilation fills with the `compare_to` refs of rules."""
+    """Return a copy of the file, and a set that its compilation fills with the `compare_to` refs of rules, which the
+    cell needs as well."""
     import msgspec
 
     compared: set[str] = set()

@@ -44,7 +44,8 @@ class PipelineFile:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The values of `--input`. Raises `PipelineError` if the file's `spec` header, which types them, is invalid."""
+        """The values of `--input` by name. Raises `PipelineError` if the file's `spec` header, which declares their
+        types, is invalid."""
         from remuda.localrun.variables import read_inputs
 
         return read_inputs(self.input_assignments, self.text, self.name)
@@ -90,7 +91,8 @@ class PipelineFile:
 
 
 def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
-    """Read the pipeline file (`path`: it or its folder) and all that the options name. Raises `BadInputError`."""
+    """Read the pipeline file and everything else that the options name. `path`: a folder or a pipeline file. Raises
+    `BadInputError` if an option is invalid or a file cannot be read."""
     from remuda.localrun.sources.included_files import WorkTreeSources
     from remuda.localrun.sources.remote_files import read_allowed
     from remuda.localrun.sources.repository import Repository
@@ -171,7 +173,8 @@ def _read_text(source: Path) -> str:
 
 
 def _find_above(source: Path) -> Path | None:
-    """Return the repository's top folder if it has a pipeline file: a hint for users who are in a subfolder."""
+    """Return the top folder of the surrounding repository if that one has a pipeline file, for a hint to the user, who
+    ran the command in a subfolder without the file `source`."""
     from remuda.localrun.sources.repository import Repository
 
     folder = source.resolve().parent

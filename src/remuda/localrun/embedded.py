@@ -109,7 +109,7 @@ async def run_manager(
 
 
 async def _stop(task: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Stop a service, by force after `STOP_SECONDS`. Its errors are raised by its task group, not here."""
+    """Ask a service to stop; cancel its task after `STOP_SECONDS`. Its task group raises its errors."""
     stop.set()
     await asyncio.wait([task], timeout=STOP_SECONDS)
     if not task.done():

@@ -72,13 +72,14 @@ class Follower:
         return await self.look("all")
 
     async def _cancel(self, view: RunView) -> None:
-        """Cancel also downstream pipelines of other projects; the cell by itself cancels only child pipelines."""
+        """Cancel the pipeline and all downstream ones. The cell by itself cancels only child pipelines, not those of
+        other projects."""
         for pipeline in view.pipelines():
             if not pipeline.is_over() or pipeline is view:
                 await self._client.cancel_pipeline(pipeline.project_id, pipeline.pipeline_id)
 
     async def _help(self, view: RunView) -> bool:
-        """Add the tags of waiting jobs to the runner, and start the chosen manual jobs; True if one was started."""
+        """Add the tags of waiting jobs to the runner, and start the chosen manual jobs. True if a job was started."""
         tags = self._tags | unfinished_tags(view)
         if tags != self._tags:
             await self._client.tag_runner(self._runner.id, sorted(tags))

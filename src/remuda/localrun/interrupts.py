@@ -25,7 +25,8 @@ class Interrupts:
 
     @asynccontextmanager
     async def stop_on_interrupt(self) -> AsyncIterator[None]:
-        """Cancel the block at the first interrupt and raise InterruptedRunError, unless the block has called `hold`."""
+        """Cancel the `async with` block at the first interrupt and raise InterruptedRunError; cleanup in the block
+        still runs. After the block has called `hold`, interrupts do not cancel it any more."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._limit = limit

@@ -36,7 +36,8 @@ class Isolation(NamedTuple):
 
 
 def find_isolation(choice: IsolationChoice, folder: Path) -> Isolation:
-    """Return the best isolation for a platform in `folder`. Raises BadInputError if the chosen method does not work."""
+    """Return the best isolation that works here for a platform with its data in `folder`. `choice`: the value of
+    `--isolation`. Raises BadInputError if a method was chosen that does not work here."""
     if choice == "none":
         return Isolation(kind="none", why=f"{OPTION} none")
     problems = []
@@ -62,7 +63,7 @@ def platform_places(folder: Path) -> tuple[str, ...]:
 
 
 def runs_folder() -> str:
-    """Return the parent of all temporary run folders of this user, which is hidden from jobs of other runs."""
+    """Return the parent of this user's temporary run folders, hidden from jobs so that none sees another run."""
     import tempfile
 
     return f"{tempfile.gettempdir()}/remuda-runs-{os.getuid()}"
@@ -91,7 +92,8 @@ def open_to_jobs(folder: Path) -> None:
 
 
 def _current_folder(folder: Path) -> list[str]:
-    """Return the current folder, if jobs may see it: a run inside a job needs it even below a hidden folder."""
+    """Return the current folder as a list; empty if it is itself hidden from jobs. It must stay visible even if it lies
+    below a hidden folder, for example in a run inside a job."""
     current = os.getcwd()
     return [] if current in platform_places(folder) else [current]
 
@@ -127,7 +129,8 @@ def find_closed_code() -> Path | None:
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """Return the outermost parent folder of `path` that other users cannot enter, except `runs_folder`."""
+    """Return the outermost parent folder of `path` that other users cannot enter. `runs_folder` is not counted, because
+    `open_to_jobs` opens it."""
     for folder in reversed(path.parents):
         if str(folder) != runs_folder() and folder.exists() and not folder.stat().st_mode & stat.S_IXOTH:
             return folder

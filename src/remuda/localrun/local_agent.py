@@ -32,7 +32,7 @@ async def close(data: Path) -> None:
 
 
 async def end_if_idle(data: Path) -> frozenset[str]:
-    """Stop the agent if it runs no jobs, and return the ids of its running jobs. Results of ended jobs stay on disk."""
+    """Stop the agent if it runs no jobs; else return the ids of these. Results of ended jobs stay on disk."""
     running = await _running_jobs(data)
     if not running:
         await _end(data, closing=False)
@@ -40,8 +40,8 @@ async def end_if_idle(data: Path) -> frozenset[str]:
 
 
 async def _end(data: Path, *, closing: bool) -> None:
-    """Stop the agent (`closing`: its jobs first), even a starting one. Raises CommandError if it does not exit in
-    time."""
+    """Stop the agent; `closing`: end its jobs first. An agent that is just starting is waited for, because nothing
+    would stop it later. Raises CommandError if it does not exit in time."""
     try:
         async with asyncio.timeout(END_SECONDS):
             while True:
@@ -68,8 +68,8 @@ async def _running_jobs(data: Path) -> frozenset[str]:
 
 
 async def _try_to_end(data: Path, *, closing: bool) -> bool:
-    """Stop the agent; False if none answers. Raises CommandError if a job cannot be ended (`closing`: with its
-    jobs)."""
+    """Stop the agent and return True; False if no agent answers. `closing`: end its jobs first. Raises CommandError if
+    a job could not be ended."""
     place = socket_of(data)
     if place is None:
         return False

@@ -144,7 +144,8 @@ async def _run_in_platform(
     screen: "Screen",
     interrupts: "Interrupts",
 ) -> "Outcome":
-    """Start the manager, upload and run the pipeline, stop the manager and its agent. `packing` makes the snapshots."""
+    """Start the manager, upload and run the pipeline, stop the manager and its agent. `packing`: the task that makes
+    the snapshots of the projects."""
     from remuda.lib.clock import SystemClock
     from remuda.lib.files import disable_sync
     from remuda.localrun import local_agent
@@ -201,8 +202,8 @@ async def _run_in_platform(
 
 
 def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | None) -> "CellSettings":
-    """`objects`: object folders of the snapshots, which the cell uses without copying; they need not exist yet.
-    `links`: the folder for the cell's repositories that jobs clone from directly."""
+    """Return the cell's settings. `objects`: object folders of the snapshots, which the cell uses without copying; they
+    need not exist yet. `links`: the folder for the cell's repositories that jobs clone from directly."""
     from remuda.cell.settings import CellSettings
 
     variables = spec.file.facts.predefined

@@ -66,7 +66,8 @@ def lines(view: RunView) -> list[Line]:
 
 
 def time_by_step(job: JobView, now: float) -> dict[str, float]:
-    """Return seconds per step name, longest first, and `overhead`. Time in a nested step counts only for that one."""
+    """Return the seconds per step name, longest first, with `overhead` for the rest of the job's time. Time in nested
+    steps counts only for the inner step."""
     total = job.seconds(now)
     if total is None:
         return {}

@@ -58,8 +58,8 @@ _cells: "list[CellProcess]" = []
 
 
 def begin(arguments: Sequence[str]) -> None:
-    """Start both, unless an argument shows that nothing will run; the agent later if `--data` or `--isolation` is
-    given."""
+    """Start the agent and the cell process, unless an argument of `remuda run` shows that nothing will run. With
+    `--data` or `--isolation` the agent is started later, after the options are parsed."""
     for name in REPOSITORY_VARIABLES:
         # Inside a git hook these would point the git of every job to the hook's repository.
         os.environ.pop(name, None)
@@ -75,7 +75,8 @@ def begin(arguments: Sequence[str]) -> None:
 
 
 def start(data: Path | None, choice: IsolationChoice = "auto") -> Workspace:
-    """Return the run's workspace; the first call creates it and starts the agent. `data`: None for a new folder."""
+    """Return the workspace of this run; the first call creates it and starts the agent. `data`: the run's folder; None
+    for a temporary one. `choice`: the value of `--isolation`."""
     if not _workspaces:
         with _defer_signals():
             folder = data or _make_temporary_folder()
@@ -138,7 +139,7 @@ def start_cell() -> "CellProcess":
 
 @contextmanager
 def _defer_signals() -> Iterator[None]:
-    """Delay stop signals until the end of the block. A signal mask fails: another thread would receive them."""
+    """Delay stop signals until the end of the block. A signal mask would not stop another thread from getting them."""
     received: list[int] = []
     before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in stop_signals()}
     try:
@@ -151,7 +152,7 @@ def _defer_signals() -> Iterator[None]:
 
 
 def end(*, keep: bool = False) -> None:
-    """Stop the agent and the cell, and remove the run's temporary folder; `keep` prints its path instead."""
+    """Stop the agent and the cell, and remove the run's temporary folder; with `keep`, print its path instead."""
     if not _workspaces and not _cells:
         return
     # An interrupt here would leave files that nobody finds.
@@ -180,7 +181,8 @@ def end(*, keep: bool = False) -> None:
 
 
 def listen_to_signals() -> None:
-    """Make stop signals end all processes of the run. The handler does not raise: an import could swallow it."""
+    """Make stop signals end the command and all processes of the run, until an event loop handles signals. The handler
+    raises no exception, because an import could swallow it."""
     for number in stop_signals():
         signal.signal(number, _leave)
 

@@ -100,7 +100,8 @@ class _Document:
 
 
 async def _document(request: StepRequest, resolver: Resolver) -> _Document:
-    """Build the YAML text that calls the step; its spec types the inputs. Raises BadInputError for invalid ones."""
+    """Build the YAML text that calls the step with its inputs. Resolves the step first, because its spec declares the
+    types of the inputs. Raises BadInputError for invalid inputs."""
     base = Path.cwd()
     text = _local_reference(request.step) or request.step
     if bare := _read_bare(base, text):
@@ -127,7 +128,8 @@ def _local_reference(text: str) -> str:
 
 
 def _read_bare(base: Path, text: str) -> str:
-    """Return the YAML text for a local file with a list of steps or a definition without spec; '' for other texts."""
+    """Return the YAML text to run for a local file that has a definition without a spec, or a list of steps, which is
+    converted to a definition; '' for any other text."""
     if not text.startswith((".", "/")):
         return ""
     try:
@@ -162,7 +164,8 @@ def _relative_name(path: Path) -> str:
 
 
 def _value(name: str, text: str, declared: DeclaredInput | None) -> Any:
-    """Convert the text of `--input` to the declared type; all but strings are YAML. Raises BadInputError."""
+    """Convert the text of `--input` to the declared type: a string is used as it is, other types are parsed as YAML.
+    Raises BadInputError if the text is not valid YAML."""
     if declared is None or declared.type is ValueType.STRING:
         return text
     try:
@@ -196,7 +199,8 @@ async def _agent(folder: Path, resolver: Resolver) -> AsyncIterator[Jobs]:
 
 
 async def _follow(jobs: Jobs) -> tuple[list[dict[str, Any]], pb.JobEnd]:
-    """Print the log to stderr; return the step events and the end. An interrupt cancels the job."""
+    """Print the job's log to stderr until it ends; returns the step events and the end. An interrupt cancels the job;
+    steps that always run still run."""
     events: list[dict[str, Any]] = []
     ended: asyncio.Future[pb.JobEnd] = asyncio.get_running_loop().create_future()
     log = LogText()

@@ -31,7 +31,8 @@ def read_variable_options(assignments: Iterable[str], files: Iterable[Path]) -> 
 
 
 def read_file(file: Path) -> Variables:
-    """Parse a file as YAML or JSON by its suffix or first brace, else as dotenv. Raises BadInputError on failure."""
+    """Read a file: as YAML or JSON if its suffix says so or it begins with a brace, else as dotenv. Raises
+    BadInputError if the file cannot be read."""
     try:
         with file.open("rb") as stream:
             data = stream.read(LIMIT_BYTES + 1)

@@ -58,7 +58,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
-        """Without the jobs of downstream pipelines."""
+        """The pipeline's own jobs, without those of downstream pipelines."""
         return tuple(job for stage in self.stages for job in stage.jobs)
 
     def pipelines(self) -> Iterator["RunView"]:
@@ -69,14 +69,15 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
                 yield from job.downstream.pipelines()
 
     def all_jobs(self, above: str = "") -> Iterator[tuple[str, "RunView", JobView]]:
-        """Yield (unique name, pipeline, job), downstream pipelines included. `above`: prefix of the names."""
+        """Yield all jobs of this and all downstream pipelines as (unique name, the job's pipeline, job). `above`: a
+        prefix for the names, with the jobs that started the downstream pipeline."""
         for job in self.jobs:
             yield above + job.name, self, job
             if job.downstream is not None:
                 yield from job.downstream.all_jobs(f"{above}{job.name}{BELOW}")
 
     def is_over(self) -> bool:
-        """True if no job of this or a downstream pipeline will change by itself. Manual jobs do not count."""
+        """True if no job of this or a downstream pipeline will change by itself; manual jobs wait for somebody."""
         return all(each.status in OVER or each.status == "manual" for each in self.pipelines())
 
 

@@ -28,7 +28,8 @@ def describe_mistakes(mistakes: Sequence[Mistake], texts: Mapping[str, str]) -> 
 
 
 def excerpt(lines: Sequence[str], line: int, column: int) -> list[str]:
-    """Return a line with its number, and a caret below the column; [] if the line is blank. Both count from 1."""
+    """Return a line of a file with its number, and below it a caret at the column; both count from 1. Empty if the line
+    does not exist or is blank."""
     text = lines[line - 1] if 0 < line <= len(lines) else ""
     if not text.strip():
         return []

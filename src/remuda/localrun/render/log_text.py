@@ -26,7 +26,8 @@ class LogText:
         self._begun = False
 
     def feed(self, data: bytes) -> str:
-        """Return the lines that these bytes complete. The last line break is held back: a continuation may follow."""
+        """Return the text of the lines that these bytes complete. The line break after a line is returned with the next
+        line, because a continuation may follow."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         return "".join(self._line_text(line) for line in lines)
 

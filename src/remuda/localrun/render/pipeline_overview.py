@@ -73,7 +73,8 @@ def when(job: JobSpec) -> str:
 
 
 def _needs(job: JobSpec, groups: Mapping[str, str]) -> str:
-    """Return the names of needed jobs. `groups`: parallel jobs by part; their parts are shown as `NAME ×COUNT`."""
+    """Return the names of the jobs that a job needs. `groups`: the parallel job of each of its parts; several parts are
+    shown as `NAME ×COUNT`."""
     outside = [need.project or need.pipeline for need in job.outside_needs]
     if job.needs is None:
         return _some(outside)
@@ -101,7 +102,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def find(pipeline: Pipeline, name: str) -> tuple[JobSpec, ...] | LeftOut:
-    """Return all parts of a job, or the entry that says why it is left out. Raises BadInputError if there is none."""
+    """Return the job with this name, all parts of a parallel job, or the entry that says why the job is left out.
+    Raises BadInputError if the file has no such job."""
     jobs = tuple(job for job in pipeline.jobs if name in (job.name, job.written_name))
     if jobs:
         return jobs

@@ -27,7 +27,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fold(events: Sequence[Mapping[str, Any]], until: float) -> tuple[StepView, ...]:
-    """Return all steps of a job, each followed by those that it called. A step without an end is running at `until`."""
+    """Return all steps of a job, each followed by those that it called. One without an end runs until `until`."""
     tree = tree_of(events)
     own = {id(entry.step): entry.seconds for entry in own_times(tree, until)}
     steps = []
@@ -63,7 +63,8 @@ def _total_time(step: Step, own: Mapping[int, float]) -> float:
 
 
 def display_name(step: Step, above: str) -> str:
-    """Return a step's name; if it opens or closes an environment, after `above`, the step with the environment."""
+    """Return the name to show. For the steps that open and close an environment it begins with `above`, the name of the
+    step that has the environment."""
     name = str(step.get("name") or step.get("path") or "")
     return f"{above} {name[1:]}".strip() if name.startswith("+") else name.removeprefix("step_")
 

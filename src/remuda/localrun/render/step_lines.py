@@ -23,7 +23,7 @@ def step_lines(steps: Sequence[Step]) -> list[str]:
 
 
 def used_in_words(events: Sequence[Any]) -> str:
-    """Return the CPU, memory, disk and network that a job used, as text; '' if its step events have no resources."""
+    """Return the resources (CPU, memory, disk, network) that a job used; '' if its step events do not report them."""
     event: Mapping[str, Any] = next((event for event in reversed(events) if _is_used(event)), {})
     used = dict(_submapping(event, "used"))
     for here, there in (("disk_read_bytes", "io_read_bytes"), ("disk_written_bytes", "io_write_bytes")):

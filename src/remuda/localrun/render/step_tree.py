@@ -19,7 +19,8 @@ Result = dict[str, Any]
 
 
 def result_of(events: Sequence[Mapping[str, Any]], end: "pb.JobEnd", *, root: str) -> Result:
-    """Return the result document. `root`: the step that the user called; empty for a list, which has no outputs."""
+    """Return the result document: status, exit code, outputs, exports, error and the tree of steps. `root`: the path of
+    the step that the user called; empty for a list of steps, whose outputs are not reported."""
     top = tree_of(events)
     _complete(top)
     called = next((step for step in top if root and step.get("path") == root), {})

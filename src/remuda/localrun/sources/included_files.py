@@ -172,7 +172,8 @@ class _Clone:
         return match_paths([pattern], _printable_paths(self._repository.tree(commit))) if commit else None
 
     def version(self, text: str) -> str | None:
-        """Return the commit of a component's version: id, tag, branch, `~latest`, or first numbers such as `1.2`."""
+        """Return the commit of a component's version: a commit id, a tag, a branch, `~latest`, or the first numbers of
+        a version such as `1.2`."""
         if text != LATEST and (commit := self._repository.commit(text, own_first=True)):
             return commit
         partial = _PARTIAL.fullmatch(text)

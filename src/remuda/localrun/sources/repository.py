@@ -43,14 +43,15 @@ class Repository:
     """The git repository that a folder belongs to. Paths are relative to the folder, which may be a subfolder."""
 
     def __init__(self, folder: Path, *, is_part: bool) -> None:
-        """Use `at` instead. `is_part`: the folder is a subfolder of the repository's work tree."""
+        """Wrap the repository that `at` has found. `is_part`: the folder is a subfolder of its work tree."""
         self.folder = folder
         self.is_part = is_part
         self._trees: dict[str, Mapping[str, TreeFile]] = {}
 
     @classmethod
     def at(cls, folder: Path) -> "Repository | None":
-        """Return the folder's repository; None without one or without git. Raises BadInputError if it is unreadable."""
+        """Return the repository of a folder; None if it is in none, or git is not installed. Raises BadInputError if
+        git cannot read the repository."""
         if folder in _PARTS:
             return cls(folder, is_part=_PARTS[folder])
         try:
@@ -119,8 +120,7 @@ class Repository:
         return self.settings("remote.origin.url").get("remote.origin.url", "")
 
     def commit(self, ref: str, *, own_first: bool = False) -> str | None:
-        """Return the commit of a branch, tag or commit id; branches of `origin` win over local ones, unless
-        `own_first`."""
+        """Return the commit id of a branch, tag or id; branches of `origin` win over local ones, unless `own_first`."""
         if not is_ref_name(ref):
             return None
         if ref.startswith("refs/") or ref == "HEAD":
@@ -139,7 +139,7 @@ class Repository:
         return self.answer("merge-base", "HEAD", commit) or None
 
     def status(self) -> bytes | None:
-        """Return the output of `git status` with untracked files; runs git only once."""
+        """Return the output of `git status` with untracked files. Later calls return the same output."""
         return self._status
 
     @cached_property

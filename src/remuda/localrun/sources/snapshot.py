@@ -1,12 +1,8 @@
 """Makes one git commit of a folder, with uncommitted changes and without ignored files, for `remuda run`. Without
 uncommitted changes it is HEAD; else a commit on top of HEAD with the same message and author, so that the same files
-give the same commit id. New objects go into a repository in the run's folder that uses the user's objects (git
-alternates).
-
-A subfolder of a repository, a shallow clone and a partial clone cannot use their history: the snapshot's parents are
-then parentless copies of the commits that rules compare with. Invariant: nothing below the folder is created, changed
-or removed, not even a refreshed index.
-"""
+give the same id. New objects go into a repository in the run's folder that uses the user's objects (git alternates). A
+subfolder, a shallow and a partial clone cannot use their history: the snapshot's parents are then parentless copies of
+the commits that rules compare with. Invariant: nothing below the folder is changed, not even a refreshed index."""
 
 import os
 import shutil
@@ -137,7 +133,8 @@ def _take_with_history(
 
 
 def _near_tags(repository: "Repository") -> dict[str, str]:
-    """Return tags of the last `DESCRIBED_COMMITS` commits with object ids; `git describe` needs the tag objects."""
+    """Return the tags of the last `DESCRIBED_COMMITS` commits with their object ids; for an annotated tag, the id of
+    the tag object, which `git describe` looks for."""
     listing = repository.answer("for-each-ref", "--format=%(refname) %(objectname) %(*objectname)", "refs/tags")
     tags = [line.split() for line in listing.splitlines()]
     recent = set(repository.answer("rev-list", f"-{DESCRIBED_COMMITS}", "HEAD").split()) if tags else set()
@@ -145,7 +142,8 @@ def _near_tags(repository: "Repository") -> dict[str, str]:
 
 
 def mirror(repository: "Repository", facts: "Facts", default_branch: str, git_dir: Path) -> Snapshot:
-    """Return all branches and tags of another project's clone; local branches win over those of `origin`."""
+    """Return a snapshot with all branches and tags of another project's clone, in a new repository at `git_dir`. Local
+    branches win over those of `origin`."""
     source = _source(repository)
     _make_repository(git_dir, source.objects)
     git = _SnapshotRepository(git_dir, repository.folder)
@@ -188,7 +186,8 @@ def _ref_of(facts: "Facts") -> str:
 
 
 def _branches(facts: "Facts", sha: str) -> dict[str, str]:
-    """Return the snapshot's branch as a full ref name; none for a tag, unless the folder has no commits."""
+    """Return the snapshot's branch, as a full ref name, with its commit. It is empty for a tag, except in a folder
+    without commits, where the default branch is needed."""
     branch = facts.default_branch if facts.is_tag else facts.ref
     return {} if facts.is_tag and facts.sha != NO_SHA else {f"refs/heads/{branch}": sha}
 
@@ -216,7 +215,7 @@ def _base(repository: "Repository", name: str) -> str | None:
 
 
 def _full_name(repository: "Repository", name: str) -> str:
-    """Return the full name for a ref that a rule names; a commit id gets a name below `COMPARED`."""
+    """Return the full ref name that the cell needs for a ref in a rule; a commit id gets a name below `COMPARED`."""
     if name.startswith(("refs/heads/", "refs/tags/")):
         return name
     is_branch = any(repository.resolve(place + name) for place in ("refs/remotes/origin/", "refs/heads/"))
@@ -292,7 +291,8 @@ class _SnapshotRepository:
         return self.ask(*arguments).decode().strip()
 
     def tree_of(self, paths: Iterable[bytes], prefix: str = "", settings: tuple[str, ...] = ()) -> str:
-        """Update the index with these files and return the id of its tree. `prefix`: write only this subfolder."""
+        """Update the index with the current state of these files, and return the id of its tree. Deleted files are
+        removed. `prefix`: write only this subfolder. `settings`: options of git."""
         names = b"".join(path + b"\0" for path in paths)
         self.ask(*settings, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=names)
         return self.answer("write-tree", *([f"--prefix={prefix}"] if prefix else ()))
@@ -318,7 +318,8 @@ class _SnapshotRepository:
         return self.tree_of([*changed, *(prefix + path for path in filtered)], source.prefix, source.settings)
 
     def make_orphan(self, commit: str, prefix: str, at: str) -> str:
-        """Create a commit without parents with the files of another commit. `prefix`: take only this subfolder."""
+        """Create a commit without parents with the files of another commit, and return its id. `prefix`: take only this
+        subfolder. `at`: the date of the new commit."""
         has_folder = not prefix or self.answer("ls-tree", "-d", commit, "--", prefix.rstrip("/"))
         tree = self.answer("rev-parse", f"{commit}:{prefix}") if has_folder else self.answer("mktree")
         return self.commit(tree, (), f"What {commit[:8]} had", {"DATE": at})
@@ -333,7 +334,8 @@ class _SnapshotRepository:
 
 
 def _filtered_files(repository: "Repository") -> list[bytes]:
-    """Return files with a git filter, such as LFS; they are stored unfiltered, so that jobs get no pointers."""
+    """Return the files with a git filter, for example LFS. The snapshot stores them unfiltered, so that jobs get the
+    content and not a pointer."""
     try:
         attributes = (repository.folder / ".gitattributes").read_bytes()
     except OSError:

@@ -209,7 +209,8 @@ def _names(
 
 
 def _server_commit(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
-    """Return the branch's commit on the server, by its remote-tracking branch; None if there is nothing to push."""
+    """Return the commit of the branch on the server, by this clone's remote-tracking branch. None, so that everything
+    counts as changed, if that does not exist or there is nothing to push."""
     upstream = repository.resolve("@{upstream}") if branch == current else None
     commit = upstream or repository.resolve(f"refs/remotes/origin/{branch}")
     base = commit if commit == head else repository.merge_base(commit) if commit else None

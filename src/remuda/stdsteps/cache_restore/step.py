@@ -51,8 +51,7 @@ def run(inputs: Inputs) -> None:
 
 def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Restored | None:
     """Unpack a cache archive and return its entries and bytes; None if it does not exist or, with a warning, is
-    damaged. `is_kept`: the archive is in a local cache folder, not a temporary download, so a damaged one is
-    deleted."""
+    damaged. `is_kept`: the archive is in a local cache folder, so a damaged one is deleted."""
     try:
         before = archive.lstat()
         if not is_plain(archive):

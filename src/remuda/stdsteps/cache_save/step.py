@@ -50,7 +50,8 @@ def run(inputs: Inputs) -> None:
 
 
 def save(archive: Path, root: Path, names: set[str]) -> int:
-    """Pack the files and return the archive's bytes; 0 if there are none or the existing archive has the same."""
+    """Pack the files into a cache archive and return its size in bytes. Writes nothing and returns 0 if `names` is
+    empty or the existing archive was made of the same, unchanged files."""
     digest = _digest_if_new(root, names, lambda comment: is_plain(archive) and has_comment(archive, comment))
     if digest is None:
         return 0

@@ -95,7 +95,7 @@ class Git:
         return result.returncode, text
 
     def run(self, *arguments: str) -> None:
-        """Raises StepError if git's exit code is not 0."""
+        """Run git; raises StepError if its exit code is not 0."""
         code, _ = self.attempt(*arguments)
         if code:
             raise StepError(f"git {arguments[0]} failed with exit code {code}")

@@ -84,7 +84,8 @@ def _read_refs(source: Path) -> dict[str, str]:
 
 
 def _match_refspecs(refs: Iterable[str], refspecs: list[str]) -> list[tuple[str, str]] | None:
-    """Return matching refs with their local names by the refspecs; None if one is missing or needs a real fetch."""
+    """Return the refs that match the refspecs, each with the local name that the refspec gives it. None if a refspec
+    names a ref that does not exist, or has a form that needs a real fetch."""
     matches: list[tuple[str, str]] = []
     for spec in refspecs:
         origin, _, name = spec.removeprefix("+").partition(":")
@@ -110,7 +111,8 @@ def _make_repository(inside: Path, source: Path) -> None:
 
 
 def lent_objects(url: str) -> bytes:
-    """Return the expected `objects/info/alternates` of a clone; empty if this is not a local repository that lends."""
+    """Return the expected content of `objects/info/alternates` for a repository cloned from this URL. It is empty if
+    the URL is not a local repository that allows the use of its objects."""
     place = urlsplit(url)
     source = Path(unquote(place.path))
     return _format_alternates(source) if place.scheme == "file" and (source / LENDS).exists() else b""

@@ -138,7 +138,8 @@ def _prepare(git: Git, inside: Path) -> None:
 
 
 def _mirror_refspec(refspec: str) -> str:
-    """Return the refspec that keeps a ref's name in the mirror; a commit id gets a name below `refs/commits/`."""
+    """Return the refspec that stores a ref in the mirror under its name on the server, so that checkouts can fetch it
+    by the same name; a commit id is stored below `refs/commits/`."""
     origin = refspec.removeprefix("+").partition(":")[0]
     return f"+{origin}:refs/commits/{origin}" if _SHA.fullmatch(origin) else f"+{origin}:{origin}"
 

@@ -239,7 +239,8 @@ def is_fetched(mark: Path, request: str) -> bool:
 
 
 def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
-    """Check out the commit. If that fails, return False if `quiet`, else raise UnusableFolderError."""
+    """Check out the commit and return True. If that fails: returns False if `quiet`, else raises UnusableFolderError,
+    as files of an earlier job are in the way."""
     words = ("checkout", "-f", "-q", "--detach", sha)
     if quiet:
         return git.attempt(*words, quiet=True)[0] == 0

@@ -31,7 +31,7 @@ class Submodules:
 
 
 def read(inputs: Inputs) -> Submodules | None:
-    """None if GIT_SUBMODULE_STRATEGY is `none`."""
+    """Read the inputs about submodules; None if GIT_SUBMODULE_STRATEGY is `none`."""
     strategy = inputs.one_of("submodules", STRATEGIES)
     submodules = Submodules(
         recursive=strategy == "recursive",

@@ -184,7 +184,7 @@ def _open_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO
 
 
 def _split_name(name: str) -> tuple[str, ...]:
-    """Raises StepError if the name leads out of the root."""
+    """Split the path of an archive entry. Raises StepError if it leads out of the root."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or not pure.parts:
         raise StepError(

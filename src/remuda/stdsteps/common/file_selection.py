@@ -56,7 +56,8 @@ def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, unt
 
 
 def leads_inside(root: Path, name: str) -> bool:
-    """True if the path lies inside `root` after links, which a job with fewer rights may have made, are resolved."""
+    """True if the path lies inside `root` after all symbolic links are resolved. Steps check this because they may have
+    more rights than the job that created the links."""
     return Path(os.path.realpath(root / name)).is_relative_to(os.path.realpath(root))
 
 
@@ -155,14 +156,16 @@ def _children(root: Path, folder: str) -> list[tuple[str, bool]]:
 
 
 def _leads_out(root: Path, folder: str) -> bool:
-    """True if `folder` is a link out of `root`: in the job's container it may lead to other files than here."""
+    """True if `folder` is a symbolic link to a place outside of `root`. In the job's container it may lead to other
+    files than on this machine."""
     if not folder or not (root / folder).is_symlink():
         return False
     return not f"{os.path.realpath(root / folder)}/".startswith(f"{os.path.realpath(root)}/")
 
 
 def _find_outside(root: Path, names: Iterable[str]) -> set[str]:
-    """Return the paths whose parent is outside of `root`. A link itself can be selected, wherever it points."""
+    """Return the paths whose parent folder, with links resolved, is outside of `root`. The last part of a path is not
+    resolved: a link itself can be selected, wherever it points."""
     cache: dict[str, bool] = {"": True}
 
     def is_inside(folder: str) -> bool:

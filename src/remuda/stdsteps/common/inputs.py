@@ -8,8 +8,8 @@ from remuda.stdsteps.common.errors import StepError
 
 
 class Inputs:
-    """The inputs of a step. Each method checks, removes and returns one input; `done`, called last, refuses the
-    rest."""
+    """The inputs of a step by name. Each method checks the type of one input, removes and returns it. Call `done` at
+    the end: it refuses inputs that the step does not know."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = dict(values)

@@ -9,7 +9,8 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([bkmgt]?)(?:i?b)?", re.IGNORECAS
 
 
 def parse_size(text: str, name: str) -> int:
-    """Parse a size such as `512m` to bytes; 0 for ''. Raises StepError, with the input's `name`, if it is invalid."""
+    """Parse a size such as `512m` and return it in bytes; 0 for an empty text. Raises StepError if the text is not a
+    size; `name` is the input's name in the message."""
     match = _SIZE.fullmatch(text.strip()) if text.strip() else None
     if match is None:
         if not text.strip():

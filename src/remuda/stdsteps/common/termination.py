@@ -6,7 +6,8 @@ import signal
 
 
 class Termination:
-    """True once SIGTERM, SIGINT or SIGHUP has arrived; its file descriptor then becomes readable for `select`."""
+    """Records whether SIGTERM, SIGINT or SIGHUP has arrived: it is true afterwards. Its file descriptor becomes
+    readable at a signal, so that `select` returns."""
 
     def __init__(self, *, children: bool = False) -> None:
         """`children`: make `select` return also when a child process exits."""

@@ -112,8 +112,8 @@ class _Command:
         self._stream = stream
 
     def follow(self, termination: Termination) -> int:
-        """Copy the output until the command exits, and return its exit code. After a signal, sends TERM, then KILL
-        after `GRACE_SECONDS`."""
+        """Copy the command's output until it exits, and return its exit code. After a signal, terminates the command:
+        TERM first, KILL after `GRACE_SECONDS`."""
         kill_at: float | None = None
         is_killed = False
         checked_at = time.monotonic()
@@ -173,7 +173,8 @@ class _Command:
 
 
 def signal_session(engine: Engine, container: str, session: str, name: str) -> list[str]:
-    """Send a signal, such as TERM, to every process of a session; 0 sends none. Returns the ids of the processes."""
+    """Send a signal to every process of a session in a container; returns the ids of the processes. `name`: the signal,
+    such as TERM; 0 only lists the processes."""
     try:
         _, output = docker_exec.run_inside(
             engine, container, ["sh", "-c", _SIGNAL_SESSION, "sh", session, name], user="0"

@@ -2,11 +2,11 @@
 command under the image's entrypoint. The job's working directory and exchange folder are mounted at the same paths as
 outside, so paths in variables are valid inside, too.
 
-The container is ready when the entrypoint has run the idle command, which prints a line; or has read it from stdin,
-where this step writes it as well, because an entrypoint such as `sh -c` drops arguments; or still runs after
-`entrypoint_patience_seconds`. A container that ends before with exit code 0 has an entrypoint that does not run
-commands, and is started again without it. The engine removes the container when it ends, at the latest when the job's
-time is over.
+The container is ready when its entrypoint has run the idle command, which prints a line; or has read it from stdin,
+where this step writes it as well, because an entrypoint such as `sh -c` drops arguments; or when the container still
+runs after `entrypoint_patience_seconds`. If it ends before that, its output and exit code are reported; with exit code
+0, its entrypoint does not run commands, and the container is started again without it. The idle command exits when the
+job's time is over, and the engine removes a container that ends.
 """
 
 import json
@@ -56,7 +56,7 @@ class Request:
 
 
 def read_request(inputs: Inputs) -> Request:
-    """Raises StepError if an input is invalid or unknown."""
+    """Parse and check the inputs. Raises StepError if one is invalid or unknown."""
     request = Request(
         image=images.read_request(inputs),
         engine=engine_address(inputs),
@@ -156,7 +156,8 @@ def read_policy_limits() -> dict[str, Any]:
 
 
 def idle_command(seconds: int) -> str:
-    """Return a command that reports readiness and sleeps. `wait` reaps orphans; the trap makes stopping immediate."""
+    """Return a shell command that prints that it is ready and then sleeps. `wait` reaps orphaned processes, and the
+    trap lets the engine stop the container at once."""
     return f"echo {READY}; trap 'exit 0' TERM; sleep {seconds} & wait"
 
 
@@ -198,7 +199,8 @@ def create(engine: Engine, name: str, body: dict[str, Any], platform: str) -> st
 
 
 def _wait_until_ready(engine: Engine, container: str, request: Request) -> int | None:
-    """Start the container, log its output, and return None when it is ready; else its exit code, -1 if unknown."""
+    """Start the container and write its output to the job log until it is ready. If it ended before that, returns its
+    exit code, or -1 if the code is unknown; else None."""
     streams = dict.fromkeys(("stream", "stdin", "stdout", "stderr"), 1)
     with (
         closing(engine.stream(f"/containers/{container}/attach", query=streams)) as output,

@@ -123,7 +123,8 @@ def _devices(value: object, where: str) -> list[dict[str, str]]:
 
 
 def _gpus(value: object, where: str) -> list[dict[str, Any]]:
-    """Convert `gpus` (`all`, a number, or `device=ID,ID`) to device requests. Raises StepError, which names `where`."""
+    """Convert the option `gpus` (`all`, a number, or `device=ID,ID`) to the engine's device requests. Raises StepError
+    if the value is none of these; `where` is the option's name in the message."""
     text = _text(value, where).strip().strip('"')
     request: dict[str, Any] = {"Capabilities": [["gpu"]]}
     if text.startswith("device="):

@@ -24,8 +24,8 @@ _OUTSIDE_PROJECT = (PREPARE, SOURCES, CLEAR, "cleanup_file_variables")
 
 
 def main(arguments: list[str]) -> int:
-    """Run one stage and return its script's exit code. Raises PlatformError (also in REMUDA_FAILURE) if the driver
-    fails."""
+    """Run one stage and return the exit code of its script. Raises PlatformError, also reported through REMUDA_FAILURE,
+    if the driver or its environment failed."""
     try:
         if len(arguments) != 2:
             raise StepError("custom_exec needs a folder and a file")

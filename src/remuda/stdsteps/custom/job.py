@@ -97,8 +97,8 @@ class CustomJob:
 
     @property
     def project_dir(self) -> str:
-        """GIT_CLONE_PATH if the job sets it, else a folder below `builds_dir`, per concurrency slot if jobs share
-        that."""
+        """The project's folder: GIT_CLONE_PATH if the job sets it, else one below `builds_dir`. If jobs share
+        `builds_dir`, the path also contains the number of the concurrency slot."""
         if chosen := str(self.order.get("clone_path") or ""):
             return posixpath.join(self.builds_dir, chosen)
         is_shared = self.order["is_shared"] if self.config.is_shared is None else self.config.is_shared
@@ -141,7 +141,8 @@ class CustomJob:
         return [*variables, *self._secret_variables()]
 
     def _secret_variables(self) -> Iterable[tuple[str, str, bool]]:
-        """Yield secrets that an earlier step fetched, as (name, value, is_file). File secrets are read here."""
+        """Yield the secrets that an earlier step fetched, as (name, value, is_file). The value of a file secret is read
+        from the file on this machine."""
         for name, is_file in self.order["secrets"].items():
             value = self._secrets.get(name, "")
             if is_file and value:
@@ -216,7 +217,7 @@ def begin(order: Path, secrets: Mapping[str, str]) -> CustomJob:
 
 
 def load(folder: Path) -> CustomJob | None:
-    """None if `custom_open` did not finish."""
+    """Load the job from the driver's folder; None if `custom_open` did not finish."""
     try:
         state = json.loads((folder / "state.json").read_bytes())
     except FileNotFoundError:
@@ -225,7 +226,7 @@ def load(folder: Path) -> CustomJob | None:
 
 
 def driver_folder() -> Path:
-    """Return a folder that is derived from the step's environment, so that open and close steps find the same one."""
+    """Return the driver's folder, derived from the step's environment: open and close steps find the same one."""
     exchange, environment = os.environ.get("REMUDA_EXCHANGE"), os.environ.get("REMUDA_ENVIRONMENT", "")
     if not exchange:
         raise StepError("REMUDA_EXCHANGE names no folder; standard steps are started by the step runner")

@@ -109,7 +109,8 @@ class Stream:
     """A connection to a process in a container that carries its input and output."""
 
     def __init__(self, connection: socket.socket, first: bytes, *, framed: bool = True) -> None:
-        """`first`: output that was already read. `framed`: False for a terminal, whose output is not multiplexed."""
+        """Wrap an open connection. `first`: output that was already read from it. `framed`: False for a process with a
+        terminal, whose output is not multiplexed."""
         self.has_ended = False
         self._framed = framed
         self._connection = connection
@@ -125,7 +126,8 @@ class Stream:
         return bool(self._first)
 
     def read(self, seconds: float) -> list[tuple[int, bytes]] | None:
-        """Return pairs (1 for stdout or 2 for stderr, data); an empty list if none came in time; None at the end."""
+        """Wait up to `seconds` for output. Returns pairs (1 for stdout or 2 for stderr, data); an empty list if there
+        was no output in time; None at the end of the output."""
         data, self._first = self._first, b""
         if not data:
             self._connection.settimeout(seconds)
@@ -260,7 +262,8 @@ class Engine:
 
     @contextlib.contextmanager
     def start_call(self, path: str, *, query: Mapping[str, Any]) -> Iterator[Callable[[float], Any]]:
-        """Send a POST, and yield a function that waits up to a number of seconds for the answer, decoded JSON."""
+        """Send a POST without waiting for the answer, and yield a function that waits for it. The function takes a
+        timeout in seconds and returns the decoded JSON."""
         connection = self._connection(CALL_SECONDS)
         target = self._target(path, query)
 

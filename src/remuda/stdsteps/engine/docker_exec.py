@@ -22,7 +22,8 @@ def begin(
     terminal: bool = False,
     takes_input: bool = False,
 ) -> tuple[str, Stream]:
-    """Start a command; returns its exec id and the stream of its output and, with `takes_input`, its stdin."""
+    """Start a command in a container. Returns its exec id and the stream of its output and input. `terminal`: the
+    command gets a terminal. `takes_input`: stdin is connected to the stream."""
     body: dict[str, Any] = {
         "Cmd": list(command),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],

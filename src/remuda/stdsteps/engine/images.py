@@ -265,7 +265,7 @@ def make_room(engine: Engine, needed: int) -> None:
 
 
 def _free_bytes(engine: Engine, folder: str) -> int | None:
-    """None if the disk is not on this machine."""
+    """Return the free bytes of the engine's disk, if it is on this machine."""
     if not engine.is_local or not os.path.isdir(folder):
         return None
     return shutil.disk_usage(folder).free

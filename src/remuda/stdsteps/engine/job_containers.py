@@ -77,7 +77,8 @@ def is_leftover(labels: Mapping[str, str], *, now: float, exists: Callable[[str]
 
 
 def sweep(engine: Engine, owner: Owner) -> None:
-    """Remove containers and networks that ended jobs left on this machine. Failures are logged, for the next call."""
+    """Remove containers and networks that ended jobs left on this machine. A failure is logged and tried again next
+    time."""
     mine = {"label": [f"remuda.machine={owner.machine}"]}
     containers = engine.call("GET", "/containers/json", query={"all": 1, "filters": mine})
     networks = engine.call("GET", "/networks", query={"filters": mine})
@@ -242,8 +243,9 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
 
 
 def find_mount(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the device of a folder and its path there, as mountinfo lists a bind mount. `mounts`: the same by mount
-    point. None if the folder is a mount point itself: every copy of these mounts lists it, so it identifies nothing."""
+    """Return the device of a folder and the folder's path on it, as mountinfo lists a bind mount of the folder.
+    `mounts`: device and path by mount point. None if the folder is a mount point itself, because then every copy of
+    these mounts lists it, and it identifies no container."""
     point = max((path for path in mounts if Path(folder).is_relative_to(path)), key=len, default="/")
     if point == folder:
         return None

@@ -32,7 +32,7 @@ class Credential:
 
 
 def split_image(name: str) -> tuple[str, str]:
-    """Split off the digest or, without one, the tag; '' if it has neither."""
+    """Split an image reference into the name and its digest or, without one, its tag; '' if it has neither."""
     bare, at, digest = name.partition("@")
     if at:
         tagless, colon, tag = bare.rpartition(":")
@@ -51,7 +51,7 @@ def full_name(image: str) -> str:
 
 
 def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
-    """`sources`: lists of credentials, the one with the highest priority first."""
+    """Return the credential for an image. `sources`: lists of credentials, the one with the highest priority first."""
     name = full_name(image)
     for source in sources:
         matches = [login for login in source if name == login.place or name.startswith(f"{login.place}/")]
@@ -61,7 +61,7 @@ def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
 
 
 def read_config(text: str) -> list[Credential]:
-    """Parse `{"auths": {HOST: {"auth": BASE64}}}`. Raises ValueError if it is invalid."""
+    """Parse a Docker configuration, `{"auths": {HOST: {"auth": BASE64}}}`. Raises ValueError if it is invalid."""
     document = json.loads(text)
     auths = document.get("auths", {}) if isinstance(document, dict) else None
     if not isinstance(auths, dict):
@@ -80,7 +80,8 @@ def read_config(text: str) -> list[Credential]:
 
 
 def from_payload(entries: Iterable[Mapping[str, Any]]) -> list[Credential]:
-    """Convert the server's entries `{"type": "registry", "url", "username", "password"}`; skip other types."""
+    """Convert the credentials that the server sent with a job: `{"type": "registry", "url", "username", "password"}`.
+    Entries of other types are left out."""
     return [
         Credential(
             place=_normalize_place(str(entry.get("url") or "")),

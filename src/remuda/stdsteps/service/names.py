@@ -14,7 +14,8 @@ _REGISTRY_PORT = re.compile(r"^([^/:]+):[0-9]+(?=/)")
 
 
 def aliases(image: str, configured: Sequence[str]) -> list[str]:
-    """Return all host names, the configured ones first, each of which may be several separated by spaces or commas."""
+    """Return all host names of a service, the configured ones first. A configured text may contain several names,
+    separated by spaces or commas."""
     own = [word for text in configured for word in re.split(r"[\s,]+", text)]
     bare = _REGISTRY_PORT.sub(r"\1", split_image(image)[0])
     names = [*own, bare.replace("/", "__"), bare.replace("/", "-")]
@@ -50,7 +51,8 @@ def parse_listening(table: str) -> set[int]:
 
 
 def _is_loopback(address: str) -> bool:
-    """True for a loopback address in /proc/net/tcp: one 32-bit word in host byte order for IPv4, four for IPv6."""
+    """True if this is a loopback address in the format of /proc/net/tcp: IPv4 is one 32-bit word in host byte order,
+    IPv6 is four of them."""
     if len(address) == 8:
         return address.endswith("7F")
     return address == "00000000000000000000000001000000" or (

@@ -55,7 +55,7 @@ def key_id(public: bytes) -> str:
 
 
 def sign(key: Path, data: bytes) -> bytes:
-    """Sign a copy of the data in a private folder, where no other user can change it."""
+    """Return the signature of `data`, which openssl reads from a private folder, where no other user can change it."""
     with make_temporary("remuda-sign-", place=PLACE) as folder:
         source, target = Path(folder) / "data", Path(folder) / "signature"
         source.write_bytes(data)

@@ -48,7 +48,7 @@ def format_statement(digests: Mapping[str, str], predicate: Mapping[str, Any]) -
 
 
 def read_statement(data: bytes) -> Statement:
-    """Raises StepError if the attestation is invalid."""
+    """Parse an attestation. Raises StepError if it is invalid."""
     try:
         document = json.loads(data)
         if document["_type"] != TYPE or document["predicateType"] != PREDICATE:
