@@ -2,7 +2,7 @@
 
 The settings name the bucket; credentials come from each provider's usual environment variables. Uploads and downloads
 go in parts, so that no blob is in memory as a whole; a download is a series of ranged reads, so a slow reader holds no
-connection. If the process dies during an upload, the parts stay until the bucket's rule for incomplete uploads.
+connection. If its process dies, parts of an upload stay until a bucket rule for incomplete uploads removes them.
 """
 
 import asyncio

@@ -244,7 +244,7 @@ class FileTraces:
         return [JobId(int(name)) for name in dict.fromkeys(ids) if name.isdigit()]
 
     def find_sealed_file(self, job_id: JobId) -> Path | None:
-        """None if the trace is live, is being sealed, or is not in this folder."""
+        """The file of a sealed trace; None if it is live, is being sealed, or is not in this folder."""
         if os.path.exists(self._live_path(job_id)) or not self._is_sealed(job_id) or job_id in self._sealing:
             return None
         return Path(self._archive_path(job_id))

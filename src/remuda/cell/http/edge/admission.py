@@ -106,7 +106,7 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
 
 
 async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
-    """True if the request has a job token. Raises if it is not valid in this project; handlers check JOB_NUMBER."""
+    """True if the request has a job token. Raises unless it is of this project; for JOB_NUMBER handlers check it."""
     token = request.headers.get("job-token") or request.query_params.get("job_token")
     if access.kind is Kind.JOB_NUMBER:
         return bool(auth.job_token_in(request))
@@ -120,7 +120,7 @@ async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
 
 
 async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -> int | None:
-    """The caller's level for what the path names (404 if hidden); None if it takes an administrator."""
+    """The caller's level for what the path names; 404 if that is hidden, None if only administrators may call."""
     match access.kind:
         case Kind.ADMINISTRATOR:
             return rights.ADMINISTRATOR if caller.user.is_admin else None

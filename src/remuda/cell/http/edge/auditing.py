@@ -196,7 +196,7 @@ class Auditor:
         )
 
     async def _deny(self, endpoint: Endpoint, request: Request, status: int) -> None:
-        """Write a refused call to the audit log, a few per address. Errors are logged: the caller gets the refusal."""
+        """Write a refused call to the audit log, a few per address. A failure is only logged: the refusal counts."""
         now = self._edge.clock.monotonic()
         address = request.client.host if request.client else ""
         for buckets, key in ((self._denials, address), (self._all_denials, "")):

@@ -72,8 +72,7 @@ def job_token_in(request: Request) -> str:
 
 
 async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: str = "job") -> Job:
-    """The job with this token; 403 if it is invalid, lacks the scope or is not of `job_id`. A sign of life of the
-    job."""
+    """The job with this token, whose sign of life this is. 403 if invalid, without the scope, or not of `job_id`."""
     if not token or len(token) > _MAX_TOKEN:
         raise forbidden()
     calls = edge.dispatch.runner_calls

@@ -159,7 +159,7 @@ def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
 
 
 def convert(values: dict[str, Any], kind: type[T]) -> T:
-    """Raises ApiError 400, worded as in GitLab, if the values do not fit the type."""
+    """Convert parameters to a type. Raises ApiError 400, worded as in GitLab, if they are not valid."""
     try:
         parameters = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:

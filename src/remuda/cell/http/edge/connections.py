@@ -175,7 +175,7 @@ class Connection(HttpToolsProtocol):
         self._reader_timer = self.loop.call_later(seconds, self._check_reader, unsent, checks)
 
     def _check_reader(self, unsent: int, checks: int) -> None:
-        """Abort the connection if the client reads too slowly. `unsent`: bytes left at the first of `checks` checks."""
+        """Abort if the client reads too slowly. `unsent`: bytes at the first check; `checks`: how many are left."""
         self._reader_timer = None
         read = unsent - self.transport.get_write_buffer_size()
         if read >= self._shared.reader_seconds * SLOWEST_BYTES_PER_SECOND:
@@ -283,7 +283,7 @@ class Connection(HttpToolsProtocol):
             self._idle_timer = self.loop.call_later(remaining, self._close_if_idle)
 
     def _sort_in(self) -> None:
-        """Move to the end of `waiting`, whose first is closed if there are too many; leave it during an answer."""
+        """Move to the end of `waiting`, whose first is closed if there are too many; leave it while answering."""
         self._shared.waiting.pop(self, None)
         if not self._is_answering() and self in self.connections:
             self._shared.waiting[self] = None

@@ -137,7 +137,7 @@ async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Header
 
 
 async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
-    """None if the job may not read the project's code; _RefusedError 403 if only its allow list forbids it."""
+    """None if the job may not read the code; _RefusedError 403 if only the project's token allow list forbids it."""
     project = await edge.store.projects.find_project(path)
     if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
         return None

@@ -83,7 +83,7 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
 
 
 async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
-    """Raises ApiError if the caller may not create a project there."""
+    """The full path of a new project. Raises ApiError if the caller may not create a project there."""
     if "/" in path:
         await check_namespace(edge, caller, path.rpartition("/")[0])
         return path

@@ -233,7 +233,7 @@ def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
 
 
 async def _expiry(edge: Edge, runner_type: RunnerType, params: str | None = None) -> float | None:
-    """When a new token expires: by the settings, or sooner by `params` (`token_expires_at`; 400 if in the past)."""
+    """When a new token expires: by the settings, or sooner by `params` (`token_expires_at`; 400 if no future time)."""
     now = edge.clock.wall()
     life = (await application_settings(edge.store)).life_seconds(runner_type)
     latest = None if life is None else now + life
