@@ -1,2 +1,1 @@
-"""Moves jobs from waiting to ended: hand-out to runners, calls of runners, commands of users, timeouts,
-explanations."""
+"""Moves jobs from waiting to ended: hand-out to runners, runners' calls, users' commands, timeouts, explanations."""

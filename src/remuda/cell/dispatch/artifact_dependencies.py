@@ -1,7 +1,7 @@
-"""Finds the artifacts and dotenv variables that a job gets from other jobs. They come from jobs of its own pipeline,
-from the newest successful job on a ref of another project, or from a job of a parent or child pipeline. If two dotenv
-reports set the same variable, the later job wins, and a job of the own pipeline wins over others. A job whose artifacts
-are missing cannot start. `payload_inputs` calls this for every hand-out."""
+"""Finds the artifacts and dotenv variables that a job gets: from jobs of its own pipeline, from the newest successful
+job on a ref of another project, or from a job of a parent or child pipeline. If two dotenv reports set the same
+variable, the later job wins, and a job of the own pipeline wins over others. A job whose artifacts are missing cannot
+start."""
 
 from collections.abc import Sequence
 
@@ -21,8 +21,6 @@ from remuda.pipeline import ExpansionError, OutsideNeed
 
 
 class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """The archives and dotenv variables that a job gets from other jobs."""
-
     sources: tuple[Source, ...] = ()
     """Archives to download."""
     variables: dict[str, str] = {}
@@ -31,9 +29,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_dependencies(store: Store, context: JobContext, *, now: float) -> Dependencies:
-    """Return the artifacts and dotenv variables that a job gets from other jobs. Raises MissingDependencyError if
-    required artifacts do not exist. `now` is the wall clock time, at which the user who started the pipeline must have
-    access to the other projects."""
+    """Raises MissingDependencyError if required artifacts do not exist. `now` is the wall clock time at which the user
+    who started the pipeline must have access to the other projects."""
     outside = await _list_outside(store, context, now)
     artifacts = [*outside, *await _list_in_pipeline(store, context.job)]
     return Dependencies(
@@ -44,8 +41,7 @@ async def find_dependencies(store: Store, context: JobContext, *, now: float) ->
 
 
 async def dotenv_variables(store: Store, job: Job, family: Family | None = None) -> dict[str, str]:
-    """Return the variables that a job gets from dotenv reports of its own pipeline. `family` is that pipeline with its
-    jobs, if the caller has read it already."""
+    """Return the variables from dotenv reports of the job's own pipeline; `family` if it has been read already."""
     return _merge_dotenv(await _list_in_pipeline(store, job, family))
 
 
@@ -58,8 +54,8 @@ def _merge_dotenv(artifacts: Sequence[JobFiles]) -> dict[str, str]:
 
 
 async def _list_in_pipeline(store: Store, job: Job, family: Family | None = None) -> list[JobFiles]:
-    """Return the jobs of the same pipeline whose artifacts this job gets, each with its artifacts. Raises
-    MissingDependencyError if they have expired or were deleted. `family` is as for `dotenv_variables`."""
+    """Return the jobs of the same pipeline whose artifacts this job gets. Raises MissingDependencyError if they are
+    gone."""
     if not job.artifacts_from:
         return []
     family = family or await store.pipelines.load_family(job.pipeline_id)

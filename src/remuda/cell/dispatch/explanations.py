@@ -1,6 +1,5 @@
-"""Explains why a job waits or how it ended, and counts the demand for runners. Reads the values that `core.waiting.why`
-and `core.waiting.demand` need. The queue and the assigned jobs are taken from the memory of this process, which every
-timeout sweep updates from the store. The HTTP edge calls this."""
+"""Explains why a job waits or how it ended, and counts the demand for runners. The queue and the assigned jobs are
+taken from the memory of this process, which every timeout sweep updates from the store."""
 
 import asyncio
 from collections import Counter
@@ -50,8 +49,7 @@ class Explanations:
         self._is_counting = False
 
     async def count_demand(self) -> DemandCount:
-        """Return the number of jobs for each set of requirements, with each manager's share. The count may be some
-        seconds old."""
+        """Count jobs by requirements, with each manager's share. The count may be some seconds old."""
         now, counted = self._clock.now(), self._counted
         if counted is not None and (self._is_counting or 0 <= now - counted.at < counted.good_for_seconds):
             return counted
@@ -89,8 +87,7 @@ class Explanations:
         return Counter(job.system_id or LEGACY for job in jobs if job.runner_id == runner_id)
 
     async def explain_job(self, job_id: int, *, sees: Callable[[Project], bool] = lambda _project: True) -> JobWhy:
-        """Explain why a job waits, or ended as it did. `sees` tells whether the caller may see a project; paths and
-        jobs of other projects are left out."""
+        """Explain why a job waits, or ended as it did. Projects that the caller may not see (`sees`) are left out."""
         job = await load_job(self._store.jobs, job_id)
         family = await self._store.pipelines.load_family(job.pipeline_id)
         project = await self._store.projects.load_project(job.project_id)
@@ -135,7 +132,6 @@ class Explanations:
         return RunnerSupply(runners=runners, place=place, estimate=estimate)
 
     async def _load_runners(self) -> tuple[RunnerView, ...]:
-        """Return all runners, with the time of their last contact and their number of jobs."""
         runners, _ = await self._store.runners.list_runners(_ALL)
         contacts: dict[RunnerId, float] = {}
         for manager in await self._store.runners.list_all_managers():

@@ -1,8 +1,7 @@
-"""Hands waiting jobs out to runners. `remuda.queue` chooses the job, `core.jobs.leases` makes the lease, `held_polls`
-wakes a held request when a job arrives, and `core.waiting.priority_delay` lets a runner leave a job to a better one.
-The HTTP edge calls `try_request_job`, which needs one call of the store because it trusts the cached job and runner,
-and then, if that returned None, `request_job`. Invariants: a payload is sent only after the lease of its job is stored.
-A job is handed out again only while it is leased, under a new epoch; once it has started, never."""
+"""Hands waiting jobs out to runners. The HTTP edge calls `try_request_job`, which needs one call of the store because
+it trusts the cached job and runner, and then, if that returned None, `request_job`. Invariants: a payload is sent only
+after the lease of its job is stored. A job is handed out again only while it is leased, under a new epoch; once it has
+started, never."""
 
 import asyncio
 import contextlib
@@ -72,8 +71,6 @@ class NoJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Leased(NamedTuple):
-    """A leased job, with the stored parts of its payload if they were read together with the lease."""
-
     job: Job
     parts: PayloadParts | None = None
 
@@ -113,9 +110,9 @@ class Handout:
     async def try_request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob | None:
-        """Hand out the first waiting job with one call of the store, using the cached job; `runner` may be cached, too.
-        Returns None if that is not possible: then call `request_job`. The store refuses the lease if the runner has
-        changed. `gone` is set when the client disconnects; the job is then released."""
+        """Hand out the first waiting job with one call of the store, from the cache; the store refuses if the runner
+        has changed. None: not possible so, call `request_job`. If the client disconnects (`gone`), the job is
+        released."""
         now = self._clock.now()
         job_id = None if self._held_polls.stopped or runner.paused else self._choose(runner.fingerprint(), now)
         if job_id is None or await self._priority_delay(runner, job_id) > 0:
@@ -129,9 +126,8 @@ class Handout:
     async def request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob:
-        """Hand out a waiting job. If there is none, hold the request until there is one, or for a limited time.
-        `core.waiting.poll_hold` decides the time. A repeated request, recognized by `request_id`, gets the same job
-        again. `gone` is set when the client disconnects."""
+        """Hand out a waiting job, or hold the request until there is one or its time (`core.waiting.poll_hold`) is up.
+        A repeated request (`request_id`) gets the same job again. `gone` is set when the client disconnects."""
         if request_id and (again := await self._store.jobs.find_leased_job(runner.id, request_id)):
             _log.info("job request repeated; handing out the same job again", job=again.id, runner=runner.id)
             return await self._deliver(_Leased(again), runner, _features(request), ip=ip, gone=gone)
@@ -158,8 +154,8 @@ class Handout:
     async def _lease_first(
         self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool
     ) -> _Leased | None:
-        """Lease the first waiting job that fits the runner; None if there is none. `is_woken`: `runner` was read before
-        its request was held. Raises _RunnerChangedError if it has changed since."""
+        """Lease the first waiting job that fits the runner. `is_woken`: `runner` was read before its request was held.
+        Raises _RunnerChangedError if it has changed since."""
         try:
             while (job_id := self._choose(runner.fingerprint(), self._clock.now())) is not None:
                 if (pause := await self._priority_delay(runner, job_id)) > 0:
@@ -176,8 +172,7 @@ class Handout:
             self._held_polls.wake()
 
     def _choose(self, fingerprint: Fingerprint, now: float) -> JobId | None:
-        """Return the waiting job that a runner with this fingerprint should get; None if no job fits. Of equally good
-        jobs, processes that share a store prefer different ones, so that they seldom choose the same job."""
+        """Choose a job. Processes that share a store prefer different ones of equally good jobs, to avoid conflicts."""
         job_id = self._waiting_jobs.choose(fingerprint, now)
         if job_id is None or not self._settings.is_shared or self._waiting_jobs.as_good(job_id) < ALIKE:
             return job_id
@@ -209,8 +204,7 @@ class Handout:
         self._offers = offers_of(runners, await self._store.runners.list_all_managers(), self._clock.now())
 
     async def refresh_caches(self, stop: asyncio.Event) -> None:
-        """Reload signing keys and runners before their caches expire, so that no hand-out has to wait. Runs until
-        `stop` is set."""
+        """Reload signing keys and runners before their caches expire, so that no hand-out has to wait for them."""
         while not stop.is_set():
             try:
                 await self._keys.load()
@@ -232,9 +226,9 @@ class Handout:
         is_woken: bool,
         use_cache_only: bool = False,
     ) -> _Leased | None:
-        """Lease a chosen job; None if the lease was not stored. First tries with the cached job and runner. If the
-        store refuses, reads both and tries again, unless `use_cache_only`. A job that is not pending any more is
-        removed from the queue. `is_woken` is as for `_lease_first`."""
+        """Lease a chosen job, first with the cached job and runner; if the store refuses, reads both and tries again,
+        unless `use_cache_only`. A job that is not pending any more leaves the queue. `is_woken` as for
+        `_lease_first`."""
         if job_id not in self._waiting_jobs:
             return None  # another request of this process took it since it was chosen
         recent_jobs = self._memory.recent_jobs
@@ -267,8 +261,7 @@ class Handout:
         return leased
 
     async def _read_ahead(self, job_id: JobId, ahead: Sequence[JobId]) -> Job | None:
-        """Return a job that is no longer cached; None if it does not exist. `ahead` are the job and those that follow
-        it in the queue. They are read together, and the others are cached."""
+        """Read a job that is no longer cached, and cache those that follow it in the queue (`ahead`)."""
         jobs = {job.id: job for job in await self._store.jobs.load_jobs(ahead)}
         chosen = jobs.pop(job_id, None)
         for job in jobs.values():
@@ -328,8 +321,7 @@ class Handout:
         return Assignment(job=job, runner=runner, payload=payload, project=context.project, pipeline=context.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
-        """Return the job info with the number of other assigned jobs of the project. As in GitLab, only instance
-        runners get it."""
+        """Add the number of the project's other assigned jobs; as in GitLab, for instance runners only."""
         others = max(self._memory.assigned_per_project[ProjectId(info.project_id)] - 1, 0)
         count = str(others) if others < MAX_COUNTED_JOBS else f"{MAX_COUNTED_JOBS}+"
         is_shared = runner.type is RunnerType.INSTANCE

@@ -1,8 +1,7 @@
-"""Job requests of runners that are held open until a job fits, grouped by the fingerprints of their runners. `wake`
-chooses the runner with the highest priority, and among those the one that has waited longest. A woken request that took
-no job, or another job than the one it was woken for, calls `wake` again. Invariant: while a job waits and a held
-request fits it, at least one woken request is still looking for a job. So waking one request at a time is enough, and
-no wake-up is lost."""
+"""Job requests of runners that are held open until a job fits. `wake` chooses the runner with the highest priority, and
+among those the one that has waited longest. A woken request that took no job, or another one than expected, calls
+`wake` again. Invariant: while a job waits and a held request fits it, at least one woken request is still looking for a
+job. So waking one request at a time is enough, and no wake-up is lost."""
 
 import asyncio
 from itertools import count
@@ -34,8 +33,6 @@ class _Poll:
 
 
 class HeldPolls:
-    """The held job requests of one process of a cell."""
-
     def __init__(self, waiting: WaitingJobs, clock: Clock) -> None:
         self._waiting = waiting
         self._clock = clock
@@ -47,8 +44,8 @@ class HeldPolls:
         return sum(len(group) for group in self._held.values())
 
     async def hold(self, fingerprint: Fingerprint, seconds: float, gone: HangUp, *, priority: int = 0) -> bool:
-        """Wait until a job may fit a runner with this fingerprint, at most `seconds`. Returns True if the caller should
-        try to get a job; False if the time is up, the client is gone, or the cell stops."""
+        """Wait until a job may fit a runner with this fingerprint. Returns True if the caller should try to get a job;
+        False if the time is up, the client is gone, or the cell stops."""
         if self.stopped or seconds <= 0:
             return False
         poll = _Poll(next(self._numbers), (-priority, fingerprint))
@@ -96,8 +93,7 @@ class HeldPolls:
             self._end(poll, woken=False)
 
     def _end(self, poll: _Poll, *, woken: bool) -> bool:
-        """End the wait of a request; `woken` is the result of its `hold`. Returns False if it had ended or was
-        cancelled before."""
+        """End the wait of a request with the result `woken`. Returns False if it had ended or was cancelled before."""
         self._remove(poll)
         if poll.woken.done():
             return False

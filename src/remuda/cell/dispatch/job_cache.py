@@ -1,8 +1,7 @@
-"""Caches the jobs that runners have, as this process last read or stored them. A runner calls every few seconds about
-the same job, and its first calls follow each other at once; the cache saves most of the reads. This process updates the
-cache with its own changes; notifications of other processes may be lost. So an entry may be stale for `CACHE_SECONDS`,
-and callers use it only where that is harmless: a change is stored only if the row is still the one it was computed
-from, and no request is refused without reading the row. `runner_calls` reads the cache."""
+"""Caches the jobs that runners have, as this process last read or stored them, because a runner calls every few seconds
+about the same job. Changes by other processes may be missed, so an entry may be stale for `CACHE_SECONDS`. Callers use
+it only where that is harmless: a change is stored only if the row is still the one it was computed from, and no request
+is refused without reading the row."""
 
 from collections import OrderedDict
 
@@ -37,8 +36,8 @@ class JobCache:
         self._moments = 0
 
     def note(self, job: Job, *, in_running: bool = False) -> None:
-        """Cache a job as it was just read or stored; remove it if no runner has it any more. `in_running`: its pipeline
-        is stored as running."""
+        """Cache a job as just read or stored, or remove it if no runner has it. `in_running`: its pipeline is
+        running."""
         before = self._entries.pop(job.id, None)
         if job.state not in ASSIGNED:
             return
@@ -56,8 +55,8 @@ class JobCache:
         return self._moments
 
     def note_running(self, pipeline_id: PipelineId, *, since: int) -> None:
-        """Record that a pipeline was read as running, after the counter (`next_moment`) had the value `since`. It stays
-        running at least as long as runners have jobs of it that were cached before that."""
+        """Record that a pipeline was read as running after `next_moment` had returned `since`. It stays running at
+        least as long as runners have jobs of it that were cached before that."""
         self._running[pipeline_id] = since
         self._running.move_to_end(pipeline_id)
         if len(self._running) > MAX_ENTRIES:
@@ -84,6 +83,5 @@ class JobCache:
 
 
 def has_begun(pipeline: Pipeline) -> bool:
-    """Return whether the pipeline is running and its start time is stored. Then the start of a further job does not
-    change it."""
+    """Return whether the pipeline is running with a stored start time, which the start of further jobs keeps."""
     return pipeline.status == "running" and pipeline.started_at is not None

@@ -1,7 +1,6 @@
-"""Stores changes of jobs and pipelines, then applies their consequences. `core` decides, the store applies the decision
+"""Stores changes of jobs and pipelines, then applies their consequences: `core` decides, the store applies the decision
 in one transaction, and then this module updates the dispatch memory, the logs, trigger jobs, resource groups and child
-pipelines. All services of this folder and `remuda.cell.pipelines` change jobs through `JobChanges`. If the process dies
-between the transaction and the rest, the sweeps of `timeouts` catch up."""
+pipelines. If the process dies in between, the sweeps of `timeouts` catch up."""
 
 from collections.abc import Callable
 
@@ -24,8 +23,6 @@ _log = logger("cell")
 
 
 class JobChanges:
-    """Stores changes of jobs and pipelines, then updates everything that depends on them."""
-
     def __init__(
         self, jobs: JobStore, pipelines: PipelineStore, traces: Traces, memory: DispatchMemory, clock: Clock
     ) -> None:
@@ -41,8 +38,8 @@ class JobChanges:
         self._memory.announce(family.jobs)
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store what `decide` returns for a pipeline and its jobs, then apply the consequences. Returns what was
-        stored. The store may call `decide` more than once."""
+        """Store what `decide` returns for a pipeline and its jobs, then apply the consequences. The store may call
+        `decide` more than once."""
         before: Family | None = None
 
         def decide_and_remember(family: Family) -> Changes:
@@ -70,8 +67,7 @@ class JobChanges:
         return applied
 
     async def _seal_trace(self, job: Job) -> None:
-        """Finalize the log of a job that ended without a report of its runner, and store its size and checksum. If the
-        store fails, the log stays readable as it is."""
+        """Finalize the log of a job whose runner reported no end. If the store fails, the log stays readable."""
         try:
             size, checksum = await self._traces.seal(job.id)
             await self._jobs.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
@@ -93,8 +89,7 @@ class JobChanges:
 
     async def _hand_on_resource_group(self, project_id: ProjectId, group: str) -> None:
         """Give a resource group that may be free to the job that has waited longest for it. If that job does not take
-        the group, then either another job has it, or the job has stopped waiting; its end gives the group to the next
-        job."""
+        it, another job has it, or the job has stopped waiting; its end gives the group to the next job."""
         oldest = await self._jobs.find_first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
         if oldest is not None:
             await self.resume(oldest.pipeline_id)
@@ -104,8 +99,8 @@ class JobChanges:
         return await self.change(pipeline_id, lambda family: lifecycle.resume(family, self._clock.now()))
 
     async def finish(self, job: Job, outcome: Outcome, *, unless_changed: bool = False) -> Job | None:
-        """End a job and return it as stored; None if it was handed out again (its epoch differs) and nothing was
-        stored. `unless_changed`: also store nothing if the stored job differs from `job`."""
+        """End a job; None if nothing was stored, because it was handed out again (its epoch differs) or, with
+        `unless_changed`, because the stored job differs from `job`."""
         now = self._clock.now()
         alone = lifecycle.finish_alone(job, job.epoch, outcome, now)
         if alone is not None and await self._jobs.end_beside(job, alone):
@@ -122,20 +117,19 @@ class JobChanges:
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def fail(self, job: Job, reason: FailureReason, message: str, *, before_script: bool = False) -> None:
-        """Fail a job by decision of the cell, unless it has changed in the store since `job` was read. `before_script`:
-        its script has certainly not begun, so it may be retried without counting the attempt."""
+        """Fail a job, unless it has changed in the store. `before_script`: its script has certainly not begun, so it
+        may be retried without counting the attempt."""
         _log.warning("failing a job by decision of the cell", job=job.id, reason=reason.value, cause=message)
         outcome = Outcome(succeeded=False, reason=reason, message=message, before_script=before_script)
         await self.finish(job, outcome, unless_changed=True)
 
     async def release(self, job: Job) -> None:
-        """Return a leased job to the queue, because its runner disappeared before it acknowledged. The token of that
-        hand-out becomes invalid."""
+        """Return a leased job to the queue, because its runner disappeared. The token of that hand-out becomes
+        invalid."""
         now = self._clock.now()
         await self.change(job.pipeline_id, lambda family: lifecycle.release(family, job.id, job.epoch, now))
 
     async def cancel_pipeline(self, pipeline_id: int) -> Pipeline:
-        """Cancel all jobs of a pipeline and its child pipelines. Returns the pipeline as stored afterwards."""
         number = PipelineId(pipeline_id)
         await self.change(number, lambda family: lifecycle.cancel_all(family, self._clock.now()))
         await self.cancel_children(number)
@@ -157,7 +151,7 @@ class JobChanges:
 
 
 async def load_job(jobs: JobStore, job_id: int) -> Job:
-    """Return the stored job. Raises NotFoundError if it does not exist."""
+    """Raises NotFoundError if the job does not exist."""
     job = await jobs.load_job(JobId(job_id))
     if job is None:
         raise NotFoundError(f"there is no job {job_id}")
@@ -165,7 +159,7 @@ async def load_job(jobs: JobStore, job_id: int) -> Job:
 
 
 async def load_pipeline(pipelines: PipelineStore, pipeline_id: PipelineId) -> Pipeline:
-    """Return the stored pipeline. Raises NotFoundError if it does not exist."""
+    """Raises NotFoundError if the pipeline does not exist."""
     pipeline = await pipelines.load_pipeline(pipeline_id)
     if pipeline is None:
         raise NotFoundError(f"there is no pipeline {pipeline_id}")

@@ -1,7 +1,6 @@
-"""The in-memory state of the dispatcher: waiting jobs, held job requests, assigned jobs, caches and counters. All
-services of this folder share one `DispatchMemory`. Its methods are synchronous, so the state is consistent between two
-awaits of a caller. Everything but the counters can be rebuilt from the store (`store_sync`), so a crash or a lost
-notification of another process costs time, but never a job."""
+"""The in-memory state of the dispatcher: waiting jobs, held job requests, assigned jobs, caches and counters. Its
+methods are synchronous, so the state is consistent between two awaits of a caller. Everything but the counters can be
+rebuilt from the store (`store_sync`), so a crash or a lost notification costs time, but never a job."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -26,8 +25,6 @@ _MOST_RECENT = 1000
 
 
 class DispatchMemory:
-    """The in-memory state of one process of a cell: waiting and assigned jobs, and held job requests."""
-
     def __init__(self, clock: Clock, *, cell_id: int) -> None:
         self.waiting_jobs = WaitingJobs()
         self.held_polls = HeldPolls(self.waiting_jobs, clock)
@@ -59,8 +56,7 @@ class DispatchMemory:
         return f"c{self._cell_id}-{to_base36(int(self.listening_since * 1000))}-{to_base36(self._enqueued)}"
 
     def announce(self, jobs: Sequence[Job]) -> None:
-        """Update the memory with jobs as they were just stored. Pending jobs are added to the queue and wake held
-        requests; trigger jobs are scheduled for the cell itself."""
+        """Take over jobs as just stored: queue pending ones and wake held requests, schedule trigger jobs."""
         enqueued = 0
         for job in jobs:
             self.job_cache.forget(job.id)
@@ -90,13 +86,11 @@ class DispatchMemory:
                 break
 
     def remember_recent(self, job: Job) -> None:
-        """Cache a pending job as it was read, so that its hand-out needs no further read."""
         self.recent_jobs[job.id] = job
         if len(self.recent_jobs) > _MOST_RECENT:
             self.recent_jobs.popitem(last=False)
 
     def _was_handed_out_since(self, job: Job) -> bool:
-        """Return whether this process handed the job out after it was read as pending."""
         assigned = self.assigned_jobs.get(job.id)
         return assigned is not None and assigned.epoch > job.epoch
 
@@ -119,8 +113,7 @@ class DispatchMemory:
 
     @contextmanager
     def record_changes(self) -> Iterator[dict[JobId, Job]]:
-        """Collect the jobs that this process changes while the block runs, in which the caller reads all jobs. They are
-        newer than what the caller reads."""
+        """Collect the jobs that this process changes during the block; they are newer than what the block reads."""
         self._recorded = {}
         try:
             yield self._recorded
@@ -128,8 +121,7 @@ class DispatchMemory:
             self._recorded = None
 
     def replace_assigned(self, jobs: Iterable[Job]) -> None:
-        """Replace the set of assigned jobs and the counts per project. `jobs` are all stored jobs in an assigned
-        state."""
+        """Replace the set of assigned jobs and the counts per project by all stored assigned jobs."""
         jobs = list(jobs)
         self.stops.note_all(jobs)
         before = set(self.assigned_per_project)

@@ -1,5 +1,4 @@
-"""Reads from the store what the payload of a job is built from, and signs its tokens. `core.payload` builds the
-payload, `artifact_dependencies` finds the artifacts. `handout` calls this for every job. Invariant: the ids of jobs of
+"""Reads from the store what the payload of a job is built from, and signs its tokens. Invariant: the ids of jobs of
 other pipelines whose artifacts the payload names, and the hash of an opaque token, are stored with the job before the
 payload is sent. The job's token gives access only to artifacts of those jobs."""
 
@@ -93,10 +92,9 @@ async def draft_payload(
     public_url: str,
     now: float,
 ) -> Draft:
-    """Build the payload of a leased job for a runner with these features. `parts` are the stored parts of the payload,
-    with the settings that `policy_settings` names. Raises NotFoundError if a part is missing in the store,
-    MissingDependencyError if required artifacts are missing, CannotStartError if the job cannot start for another
-    reason."""
+    """Build the payload of a leased job for a runner with these features. `parts` must have the settings that
+    `policy_settings` names. Raises NotFoundError if a part is missing in the store, MissingDependencyError if required
+    artifacts are missing, CannotStartError if the job cannot start for another reason."""
     context = await _build_context(store, job, runner, parts, public_url)
     dependencies = await find_dependencies(store, context, now=now)
     await _check(store, context, features)
@@ -135,12 +133,10 @@ async def _check(store: Store, context: JobContext, features: Mapping[str, bool]
 
 
 def policy_settings(job: Job) -> list[str]:
-    """Return the names of the settings that hold the step policies of a job."""
     return [policy_setting(scope) for scope in scopes_of(job.key())]
 
 
 async def with_policies(store: Store, job: Job, payload: JobPayload) -> JobPayload:
-    """Return the payload with the step policies of the job added, if there are any."""
     return _with_policy(payload, job, await store.settings.load_settings(policy_settings(job)))
 
 
@@ -153,8 +149,7 @@ def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> 
 
 
 async def _id_tokens(store: Store, context: JobContext, now: float) -> dict[str, str]:
-    """Return the signed identity tokens that the job's `id_tokens` keyword asks for, by variable name. The first token
-    of a cell creates the signing key."""
+    """Sign the identity tokens of the `id_tokens` keyword, by variable name. The first creates the signing key."""
     if not context.spec.id_tokens:
         return {}
     keys = await load_id_keys(store)

@@ -1,5 +1,4 @@
-"""Shows users the payload of a job: built as for a runner, with secrets masked. No valid token is created for it.
-`core.payload.redaction` defines what a secret is. The HTTP edge calls this."""
+"""Shows users the payload of a job: built as for a runner, with secrets masked and without a valid token."""
 
 from typing import Any
 
@@ -30,7 +29,6 @@ async def load_secrets(store: Store, job: Job) -> Secrets:
 
 
 async def build_payload_view(store: Store, job: Job, *, public_url: str, now: float) -> Any:
-    """Return the payload of a job as a JSON value with secrets masked."""
     if job.is_trigger:
         raise InvalidError(
             f"job {job.id} is a trigger job: it starts a pipeline, no runner gets it, so it has no payload"

@@ -1,6 +1,5 @@
-"""Handles the calls of a runner about its job: start, keep-alive, log, step results, end. Checks which job a token
-belongs to, and delays the end of a job while bytes of its log are missing. The HTTP edge calls this for every request
-with a job token. Invariant: the log is durable before the end of its job is stored."""
+"""Handles the calls of a runner about its job: start, keep-alive, log, step results, end. The end of a job is delayed
+while bytes of its log are missing. Invariant: the log is durable before the end of its job is stored."""
 
 import asyncio
 from collections.abc import Sequence
@@ -46,8 +45,6 @@ class Updated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerCalls:
-    """Handles the calls that a runner makes with a job token."""
-
     def __init__(
         self,
         jobs: JobStore,
@@ -96,14 +93,13 @@ class RunnerCalls:
         return job
 
     def authenticate_from_cache(self, token: str, job_id: int) -> Job | None:
-        """Return the job of a token if the signing keys and the job are cached. None means that the cache does not
-        suffice or the token may be invalid: then call `authenticate`."""
+        """Return the job of a token if keys and job are cached. None does not mean invalid: call `authenticate`."""
         job = self._keys.find_cached_job(token, "job", self._memory.job_cache.get)
         return job if job is not None and job.id == job_id and job.state in ASSIGNED else None
 
     async def _fail_expired(self, claims: JobClaims) -> ForbiddenError:
-        """Fail a job that ran until its token expired, because its runner cannot report any more. Returns the error to
-        raise. A token that expired before the job was handed out belongs to an earlier hand-out and changes nothing."""
+        """Fail a job that ran until its token expired, because its runner cannot report any more; return the error to
+        raise. The expired token of an earlier hand-out changes nothing."""
         job = await self._jobs.load_job(JobId(claims.job_id))
         if job is None or job.epoch != claims.epoch or claims.expires_at <= (job.leased_at or 0):
             return ForbiddenError("the job token is not accepted: it has expired")
@@ -132,14 +128,12 @@ class RunnerCalls:
         return touched
 
     async def _acknowledge(self, job: Job, now: float) -> Job | None:
-        """Store the time of a runner's call in the job, without reading its pipeline; None if the job was taken
-        away."""
+        """Store the time of a call without reading the pipeline; None if the job was taken away."""
         return await self._jobs.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
 
     async def _start(self, job: Job, now: float) -> Job | None:
         """Store the start of a job; None if it was handed out again since (its epoch differs). Only the first start
-        changes the pipeline, and only that one has to read the other jobs. The jobs of a new pipeline start nearly at
-        the same time: the others wait here until the first start is stored."""
+        changes the pipeline and has to read its other jobs; concurrent starts wait here until it is stored."""
         while (other := self._starting.get(job.pipeline_id)) and not self._memory.job_cache.is_in_running(job):
             await other.wait()
         if self._memory.job_cache.is_in_running(job):
@@ -172,9 +166,9 @@ class RunnerCalls:
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
-        """Append `data` to the log of a job at the byte offset `start`. For an ended job only bytes that are stored
-        already are accepted. Raises ForbiddenError if the log becomes too large (the job then fails), or the runner
-        does not have the job any more."""
+        """Append to the log at the byte offset `start`; for an ended job only bytes that are stored already. Raises
+        ForbiddenError if the log becomes too large (the job then fails), or the runner does not have the job any
+        more."""
         if job.state in FINAL:
             appended = await self._traces.compare(job.id, start, data)
             if not appended.taken:
@@ -229,8 +223,7 @@ class RunnerCalls:
         return following
 
     async def update_job(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
-        """Apply the job state that a runner reports. Returns the answer for the runner. `refused`: the reason why the
-        cell turns a reported success into a failure."""
+        """Apply the job state that a runner reports. `refused`: why the cell turns a success into a failure."""
         if update.state == "running" and job.state in ASSIGNED:
             return Updated(code=200, job=await self.touch(job))
         if update.state not in ("success", "failed", "running"):
@@ -273,9 +266,8 @@ class RunnerCalls:
         return Updated(code=200, job=ended)
 
     async def _has_wrong_checksum(self, job: Job, update: UpdateJob, checksum: str) -> bool:
-        """Return whether the stored log differs from the runner's, so that the runner must send it again. `checksum` is
-        that of the stored log. `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored log is
-        accepted."""
+        """Return whether the runner must send its log again, because the stored one has another checksum.
+        `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored log is accepted."""
         said = (update.output.checksum if update.output else None) or update.checksum or ""
         now = self._clock.now()
         if not said.startswith("crc32:") or said == checksum:
@@ -294,8 +286,7 @@ class RunnerCalls:
         return True
 
     async def _drop_refused_log(self, job: Job) -> bool:
-        """Remove a stored log that was refused, because its runner sends it again. Returns False if it was not
-        refused."""
+        """Remove a refused log, because its runner sends it again. Returns False if it was not refused."""
         # Another process may have refused it, so the cached job is not enough.
         row = await self._jobs.load_job(job.id)
         if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in ASSIGNED:
@@ -304,8 +295,7 @@ class RunnerCalls:
         return True
 
     async def _may_have_begun_script(self, job: Job, update: UpdateJob, size: int) -> bool:
-        """Return False if it is certain that the script of the job never began, else True. `size` is the size of its
-        log."""
+        """Return False if it is certain that the script never began, by results or a log of `size` bytes."""
         if update.remuda_may_have_begun:
             return True
         if update.info is not None and update.info.name == REPORTS_STEPS:
@@ -322,8 +312,7 @@ class RunnerCalls:
         return lost_attempts.has_begun_script_by_log(bytes(log), size)
 
     async def _lacks_trace(self, job: Job, update: UpdateJob) -> bool:
-        """Return whether the runner wrote more log bytes than have arrived, so that the end of the job must wait. After
-        `_TRACE_PATIENCE_SECONDS` the end is accepted without the missing bytes."""
+        """Return whether log bytes are missing, so that the end must wait, at most `_TRACE_PATIENCE_SECONDS`."""
         said = update.output.bytesize if update.output else None
         if said is None or said <= await self._traces.size(job.id):
             return False

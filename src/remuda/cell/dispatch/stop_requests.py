@@ -1,8 +1,7 @@
 """Keeps the list of jobs that a manager should stop: jobs that are being canceled, and for some minutes jobs that the
 cell ended itself. A manager that asks gets the complete list, so a lost answer, process or event loses nothing. The
 list only makes the manager ask about a job; the answer to that call decides. A manager that never asks learns of the
-stop with its next call about the job. `remuda.cell.dispatch.memory` reports every change of a job here,
-`remuda.cell.shells.shells` answers managers."""
+stop with its next call about the job."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -20,8 +19,6 @@ _Manager = tuple[RunnerId, str]
 
 
 class StopRequests:
-    """The jobs that managers should stop, by manager, as far as one process of a cell knows them."""
-
     def __init__(self, clock: Clock) -> None:
         self.wake: Callable[[int, str], None] = lambda _runner_id, _system_id: None
         """Called with a manager whose list has grown."""
@@ -50,8 +47,7 @@ class StopRequests:
             self._sweep(now)
 
     def note_all(self, assigned: Iterable[Job]) -> None:
-        """Update the stop requests from all assigned jobs. A job that was being canceled and is not among them has
-        ended."""
+        """Update the stop requests from all assigned jobs; a canceled job that is not among them has ended."""
         jobs = {job.id: job for job in assigned}
         for of_manager in list(self._requests.values()):
             for job_id, (_, until) in list(of_manager.items()):
@@ -62,7 +58,6 @@ class StopRequests:
                 self.note(job)
 
     def of_manager(self, runner_id: int, system_id: str) -> tuple[WantedStop, ...]:
-        """Return the jobs that this manager should stop."""
         now = self._clock.monotonic()
         requests = self._requests.get((RunnerId(runner_id), system_id), {})
         return tuple(request for request, until in requests.values() if until > now)

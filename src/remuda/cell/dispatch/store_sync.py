@@ -1,6 +1,5 @@
-"""Updates the memory of the dispatcher from the store. Several processes may share one store: each hands jobs out and
-ends them. Their notifications (`follow`) arrive within moments but may be lost; `timeouts` therefore reads everything
-again with every sweep."""
+"""Updates the memory of the dispatcher from the store, which several processes may share. Their notifications
+(`follow`) arrive within moments but may be lost; `timeouts` therefore reads everything again with every sweep."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -17,8 +16,6 @@ _log = logger("cell")
 
 
 class StoreSync:
-    """Reads jobs that this process or others stored into `DispatchMemory`."""
-
     def __init__(self, store: Store, memory: DispatchMemory, clock: Clock) -> None:
         self._store = store
         self._memory = memory
@@ -39,8 +36,7 @@ class StoreSync:
         return jobs
 
     async def load_pending(self) -> Sequence[Job]:
-        """Read the pending jobs into the memory and return them. Also reads the jobs that are in the queue of this
-        process but not pending in the store, so that they leave the queue."""
+        """Read the pending jobs into the memory, and remove those from the queue that are not pending any more."""
         waiting = list(self._memory.waiting_jobs)
         pending = await self._store.jobs.list_jobs_in([JobState.PENDING])
         self._memory.announce(pending)
@@ -49,8 +45,7 @@ class StoreSync:
         return pending
 
     async def follow(self) -> None:
-        """Read jobs into the memory when other processes of the cell report them as changed. Runs until it is
-        cancelled."""
+        """Read jobs into the memory when other processes report them as changed. Runs until it is cancelled."""
         async with aclosing(self._store.watch_changes()) as changes:
             async for job_ids in changes:
                 self._memory.changed_jobs.note(*job_ids)

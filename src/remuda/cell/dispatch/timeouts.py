@@ -1,8 +1,7 @@
 """Periodic work of dispatch: starts delayed jobs, ends jobs whose runner is gone or that take too long. A delayed job
-starts within a second of its start time. Everything else is checked once per lease duration at the latest, so a lost
-notification or a crash costs about a minute. A runner counts as silent only while the cell could receive its calls: the
-time starts anew after the store was unavailable or the process was blocked (`core.waiting.downtime`). `core` decides
-what happens to each job. `remuda.cell.service` runs `watch`."""
+starts within a second of its start time. Everything else is checked once per lease duration, so a lost notification or
+a crash costs about a minute. A runner counts as silent only while the cell could receive its calls: the time starts
+anew after the store was unavailable or the process was blocked (`core.waiting.downtime`)."""
 
 import asyncio
 import math
@@ -79,7 +78,6 @@ class Timeouts:
             )
 
     async def _can_write_store(self) -> bool:
-        """Return whether the store accepts writes at all, after one write has failed."""
         try:
             await self._store.check_writable()
         except StoreError:
@@ -100,8 +98,7 @@ class Timeouts:
         return min((due_at for due_at, _ in delayed if due_at > now), default=math.inf)
 
     async def _sweep(self) -> float:
-        """Check all assigned and waiting jobs for timeouts. Returns the time at which the next check is needed. A lease
-        that starts during the check ends later than that, so it need not wake the loop."""
+        """Check all jobs for timeouts and return when to check again. A lease that starts meanwhile ends later."""
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
         since, outages = self._memory.listening_since, self.presence.outages
@@ -121,7 +118,6 @@ class Timeouts:
         return next_at
 
     async def _drop_stuck(self, pending: Sequence[Job]) -> None:
-        """Fail pending jobs that have waited too long."""
         now = self._clock.now()
         since, outages = self._memory.listening_since, self.presence.outages
         old = [
@@ -140,7 +136,6 @@ class Timeouts:
                 await self._run_logged(self._drop(job, verdict), job=job.id)
 
     async def _drop(self, job: Job, verdict: stuck_jobs.Verdict) -> None:
-        """Fail a waiting job with the reason and message of `verdict`, unless it changed in the meantime."""
         reason, message = verdict
         _log.warning("failing a job by decision of the cell", job=job.id, reason=reason.value, cause=message)
         outcome = Outcome(succeeded=False, reason=reason, message=message)
@@ -166,8 +161,8 @@ class Timeouts:
                 await self._run_logged(self._changes.fail(job, *verdict), job=job.id)
 
     async def _run_logged(self, change: Awaitable[object], **about: int) -> None:
-        """Await the change of one job or pipeline, and log an unexpected error, so that the sweep continues. `about`
-        are the ids to log. Raises StoreError, because further changes would fail, too."""
+        """Await a change and log an unexpected error with the ids `about`, so that the sweep continues. Raises
+        StoreError, because further changes would fail, too."""
         try:
             await change
         except StoreError:

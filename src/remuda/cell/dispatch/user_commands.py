@@ -1,6 +1,5 @@
-"""Commands of users on jobs and pipelines: cancel, play, retry, unschedule, prioritize. `core.jobs.lifecycle` decides,
-and raises InvalidError if the state of the job does not allow a command. The HTTP edge calls this. Pipelines are
-canceled by `JobChanges.cancel_pipeline`."""
+"""Commands of users on jobs and pipelines: cancel, play, retry, unschedule, prioritize. They raise InvalidError if the
+state of the job does not allow a command. Pipelines are canceled by `JobChanges.cancel_pipeline`."""
 
 from collections.abc import Callable, Mapping
 
@@ -27,8 +26,7 @@ class UserCommands:
         self._clock = clock
 
     async def cancel_job(self, job_id: int, *, force: bool = False) -> Job:
-        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once. An ended job stays
-        as it is."""
+        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once."""
         return await self._change(
             job_id, lambda family, number, now: lifecycle.cancel(family, number, now, force=force)
         )

@@ -52,7 +52,7 @@ def lease(job: Job, terms: Lease, now: float) -> Job | None:
 
 
 def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
-    """Record a call of the runner, which starts a leased job; None if the job has ended or has another epoch."""
+    """Record a call of the runner, which starts a leased job; None if it has ended or was handed out again (epoch)."""
     if job.epoch != epoch or job.state not in (JobState.LEASED, *STARTED):
         return None
     started_at = job.start_time()
@@ -81,7 +81,7 @@ def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def release(job: Job, epoch: int, now: float) -> Job | None:
-    """Return a leased job to the queue, with its waiting time; None if it has started or has another epoch."""
+    """Return a leased job to the queue, with its waiting time; None if it started or was handed out again (epoch)."""
     if job.epoch != epoch or job.state is not JobState.LEASED:
         return None
     return replace(

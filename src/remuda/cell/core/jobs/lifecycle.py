@@ -81,7 +81,7 @@ def resume(family: Family, now: float) -> Changes:
 
 def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: float) -> Changes:
     """End an assigned job, retry it by its rules, and enqueue or skip the jobs that waited for it. Changes nothing if
-    the job has ended or has another epoch."""
+    the job has ended, or was handed out again since (its epoch differs)."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.epoch != epoch or job.state not in ASSIGNED:
@@ -181,7 +181,8 @@ def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]
 
 
 def prioritize(job: Job, priority: int, now: float) -> Job | None:
-    """Set a waiting job's priority; None if it has it already. Raises InvalidError if out of range or not waiting."""
+    """Set the priority of a job that has no runner yet; None if it has that priority already. Raises InvalidError if
+    the priority is out of range, or the job is assigned, ended or a trigger job."""
     if abs(priority) > MAX_PRIORITY:
         raise InvalidError(f"priority {priority}: it is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if job.is_trigger:

@@ -89,8 +89,7 @@ def _job_info(job: Job, project: Project, user_id: int) -> api.JobInfo:
 
 
 def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
-    """Fetches the pipeline's own ref first, then its branch or tag. With `depth` 0 all branches and tags are
-    fetched."""
+    """The pipeline's own ref is fetched first, then its branch or tag; with `depth` 0 all branches and tags."""
     own = f"refs/pipelines/{pipeline.id}"
     name = pipeline.ref if depth else "*"
     branch, tag = f"+refs/heads/{name}:refs/remotes/origin/{name}", f"+refs/tags/{name}:refs/tags/{name}"

@@ -51,7 +51,8 @@ class Need(NamedTuple):
 
 
 def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
-    """Count jobs by requirements and kind of wait (`NEXT`, `LATER`, `HELD`); `jobs` must be all in `AHEAD` states."""
+    """Count the jobs of pipelines by requirements and kind of wait (`NEXT`, `LATER` or `HELD`). `jobs` must be
+    complete: all jobs of their pipelines that are in `AHEAD` states."""
     pipelines: defaultdict[int, list[Job]] = defaultdict(list)
     for job in jobs:
         pipelines[job.pipeline_id].append(job)
