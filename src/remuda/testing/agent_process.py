@@ -83,7 +83,7 @@ class AgentProcess:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close every job, so that no process is left behind, then stop the agent, restarted if it has died."""
+        """Close every job, so that no process is left behind (restart a dead agent for that), and stop the agent."""
         if self._process is None or self._process.returncode is not None:
             await self.start()
         async with self.client() as client:
@@ -145,7 +145,7 @@ class AgentProcess:
 
 
 async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> Seen:
-    """Read log and results of a job until it ends, after what is already in `seen`."""
+    """Read log and results of a job until it ends. Continues after what is in `seen`."""
     seen = seen or Seen()
     async with client.watch() as watch:
         await watch.subscribe(job_id, log_offset=len(seen.log), result_seq=seen.next_seq)
@@ -175,7 +175,7 @@ async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
 
 
 async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> Seen:
-    """Run a job to its end although the agent dies: restart it with `restart`, repeat calls, and go on reading."""
+    """Run a job although the agent dies: restart it with `restart`, repeat calls, and go on reading its log."""
     seen, accepted = Seen(), False
     while True:
         try:

@@ -67,7 +67,7 @@ def output_of(trace: bytes) -> bytes:
 
 
 def script_output(trace: bytes) -> bytes:
-    """Output of the job's script only: between its section marks, which a container's section may contain."""
+    """Output of the job's script only: the lines between its section marks."""
     start, end = (mark.start() for mark in re.finditer(rb"[:.]step_script\r", trace))
     return output_of(trace[trace.index(b"\n", start) + 1 : trace.rindex(b"\n", start, end) + 1])
 

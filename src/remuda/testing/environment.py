@@ -200,7 +200,7 @@ class FakeAgent(AgentBase):
 
 
 class _CuttableServer(Server):
-    """A gRPC server that can abort its connections as a dying process does; `close` leaves them open."""
+    """A gRPC server that can abort its connections as a dying process does; the library's `close` leaves them open."""
 
     def __init__(self, agent: FakeAgent) -> None:
         super().__init__([agent])

@@ -19,7 +19,7 @@ START = 1_750_000_000.0
 
 
 def a_fleet(*instances: Instance, requests: Sequence[Request] = (), reserved: int = 0, **limits: Any) -> Fleet:
-    """Build a fleet of one group. `requests`: unanswered ones for instances; `reserved`: number of slots."""
+    """Build a fleet of one group. `requests`: unanswered requests for instances; `reserved`: reserved slots."""
     group = Group(limits=Limits(**limits))
     return Fleet(groups=(group,), instances=instances, requests=tuple(requests), reserved=reserved)
 

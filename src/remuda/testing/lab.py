@@ -81,7 +81,6 @@ class Part:
     starts: int = 0
 
     def start(self) -> None:
-        """Start the process, unless it runs already."""
         if self.is_alive():
             return
         with self.output.open("ab") as sink:
@@ -189,7 +188,7 @@ class Lab:
         self.manager.start()
 
     def start_cell(self) -> None:
-        """Start the cell, again if it dies at a kill point, and wait until it answers."""
+        """Start the cell and wait until it answers. If it dies at a kill point, it is started again."""
         self.cell.start()
         self.wait_until(lambda: self.is_healthy() or not self.cell.is_alive(), "the cell serves")
         if not self.cell.is_alive():

@@ -40,7 +40,7 @@ _SETTINGS = CellSettings(data=Path("unused"), public_url="https://ci.example:844
 
 @dataclass
 class MemoryStarter:
-    """Compiles and stores pipelines from files in memory instead of git, on a branch `main`, by project path."""
+    """Compiles and stores pipelines from files in memory, by project path, instead of git. The branch is `main`."""
 
     store: MemoryStore
     dispatch: Dispatch
@@ -267,7 +267,7 @@ class MemoryCell:
 
     @asynccontextmanager
     async def run_timeouts(self) -> AsyncIterator[None]:
-        """Inside the block, timeouts are checked and trigger jobs processed."""
+        """Check job timeouts and process trigger jobs inside the block."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.dispatch.timeouts.watch(stop), name="watch")

@@ -56,7 +56,6 @@ def _entries(parameters: Mapping[str, Parameter], *, has_default: bool) -> Itera
 
 
 def _escape(text: str) -> str:
-    """Escape `*` in a description, which Markdown would read as emphasis."""
     return re.sub(r"(?<!\S)\*{1,2}(?=[\s.,])", r"`\g<0>`", text)
 
 

@@ -61,8 +61,7 @@ class PluginGroups:
     async def group(
         self, how: str = "in process", *, settings: Settings | None = None, plugin: Path | None = None, **config: Any
     ) -> Group:
-        """Open a group in the test's process (`how="in process"`) or as a program (`"hosted"`): the plugin's, or
-        `plugin`."""
+        """Open a group `how`: "in process", or "hosted" as a program: the plugin's own, or `plugin` if given."""
         group: Group
         if how == "in process":
             group = InProcess(self._plugin())

@@ -76,7 +76,7 @@ class CommandExecution:
             execution.look_again()
 
     def resume_output(self) -> None:
-        """Read the output of steps that were paused because clients had not stored enough of the log."""
+        """Read output again that was paused because clients had not stored enough of the log."""
         if self._is_held_back and not self._state.log.holds_back():
             self._is_held_back = False
             self.look_again()
@@ -111,7 +111,7 @@ class CommandExecution:
 
     @contextmanager
     def start_nothing(self) -> Iterator[None]:
-        """Commands do not start inside the block, while all processes of the job are killed; their steps wait."""
+        """Let no command start inside the block, while all processes of the job are killed: steps wait."""
         self._may_start.clear()
         try:
             yield
@@ -200,7 +200,6 @@ class CommandExecution:
         return replace(state.enforcement.around_launch(prepared, node, enclosure, files), key=state.facts.key)
 
     async def _judge(self, node: Node, run: _Run, enclosure: Enclosure, files: StepFiles) -> Finished:
-        """Derive the result of the step from exit code, broken limits, and reports of our own programs."""
         exit_code = run.record.exit_code if run.record else None
         if node.phase == DELEGATE and exit_code is None:
             await end_elsewhere(files)
@@ -241,7 +240,7 @@ class CommandExecution:
         state.finish(node, result, replace(product, ended_at=ended_at))
 
     def _fold(self, node: Node, files: StepFiles) -> Finished | None:
-        """Store new results of steps that another agent runs for this one. Returns the overall result at its end."""
+        """Store new results of steps that another agent runs for this one. Returns its overall result, once known."""
         events, end, self._returned[node.serial] = read_returned(
             files.results, node.folded, self._returned.get(node.serial, (0, 0))
         )

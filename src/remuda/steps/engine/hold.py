@@ -103,7 +103,7 @@ def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
 
 
 def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
-    """Store how to end the environments that another agent keeps: `command` with a copy of its file `order`."""
+    """Store how to end the environments that another agent keeps: `command` with a copy of the file it started with."""
     copy = order.with_name(f"held-{order.name}")
     if copy.exists():
         return

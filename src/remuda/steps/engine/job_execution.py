@@ -160,7 +160,6 @@ class Job:
 
     @property
     def is_unwanted(self) -> bool:
-        """True if no client will ask for the result, so that the job is removed when it has ended."""
         return (self.journal.folder / UNWANTED).exists()
 
     def leave(self) -> None:
@@ -179,7 +178,7 @@ class Job:
 
     @property
     def can_be_stopped_for_disk(self) -> bool:
-        """True while running, but only once: the cleanup steps that run after a stop may free disk space."""
+        """True if the job runs and was not stopped for that before: cleanup steps after it may free space."""
         return self._executor is not None and not self._has_filled_disk
 
     async def stop_for_disk(self, use: DiskUse, release: Callable[[], object]) -> None:
@@ -342,7 +341,7 @@ class Job:
         self._notify()
 
     async def _break(self, error: str) -> None:
-        """End the job, or its hold, with a system failure and this message, even if its files are not writable."""
+        """End the job with a system failure, even if its files are not writable. If it is on hold, end only that."""
         outcome = system_failure(self.log.secrets.mask(error))
         if self.end is not None:  # it was on hold
             logger.warning("failed job %s is no longer kept for debugging because of an error: %s", self.id, error)

@@ -43,7 +43,6 @@ class JobFootprint:
         self._user: JobUser | None = None
 
     async def load_enforcement(self) -> PolicyEnforcement:
-        """Load the policy, user and sandbox that apply to the job's steps and to shells beside them."""
         request = self._request()
         if request.run_as and self._user is None:
             # The list of users may be on another machine.
@@ -74,7 +73,7 @@ class JobFootprint:
         self._report_survivors(survivors)
 
     async def end_processes(self, sweep: Callable[[Clock], Awaitable[tuple[str, ...]]]) -> None:
-        """End what steps left running: SIGTERM, after a grace period SIGKILL. `sweep` kills control groups."""
+        """End what steps left running: SIGTERM, after a grace period SIGKILL. `sweep` kills by control group."""
         processes = self.find_processes(everywhere=self._was_found)
         await leftovers.terminate(processes, self._context.clock)
         survivors = await sweep(self._context.clock)

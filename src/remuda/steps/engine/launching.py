@@ -113,7 +113,8 @@ def grace_seconds(node: Node) -> float:
 
 
 def is_told_by_us(node: Node) -> bool:
-    """True if our own program runs the command in an environment of the platform: only then its reports are trusted."""
+    """True if our own program runs the command in an environment that the platform has configured. Only then its report
+    that the platform caused a failure is trusted."""
     host = node.host
     return host is not None and _is_ours(host) and not host.is_users
 
@@ -160,7 +161,7 @@ def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, 
 
 
 def _names_asked_for(node: Node) -> set[str]:
-    """Variables that inputs of the step `secrets` refer to. Harmless, because that program starts no other."""
+    """Variables that the inputs of the step `secrets` name. They are harmless: that program starts no other."""
     secrets = reveal(node.entered.inputs.get("secrets")) if is_own(node, {"secrets"}) else None
     sources = [secret.get("environment") for secret in secrets.values() if isinstance(secret, dict)] if secrets else []
     return {str(source.get("name")) for source in sources if isinstance(source, dict)}

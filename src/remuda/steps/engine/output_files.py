@@ -28,7 +28,6 @@ def read_outputs(path: Path) -> dict[str, Any]:
 
 
 def read_result_of_another(path: Path) -> Mapping[str, Any]:
-    """Read the outputs from a step result that another step runner wrote."""
     return read_delegated(_read(path, "output file"))
 
 
@@ -37,7 +36,7 @@ def read_exports(path: Path) -> dict[str, str]:
 
 
 def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
-    """Read the complete lines (with `rest`, also an unfinished last one) from `offset` on, and the next offset."""
+    """Return the complete lines (`rest`: also an unfinished last one) from `offset` on, and the next line's offset."""
     most = MOST_MASK_BYTES - offset
     try:
         data = _read(path, "mask file", offset, most=most)

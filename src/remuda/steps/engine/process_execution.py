@@ -293,7 +293,6 @@ class ProcessExecution:
         return (not self._is_dismissed or self._job.is_stopped()) and not self._job.holds_back()
 
     def _is_told(self, process: StepProcess) -> bool:
-        """Return True if the command has ended and its shim waits for permission to exit."""
         if not self._goes_by_files or self._pipe is None:
             return process.told.is_set()
         record = shim.read_record(self._files)
@@ -340,7 +339,7 @@ class ProcessExecution:
         return self._adopt(record) if record.pid != process.pid else None
 
     def _can_start_again(self) -> bool:
-        """True if nothing ends the step and its pid file has no process id, so is of our ended shim."""
+        """True if there is no reason to end the step, and its pid file, without a process id, is our ended shim's."""
         return self._is_new and self._starts_left > 0 and not self._job.has_cause()
 
     def _take_output(self) -> int:
@@ -398,7 +397,7 @@ class ProcessExecution:
         return self._killed_at is not None or not process.group_lives()
 
     def _is_out_of_reach(self) -> bool:
-        """True if the killed process does not end (frozen, or blocked in the kernel): the job goes on."""
+        """True if the killed process does not end (frozen, or blocked in the kernel); do not wait for it."""
         if self._killed_at is None:
             return False
         return self._context.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
@@ -424,7 +423,7 @@ class ProcessExecution:
 
 
 def kill_unattended(files: StepFiles, context: AgentContext) -> None:
-    """Kill a step that this agent neither started nor adopted, so that it cannot be started again."""
+    """Kill a step that this agent neither started nor adopted, and make sure that it cannot start again."""
     if not shim.forbid(files) and (claim := shim.read_claim(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=context.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)

@@ -59,7 +59,7 @@ def script_command(
 
 
 def _bash(path: str) -> str | None:
-    """Searches `path`, then the usual places, for a job whose PATH lacks them."""
+    """Search bash in `path`, then in the usual places, for a job whose PATH lacks them."""
     return shutil.which("bash", path=path) or shutil.which("bash", path=_USUAL)
 
 
@@ -82,7 +82,6 @@ def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: 
 
 
 def echo_of(command: str) -> str:
-    """Return the line with which the log announces a command."""
     first, _, rest = command.strip("\n").partition("\n")
     more = " # collapsed multi-line command" if rest.strip() else ""
     return f"{_GREEN}$ {first}{more}{_PLAIN}"

@@ -18,7 +18,6 @@ Key = tuple[int, ...]
 
 class StepLoop:
     def __init__(self, executor: StepExecutor, *, job_id: str, notify: Callable[[], None]) -> None:
-        """`notify` is called when there is news for clients."""
         self._executor = executor
         self._state = executor.state
         self._job_id = job_id

@@ -36,7 +36,7 @@ _LONGEST_SECONDS = 366 * 86_400
 
 
 def read_calls(fields: Fields, node: Node, place: str, *, depth: int = 0) -> tuple[Call, ...]:
-    """Parse a non-empty list of steps, without invalid entries. Names may repeat: expressions see the latest step."""
+    """Parse a non-empty list of steps; invalid entries are reported. Names may repeat: expressions see the latest."""
     if not isinstance(node.value, list) or not node.value:
         fields.refuse(node.line, f"{place}: a list of at least one step is needed")
         return ()
@@ -90,7 +90,7 @@ def _read_name(fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 def _read_work(
     fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 ) -> tuple[Reference | None, Mapping[str, Any]]:
-    """Parse what the entry runs (`step`, `func` or `script`; None if invalid), and the inputs for it."""
+    """Parse which step (`step`, `func` or `script`; None if invalid) the entry runs, and the inputs for it."""
     keys = [key for key in ("step", "func", "script") if key in entry]
     if len(keys) != 1:
         problem = f", not {' and '.join(keys)}" if keys else ""
@@ -112,7 +112,7 @@ def _read_work(
 
 
 def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
-    """Parse a reference to a step: a string, or a mapping with `git` or `oci`. Reports mistakes."""
+    """Parse a reference to a step: a string, or a mapping with `git` or `oci`. Reports mistakes to `fields`."""
     written: Any = node.value
     if isinstance(written, dict):
         written = fields.filter_keys(written, tuple(LONG_FORMS), (), place)
@@ -157,7 +157,7 @@ def read_condition(fields: Fields, node: Node | None, place: str) -> str | None:
 
 
 def read_seconds(fields: Fields, node: Node, place: str) -> float | None:
-    """Parse a number of seconds, or a duration like 90s, 5m or 1h30m. Reports mistakes."""
+    """Parse a number of seconds, or a duration like 90s, 5m or 1h30m. Reports mistakes to `fields`."""
     seconds = 0.0
     if isinstance(node.value, str) and node.value and (match := _DURATION.fullmatch(node.value.replace(" ", ""))):
         hours, minutes, rest = (float(part or 0) for part in match.groups())

@@ -122,7 +122,7 @@ def runs_after_failure(condition: str | None) -> bool:
 
 
 def unknown_functions(tree: Node, *, statuses: bool = False) -> list[str]:
-    """Called functions that do not exist. `statuses`: status functions such as `always()` are allowed."""
+    """Names of called functions that do not exist. `statuses`: allow status functions such as `always()`."""
     known = FUNCTIONS + STATUS_FUNCTIONS if statuses else FUNCTIONS
     return [
         node.function for node, _ in syntax.walk(tree) if isinstance(node, syntax.Call) and node.function not in known
@@ -165,7 +165,6 @@ class _Evaluation:
         self._source = ""
 
     def of(self, hole: Hole) -> Any:
-        """Evaluate one expression; errors name its source and line."""
         self._source = syntax.excerpt(hole.source) + (f", line {hole.line}" if hole.line else "")
         return self._value(hole.tree)
 
@@ -188,7 +187,7 @@ class _Evaluation:
         return str(key)
 
     def plain(self, value: Any) -> tuple[Any, bool]:
-        """Remove sensitive marks; True if there was one. Counts as work by size: operations read whole operands."""
+        """Return the value without sensitive marks, and True if it had one. Its size counts as work."""
         if isinstance(value, str):
             self._spend(1 + len(value) // 64)
             return value, False
@@ -265,7 +264,7 @@ class _Evaluation:
         return self._names[name]
 
     def _subject(self, node: Node) -> tuple[Any, bool]:
-        """Evaluate what is left of `.` or `[` without copying; True if it is marked sensitive as a whole."""
+        """Evaluate what is to the left of `.` or `[`; also True if it is marked sensitive as a whole."""
         self._spend(1)
         value = self._root(node.name) if isinstance(node, syntax.Name) else self._value(node)
         return (value.value, True) if isinstance(value, Sensitive) else (value, False)

@@ -38,7 +38,7 @@ class Fields:
         self._report.add(line, message)
 
     def read_mapping(self, node: Node, place: str) -> dict[str, Node] | None:
-        """Entries of a mapping; None, and a mistake is reported, for other types."""
+        """Entries of a mapping; None, with a mistake reported, if the node is not one."""
         if isinstance(node.value, dict):
             return node.value
         self.refuse(node.line, f"{place}: a mapping of names to values is needed")
@@ -71,7 +71,7 @@ class Fields:
         return ""
 
     def read_named(self, node: Node | None, place: str, *, expressions: bool = False) -> dict[str, Node]:
-        """Parse a mapping whose keys are names, or with `expressions` may contain these; empty if missing."""
+        """Parse a mapping whose keys are names, or with `expressions` also contain expressions; empty if missing."""
         if node is None or node.value is None:
             return {}
         entries = self.read_mapping(node, place) or {}
@@ -100,7 +100,6 @@ class Fields:
         return node.written
 
     def text(self, node: Node | None, place: str) -> str:
-        """Parse a string; empty if missing. Other types are mistakes."""
         if node is None or node.value is None:
             return ""
         if not isinstance(node.value, str):

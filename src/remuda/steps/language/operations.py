@@ -112,7 +112,6 @@ def number_text(value: float) -> str:
 
 
 def plain_number(value: float) -> str:
-    """Format a number with all its digits, without an exponent."""
     value = float(number(value))
     if value == 0:
         return "0"
@@ -168,7 +167,7 @@ def compare(operator: str, left: Any, right: Any) -> bool:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """Negative, 0 or positive. Values of different types are ordered by type, so they are never equal."""
+    """Return a number below, equal to or above 0. Values of different types are ordered by type, never equal."""
     of = kind(left)
     if of != kind(right):
         return _ORDER.index(of) - _ORDER.index(kind(right))

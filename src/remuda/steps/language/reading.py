@@ -69,7 +69,6 @@ _remembered = lru_cache(maxsize=128)(_read)
 
 
 def _bare(documents: list[Node]) -> Node | None:
-    """The definition in a text without a spec; None if it has one."""
     if not documents or (len(documents) > 1 and documents[0].value is not None):
         return None
     node = documents[-1]
@@ -234,6 +233,6 @@ def _read_delegate(fields: Fields, entries: dict[str, Node], calls: tuple[Call, 
 
 
 def _last(call: Call) -> Call:
-    """Change the condition of a step in a `finally` list: `always()`, combined with its own condition."""
+    """A step of a `finally` list, with `always()` added to its condition, so that it also runs after a failure."""
     condition = f"always() && ({call.condition})" if call.condition else "always()"
     return replace(call, condition=condition)

@@ -139,7 +139,7 @@ def _oci_reference(text: str, registry: str, repository: str, tag: str, folder: 
 
 
 def _fits(pattern: re.Pattern[str], text: str) -> bool:
-    """True if the text matches, or has an expression, so that it can be checked only later."""
+    """True if the text matches, or contains an expression, so that it can be checked only later."""
     return OPENER in text or pattern.fullmatch(text) is not None
 
 
@@ -190,7 +190,6 @@ def _file_name(name: str) -> str:
 
 
 def _inside(path: str) -> str:
-    """Normalize a path within a package. Raises _BadReferenceError if it leaves it."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or "\\" in path or "\0" in path:
         raise _BadReferenceError(f'"{path}" leaves the package; write a path from its root, without ".."')

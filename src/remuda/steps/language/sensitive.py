@@ -25,7 +25,6 @@ def sensitive(value: Any) -> Sensitive:
 
 
 def is_sensitive(value: Any) -> bool:
-    """True if the value, or any part of it, is marked sensitive."""
     match value:
         case Sensitive():
             return True

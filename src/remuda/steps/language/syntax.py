@@ -115,7 +115,7 @@ def parse_expression(text: str) -> Node:
 
 
 def parse_embedded(text: str, start: int) -> tuple[Node, int]:
-    """Parse the expression whose `${{` is at `start`, and the position after its `}}`. Raises ExpressionError."""
+    """Parse the expression whose `${{` is at `start`; also returns the position after it. Raises ExpressionError."""
     parser = _Parser(text, start, closes=True)
     return _check_depth(parser.parse_embedded(), text), parser.position
 

@@ -76,7 +76,6 @@ class PolicyEnforcement:
 
     @property
     def cgroup(self) -> str:
-        """The path of the job's control group; empty if it has none."""
         return self.slot.path if self.slot is not None else ""
 
     @property
@@ -86,7 +85,7 @@ class PolicyEnforcement:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables such as HOME for another user or a sandbox. All other sources override them."""
+        """Variables such as HOME for another user or a sandbox. All other sources of variables override them."""
         if self.person is None and (self.sandbox is None or self.sandbox.hidden):
             return {}
         temporary = f"{self._work_dir}.tmp"
@@ -193,7 +192,7 @@ class PolicyEnforcement:
         )
 
     def wrap_in_sandbox(self, launch: Launch, node: Node, env_file: Path) -> Launch:
-        """Run the launch in the job's sandbox, unless there is none or it has the agent's rights."""
+        """Wrap the launch in the job's sandbox, unless there is none or it has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
         argv, env = self.wrap_command(
@@ -233,7 +232,7 @@ class PolicyEnforcement:
         return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
 
     def refusal(self, enclosure: Enclosure) -> str | None:
-        """Why an allowed step must not start: the policy refuses limits that a hostile step could evade."""
+        """Why an allowed step must not start: the policy refuses limits that are not enforced (advisory)."""
         author = self.policy.refuses_advisory
         if author is None or not enclosure.advisory:
             return None
@@ -271,7 +270,7 @@ class PolicyEnforcement:
         return survivors
 
     async def end_processes(self, clock: Clock) -> tuple[str, ...]:
-        """Kill what steps have left running, while the job goes on. Describes what does not end."""
+        """Kill what steps have left running, while the job goes on. Returns what does not end."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)

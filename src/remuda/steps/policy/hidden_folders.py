@@ -66,7 +66,7 @@ def hide(
 
 
 def own_code() -> tuple[str, ...]:
-    """Folders that this program is loaded from, without shared ones such as /usr, where a job of root may install."""
+    """Folders that this program is loaded from, except shared ones such as /usr, where root's jobs may install."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     home = os.path.realpath(os.path.expanduser("~"))
     shared = (*_SHARED_PREFIXES, home, f"{home}/.local")
@@ -88,7 +88,7 @@ def own_places() -> tuple[str, ...]:
 
 @cache
 def problem() -> str | None:
-    """Why folders cannot be hidden on this machine. Tries it once (a few milliseconds)."""
+    """Why folders cannot be hidden on this machine; None if they can. Tries it once."""
     if find_program("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
     command = hide(["/bin/sh", "-c", ":"], hidden=["/var/tmp"])

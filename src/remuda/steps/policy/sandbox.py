@@ -77,8 +77,8 @@ def variable_options(env: Mapping[str, str]) -> bytes:
 
 
 def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str, ...] = ()) -> str | None:
-    """Why no sandbox can be made in which the user `uid` can read the paths `shown`. Only success is cached, because a
-    failure may be temporary, such as a lack of processes."""
+    """Why no sandbox can be made in which the user `uid` can read the paths `shown`; None if one can. Only success is
+    cached, because a failure may be temporary, such as a lack of processes."""
     if (uid, gid, shown) in _usable:
         return None
     why = _try_sandbox(uid, gid, shown)

@@ -25,7 +25,7 @@ _KEYS = {"memory": "slot_memory", "cpu": "slot_cpus", "pids": "slot_pids"}
 
 class SlotGroup:
     def __init__(self, path: str, *, limits: Limits, name: str, job: Path) -> None:
-        """`path`: of the group in every cgroup hierarchy. `name`: that of the agent's groups in it."""
+        """`path`: the group's, in every cgroup hierarchy. `name`: the folder of the agent's groups in it."""
         self.limits = limits
         self.path = path
         self._name = name

@@ -56,7 +56,7 @@ class Enclosure:
 
     @property
     def replaces_proxies(self) -> bool:
-        """True if the step has a network allow list: our own proxy replaces those in its environment."""
+        """True if the step has a network allow list: its proxy variables are replaced by our own proxy."""
         network = self.spec.get("network") or ()
         return bool(network) and all(network)
 
@@ -71,9 +71,8 @@ class Enclosure:
         return replace(self, disk_before=before)
 
     def wrap(self, command: Sequence[str], env: Mapping[str, str], env_file: Path) -> tuple[list[str], dict[str, str]]:
-        """Return the command line and environment that apply the limits and then run `command`. If the step switches
-        user, `env_file` passes its environment: a variable such as LD_PRELOAD must not affect programs that still run
-        as root."""
+        """Command line and environment that apply the limits and then run `command`. If the step switches user,
+        `env_file` passes its environment: a variable such as LD_PRELOAD must not affect programs that run as root."""
         if not self.spec:
             return list(command), dict(env)
         spec = dict(self.spec)
@@ -220,7 +219,6 @@ def _forget_unused(host: Host) -> None:
 
 
 def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
-    """Spec for `enclosure_entry`: network, file size and user. Empty if none is needed."""
     spec: dict[str, Any] = {}
     if limits.network is not None and host.has_networks:
         spec["network"] = limits.network

@@ -43,7 +43,7 @@ def kill_processes(uid: int) -> bool:
 
 
 def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str] | None]:
-    """Yield what the user has directly in these folders; None for others' entries, to allow interruption."""
+    """Yield what the user has directly in these folders, and None per other entry, so that callers can interrupt."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in entries:

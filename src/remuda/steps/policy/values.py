@@ -88,8 +88,6 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A resolved step, with the properties that rules are matched against."""
-
     kind: ReferenceKind
     reference: str
     """Canonical, as in results."""

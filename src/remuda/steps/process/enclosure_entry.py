@@ -77,7 +77,7 @@ def leave_network() -> None:
 
 
 def become(uid: int, gid: int) -> None:
-    """Switch permanently to another user, without supplementary groups or gaining privileges (no_new_privs)."""
+    """Switch permanently to another user, without supplementary groups, and never gain privileges (no_new_privs)."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -100,7 +100,7 @@ def can_leave_network() -> bool:
 
 
 def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The command's environment: from `env_file`, which is deleted, if this program has more rights than it."""
+    """The command's environment: that of `env_file`, which is then deleted, or this process's own."""
     if "env_file" not in spec:
         return dict(os.environ)
     with open(spec["env_file"]) as file:

@@ -38,7 +38,6 @@ class Environment:
 
 
 def clean_base(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of the agent's environment that steps may see, such as PATH, locale and proxies."""
     allowed = {
         key: value for key, value in environ.items() if key in KEPT or key.startswith("LC_") or key.lower() in PROXIES
     }

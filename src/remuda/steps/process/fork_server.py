@@ -254,7 +254,6 @@ def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> 
 
 
 def _rest() -> None:
-    """Reset the worker between two steps: leave the directory, close the streams, clear environment variables."""
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

@@ -78,7 +78,7 @@ async def end(job: JobProcesses) -> tuple[str, ...]:
 
 
 def kill(leftovers: Sequence[Leftover]) -> None:
-    """Send SIGKILL to the sessions, without waiting. Processes that have left them are killed by `end`."""
+    """Send SIGKILL to these sessions, without waiting. `end` kills processes that have left them."""
     for leftover in leftovers:
         _signal_each(_list_living(leftover), signal.SIGKILL)
     reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])

@@ -102,7 +102,7 @@ class StepProcess:
             asyncio.get_running_loop().add_reader(worker.line, self._hear_worker)
 
     def release(self) -> Worker | None:
-        """Hand a worker that waits for another step to the caller; None for a shim, or a worker that still runs."""
+        """Hand the worker, if it waits for another step, over to the caller; None if it still runs, or for a shim."""
         worker, self._worker = self._worker, None
         if worker is None or self.waits:
             return worker
@@ -120,7 +120,7 @@ class StepProcess:
             self._note_end()
 
     def dismiss(self) -> None:
-        """Let the shim exit, which waits for this after its command has ended."""
+        """Let the shim exit: after its command has ended it waits for this."""
         if self._line >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._line, b"\n")
