@@ -1,9 +1,8 @@
 """Instance group plugins: groups of machines at a provider that are created and deleted on demand.
 
 For authors of a plugin in Python: `Plugin`, values, errors, and `serve`, which turns the class into a program that
-Remuda and gitlab-runner can start. For the scaler: `port` defines the interface of an instance group;
-`host.HostedGroup` calls a plugin in a process of its own, in any language, and `InProcess` one in the manager's
-process. The protocol: docs/reference/fleeting-protocol.md.
+Remuda and gitlab-runner can start. For the scaler: `port` defines the interface; `host` calls a plugin in a process of
+its own, `InProcess` one in the manager's. The protocol: docs/reference/fleeting-protocol.md.
 """
 
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError

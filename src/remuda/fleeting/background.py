@@ -1,5 +1,4 @@
-"""Helpers for plugins that create machines in background tasks: the tasks, and a check that an SSH server answers.
-Their use is optional; `remuda_plugin_local` and `remuda_plugin_docker_machine` use them."""
+"""Optional helpers for plugins that create machines in background: tasks, and a check that an SSH server answers."""
 
 import asyncio
 import logging
@@ -22,11 +21,10 @@ class BackgroundTasks:
 
     @property
     def is_ending(self) -> bool:
-        """True while `finish` waits for the tasks."""
         return self._ending.is_set()
 
     def begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Start a task and return it. If a task of this name is running, return that one and drop `work`."""
+        """Start a task. If a task of this name is running, return that one and drop `work`."""
         return self._tasks.start_once(work, name=name)
 
     async def rest(self, seconds: float) -> bool:

@@ -1,8 +1,5 @@
-"""gRPC client of an instance group plugin. Calls have deadlines and raise TemporaryError or PermanentError.
-
-No call is retried. If a plugin accepts more instances than requested, that is logged and only the requested number
-counts. `host` makes one client for each plugin process.
-"""
+"""gRPC client of an instance group plugin. Calls have deadlines and raise TemporaryError or PermanentError. No call is
+retried. If a plugin accepts more instances than requested, only the requested number counts."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,8 +46,6 @@ _PERMANENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Deadlines of the calls of a plugin in seconds."""
-
     init: float = 60.0
     update: float = 60.0
     increase: float = 300.0
@@ -68,8 +63,7 @@ class HungError(TemporaryError):
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Translate gRPC and connection errors inside the block to TemporaryError, PermanentError, UnsupportedError or
-    HungError. `what` names the call in the text."""
+    """Translate gRPC and connection errors to the errors of this package. `what` names the call in the text."""
     try:
         yield
     except GRPCError as error:
@@ -217,8 +211,8 @@ class WireGroup:
         return RoomAtProvider(capacity=capacity, explanation=answer.explanation)
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait until the plugin assigns an instance to a job, and return its name. There is no deadline, because the
-        plugin may have to create one. `key`: capability key of the job; `caches`: keys of its caches."""
+        """Wait without a deadline, because the plugin may have to create an instance. `key`: capability key of the job;
+        `caches`: keys of its caches."""
         self._need(Capability.PROVIDER)
         with translate_errors("Acquire"):
             request = provider.AcquireRequest(holder=holder, key=key, caches=caches)

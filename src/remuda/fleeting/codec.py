@@ -20,8 +20,8 @@ _STATES: dict[int, InstanceState] = {number: InstanceState(name) for name, numbe
 
 
 def connector_to_wire(connector: Connector) -> pb.ConnectorConfig:
-    """Return the message for a connector. Times of 0 are replaced by the defaults: with 0, gitlab-runner loops at 100 %
-    CPU (keepalive) or fails at once (timeout)."""
+    """Times of 0 become the defaults: with 0, gitlab-runner loops at 100 % CPU (keepalive) or fails at once
+    (timeout)."""
     return pb.ConnectorConfig(
         os=connector.os,
         arch=connector.arch,
@@ -89,7 +89,7 @@ def connect_info_to_wire(info: ConnectInfo) -> pb.ConnectInfoResponse:
 
 
 def connect_info_from_wire(sent: pb.ConnectInfoResponse) -> ConnectInfo:
-    """Return the connect info in an answer of a plugin. Raises TemporaryError if the answer has no connector."""
+    """Raises TemporaryError if the plugin's answer has no connector."""
     if not sent.HasField("connector"):
         raise TemporaryError("the plugin's ConnectInfo has no connector; it has to say how to log in")
     return ConnectInfo(
@@ -105,7 +105,7 @@ def state_from_wire(number: int) -> InstanceState:
 
 
 def state_to_wire(state: InstanceState, *, is_ours: bool) -> str | int:
-    """Return the protocol's name or number of a state. GitLab's protocol has no UNKNOWN: Remuda (`is_ours`) gets
+    """The protocol's name or number of a state. GitLab's protocol has no UNKNOWN: Remuda (`is_ours`) gets
     UNKNOWN_NUMBER, other hosts `creating`, so that they count the instance and give it no job."""
     if state is InstanceState.UNKNOWN:
         return UNKNOWN_NUMBER if is_ours else InstanceState.CREATING

@@ -11,5 +11,4 @@ class UnsupportedError(PermanentError):
 
 
 class UnhealthyError(TemporaryError):
-    """Raised by a heartbeat call if the plugin reports that the instance is unhealthy. Not raised when the plugin
-    cannot be reached."""
+    """The plugin reports that an instance is unhealthy; not raised when the plugin cannot be reached."""

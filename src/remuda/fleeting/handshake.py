@@ -1,7 +1,7 @@
 """Handshake of HashiCorp's go-plugin: the first line of a plugin, and its environment variables. Pure.
 
 The line is `1|0|unix|PATH|grpc|CERTIFICATE`: core protocol, version of the plugin's protocol, network, address, kind of
-calls, and the plugin's certificate if the host wants TLS. `process` reads it, `serving` writes it.
+calls, and the plugin's certificate if the host wants TLS.
 """
 
 import base64
@@ -44,9 +44,8 @@ class Handshake:
 
 
 def environment(inherited: Mapping[str, str], *, sockets: str, certificate: str = "") -> dict[str, str]:
-    """Return the environment variables for a plugin's process. Inherited PLUGIN_ variables are left out, because a
-    certificate in them would turn TLS on. `sockets`: folder for its socket; `certificate`: of the host, turns mutual
-    TLS on."""
+    """Variables for a plugin's process, without inherited PLUGIN_ ones: a certificate in them would turn TLS on.
+    `sockets`: folder for its socket; `certificate`: of the host, turns mutual TLS on."""
     others = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
     own = {
         COOKIE: COOKIE_VALUE,
@@ -59,15 +58,13 @@ def environment(inherited: Mapping[str, str], *, sockets: str, certificate: str 
 
 
 def choose_version(offered: str, own: Collection[int] = VERSIONS) -> int:
-    """Return the highest protocol version in both `offered` (by the host) and `own`. If there is none, return our
-    lowest, which the host then refuses with an error that names both."""
+    """The highest version in both `offered` and `own`, else our lowest: the host refuses it and names both."""
     theirs = {int(one) for one in offered.split(",") if _NUMBER.fullmatch(one.strip())}
     return max(theirs & set(own), default=min(own))
 
 
 def read_handshake(line: str, *, asked_for_certificate: bool = False) -> Handshake:
-    """Parse the handshake line of a plugin. Raises PermanentError, which says what is wrong. `asked_for_certificate`:
-    the host wants TLS, so the line must have a certificate."""
+    """Parse a plugin's handshake line. Raises PermanentError, also if a certificate was asked for and is missing."""
     fields = line.strip().split("|")
     if len(fields) < 4 or not _NUMBER.fullmatch(fields[0]):
         raise PermanentError(

@@ -1,8 +1,7 @@
 """Runs the plugin of an instance group in a process of its own, and restarts it when it ends.
 
-`init` starts the program and raises if that fails. Later, a process that ends or does not answer is restarted after a
-growing pause and initialised again. Meanwhile calls raise TemporaryError with the cause. Instances are not affected by
-restarts. The scaler uses this; `close` ends the process.
+`init` starts the program and raises if that fails. Later, a process that ends or hangs is restarted after a growing
+pause; meanwhile calls raise TemporaryError with the cause. Instances are not affected. `close` ends the process.
 """
 
 import asyncio
@@ -40,8 +39,7 @@ T = TypeVar("T")
 def _forward(
     method: Callable[Concatenate[WireGroup, P], Awaitable[T]], *, is_vital: bool = False
 ) -> "Callable[Concatenate[HostedGroup, P], Coroutine[Any, Any, T]]":
-    """Return a method that calls `method` in the running plugin process. `is_vital`: if the call is not answered in
-    time, the process is killed and restarted."""
+    """Method that calls the plugin process. `is_vital`: the process is restarted if it does not answer in time."""
 
     async def forward(host: "HostedGroup", /, *args: P.args, **options: P.kwargs) -> T:
         return await host._call(lambda group: method(group, *args, **options), is_vital=is_vital)
@@ -85,7 +83,6 @@ class HostedGroup:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running plugin; None if it is not running."""
         return self._process.pid if self._process is not None and self._group is not None else None
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:

@@ -1,8 +1,5 @@
-"""Runs the plugin of an instance group in the caller's process: for tests, and for plugins that need no own process.
-
-Configuration, capabilities and answers are handled as for a plugin in its own process. A result of a wrong type
-(`method_results`), or an unexpected exception, becomes a TemporaryError that names the line.
-"""
+"""Runs the plugin of an instance group in the caller's process: for tests, and for plugins that need no own process. A
+result of a wrong type, or an unexpected exception, becomes a TemporaryError that names the line."""
 
 import asyncio
 import logging

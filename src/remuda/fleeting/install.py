@@ -1,10 +1,8 @@
-"""Installs versions of plugins into the plugin folder: from a registry, or from a file.
+"""Installs versions of plugins into the plugin folder: from a registry, or from a file. Blocks.
 
-An artifact in a registry is an image for each platform; the plugin is in a layer with an annotation that names its
-version, as GitLab publishes plugins. Installation is atomic: files are unpacked beside the target and renamed. A file
-with the version of an installed one but other content is refused, unless `is_replacing` is set. The caller passes the
-registry client and the unpacker, which check digests and malicious archives. `remuda plugin install` and a plugin's
-`bootstrap` use this. Blocks.
+An artifact is an image for each platform; the plugin is in a layer with an annotation that names its version, as GitLab
+publishes plugins. Installation is atomic. A file with the version of an installed one but other content is refused,
+unless `is_replacing` is set. The caller's registry client and unpacker check digests and malicious archives.
 """
 
 import filecmp
@@ -64,7 +62,7 @@ class Installed:
 
 
 def this_platform() -> tuple[str, str, str]:
-    """Return system, architecture and variant of this machine, with Go's names (linux, amd64, "")."""
+    """System, architecture and variant of this machine, with Go's names (linux, amd64, "")."""
     name = machine.machine().lower()
     if name.startswith("armv"):
         return sys.platform, "arm", name[3:5]
@@ -72,8 +70,7 @@ def this_platform() -> tuple[str, str, str]:
 
 
 def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> Mapping[str, Any]:
-    """Return the entry for a platform in an OCI image index. Raises PermanentError, which lists the available
-    platforms, if there is none. Pure."""
+    """The entry for a platform in an OCI image index. Raises PermanentError, which lists the available ones."""
     available: set[str] = set()
     for entry in _entries(document, "manifests"):
         platform = entry.get("platform")
@@ -88,8 +85,7 @@ def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> M
 
 
 def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Version]:
-    """Return the layer of an OCI manifest that has the plugin, and the plugin's version. Raises PermanentError if there
-    is none. Pure."""
+    """The layer of an OCI manifest that has the plugin, and its version. Raises PermanentError if there is none."""
     for layer in _entries(document, "layers"):
         marks = layer.get("annotations")
         if isinstance(marks, Mapping) and MARK in marks:
@@ -106,8 +102,8 @@ def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Versio
 def install(
     reference: Reference, source: Source, unpack: Unpack, folder: Path, *, say: Callable[[str], None]
 ) -> Installed:
-    """Install the version that the registry has for the reference's constraint, if it is not installed yet. `say` gets
-    progress messages. Raises PermanentError if there is no such plugin for this machine."""
+    """Install the version for the reference's constraint, if needed. `say` gets progress messages. Raises
+    PermanentError if there is no such plugin for this machine."""
     document, _ = source.manifest(reference.constraint.text)
     try:
         if "manifests" in document:
@@ -131,9 +127,8 @@ def install(
 def install_file(
     file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str], None], is_replacing: bool = False
 ) -> Installed:
-    """Install a plugin from a program or an archive, under the name and version that the program reports.
-    `is_replacing`: replace an installed version with other content. Raises PermanentError if the file is not a plugin.
-    """
+    """Install a program or an archive under the name and version that it reports. `is_replacing`: replace other content
+    of that version. Raises PermanentError if the file is not a plugin."""
     if file.is_dir():
         raise PermanentError(f"{file} is a folder; give the program in it, or an archive with it")
     if not file.is_file():
@@ -170,14 +165,13 @@ def install_file(
 
 
 def looks_like_file(name: str) -> bool:
-    """True if a name without a folder looks like a file to install rather than the name of a plugin. Pure."""
+    """True if a name without a folder looks like a file to install rather than the name of a plugin."""
     return name.endswith((*_ARCHIVES, ".zip")) or name.startswith(PREFIX)
 
 
 def copy_program(program: Path, target: Path) -> None:
     """Copy a plugin's program into the new folder `target`. Files beside it are copied, too, if the folder belongs to
-    the plugin: in an artifact (`plugin/plugin`) and in an installed version (`1.2.3/plugin`). Any other folder may be
-    somebody's home."""
+    the plugin (`plugin/plugin`, `1.2.3/plugin`). Any other folder may be somebody's home."""
     folder = program.absolute().parent.name
     if program.name == PROGRAM and (folder == PROGRAM or version_of_folder(folder) is not None):
         shutil.copytree(program.parent, target)
@@ -187,8 +181,7 @@ def copy_program(program: Path, target: Path) -> None:
 
 
 def put(files: Path, reference: Reference, version: Version, folder: Path) -> Installed:
-    """Move the folder `files`, which has a plugin, to its place in the plugin folder `folder`. Both must be on one file
-    system."""
+    """Move the folder `files` to its place in the plugin folder `folder`. Both must be on one file system."""
     target = version_folder(reference, version, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and not is_program(target / PROGRAM):
@@ -229,8 +222,7 @@ def _there(reference: Reference, version: Version, folder: Path, *, is_new: bool
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder inside the plugin folder, so that files can be renamed into place. Removes temporary
-    folders of killed installers."""
+    """Yield a temporary folder inside the plugin folder, for renames. Removes those of killed installers."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{_TEMPORARY}*"):
         with suppress(OSError):
@@ -244,8 +236,7 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _plugin_in(files: Path) -> Path:
-    """Return the folder in an unpacked archive that has the plugin's program, after renaming the program to `plugin`.
-    Raises PermanentError if there is none."""
+    """Find the plugin's folder in an unpacked archive, and rename the program to `plugin`. Raises PermanentError."""
     for path in files.rglob("*"):
         if path.is_symlink():
             raise PermanentError(f"the archive holds a link, {path.relative_to(files)}; such a plugin is not installed")

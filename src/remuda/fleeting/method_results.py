@@ -1,8 +1,7 @@
 """Checks the results of a plugin's methods, and finds the line in which a method failed. Pure.
 
-Plugins are often written without a type checker. A wrong result is refused here, with a message for the plugin's author
-that names the method, before other code fails with it. Messages show types and not values, which may be passwords.
-`in_process` calls this.
+Plugins are often written without a type checker, so a wrong result is refused with a message that names the method.
+Messages show types and not values, which may be passwords.
 """
 
 import inspect
@@ -30,8 +29,7 @@ async def wait_for(method: str, answer: "Awaitable[T]") -> T:
 
 
 def a_value(method: str, result: object, kind: type[T]) -> T:
-    """Return a method's result if it has the type `kind`; of a dataclass, all fields are checked. Raises TemporaryError
-    if not."""
+    """Return a result that has the type `kind` (of a dataclass, in all fields). Raises TemporaryError if not."""
     if not isinstance(result, kind):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return {_article(kind.__name__)}")
     if is_dataclass(kind):
@@ -49,7 +47,7 @@ def a_count(method: str, result: object) -> int:
 
 
 def instances(method: str, result: object) -> Sequence[str]:
-    """Return a method's result as a list if it is a list of instance names. Raises TemporaryError if not."""
+    """Return a result that is a list of instance names. Raises TemporaryError if not."""
     if isinstance(result, str) or not isinstance(result, Iterable):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return the names that were accepted")
     names = list(result)
@@ -60,7 +58,7 @@ def instances(method: str, result: object) -> Sequence[str]:
 
 
 def several(method: str, result: object, kind: type[T]) -> Sequence[T]:
-    """Return a method's result as a list if it is a list of values of type `kind`. Raises TemporaryError if not."""
+    """Return a result that is a list of values of type `kind`. Raises TemporaryError if not."""
     if isinstance(result, str | Mapping) or not isinstance(result, Iterable):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return a list of {kind.__name__}")
     return [a_value(method, one, kind) for one in result]
@@ -80,8 +78,7 @@ def states(method: str, result: object) -> Mapping[str, InstanceState]:
 
 
 def halves(plugin: object) -> Iterator[str]:
-    """Yield a text for each optional ability of which a plugin has some methods and lacks others. Such an ability is
-    not announced to the host."""
+    """Texts about optional abilities of which a plugin lacks some methods; the host does not learn of those."""
     for ability in CAPABILITIES.values():
         names = [name for name in vars(ability) if not name.startswith("_")]
         present = [name for name in names if callable(getattr(plugin, name, None))]
@@ -91,8 +88,7 @@ def halves(plugin: object) -> Iterator[str]:
 
 
 def place(error: BaseException, package: str) -> str:
-    """Return the innermost line of an error's traceback that is in the plugin author's package, as `plugin.py:45 in
-    increase`; empty if there is none."""
+    """Innermost line of a traceback in the author's package, as `plugin.py:45 in increase`; empty if there is none."""
     top = package.partition(".")[0]
     line_of_author = ""
     for frame, line in walk_tb(error.__traceback__):

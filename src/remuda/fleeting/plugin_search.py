@@ -1,9 +1,8 @@
 """Finds the program of a plugin by its name, and lists all plugins.
 
-`plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside the running Python, where pip
-installs it. `fleeting-plugin-aws` is searched in the opposite order, as gitlab-runner does. A name with a repository or
-a `:` is an installed version, unless it is the path of a program. A bare name is never a file of the working directory.
-The host searches at each start of a plugin; `remuda plugin list` shows all.
+`plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside the running Python; the long name
+is searched in the opposite order, as gitlab-runner does. A name with a repository or a `:` is an installed version,
+unless it is the path of a program. A bare name is never a file of the working directory.
 """
 
 import os
@@ -38,8 +37,6 @@ _PATH = re.compile(r"(/|\./|\.\./|~/)")
 
 
 class Where(StrEnum):
-    """Kinds of places where the program of a plugin can be."""
-
     PATH = "path"  # a path in the configuration
     INSTALLED = "installed"  # a version in the plugin folder
     ON_PATH = "on PATH"  # fleeting-plugin-NAME on PATH
@@ -48,8 +45,6 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPlugin:
-    """A plugin that was found on this machine."""
-
     name: str
     where: Where
     program: Path
@@ -58,7 +53,7 @@ class FoundPlugin:
 
 
 def places(name: str) -> tuple[Where, ...]:
-    """Return the kinds of places to search for the plugin `name`, in order. Pure."""
+    """The kinds of places to search for the plugin `name`, in order."""
     if _PATH.match(name):
         return (Where.PATH,)
     if "/" in name:
@@ -71,15 +66,14 @@ def places(name: str) -> tuple[Where, ...]:
 
 
 def plugin_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder in which plugin versions are installed, shared with gitlab-runner."""
+    """The folder in which plugin versions are installed, shared with gitlab-runner."""
     if folder := env.get(FOLDER):
         return Path(folder)
     return Path(env.get("HOME") or Path.home(), ".config/fleeting/plugins")
 
 
 def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
-    """Return the absolute path of a plugin's program. Raises PermanentError, which says where it was searched and what
-    to do."""
+    """Absolute path of a plugin's program. Raises PermanentError, which says where it was searched."""
     full_name = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
     for where in places(name):
         program = None
@@ -98,8 +92,7 @@ def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
 
 
 def find_installed(reference: Reference, folder: Path) -> Path | None:
-    """Return the program of the highest installed version that fits the reference's constraint; None if there is
-    none."""
+    """The program of the highest installed version that fits the reference's constraint."""
     best = reference.constraint.best(versions(reference, folder))
     return None if best is None else version_folder(reference, best, folder) / PROGRAM
 
@@ -109,7 +102,7 @@ def version_folder(reference: Reference, version: Version, folder: Path) -> Path
 
 
 def versions(reference: Reference, folder: Path) -> list[Version]:
-    """Return the installed versions of a plugin in ascending order. Folders without a program are left out."""
+    """Installed versions of a plugin, ascending, without folders that lack a program."""
     try:
         names = os.listdir(folder / reference.place)
     except OSError:
@@ -119,8 +112,7 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
 
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
-    """Return all plugins on this machine sorted by name, each program once. Of plugins with one name, the one that
-    `find_program` returns comes first."""
+    """All plugins sorted by name, each program once; of equal names the one of `find_program` first."""
     every: dict[Path, FoundPlugin] = {}
     for one in (*_list_installed(plugin_folder(env)), *_list_on_path(env), *_list_distributions()):
         first = every.setdefault(one.program, one)
@@ -130,7 +122,7 @@ def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
 
 
 def program_of_distribution(program: str) -> Path:
-    """Return the path at which pip installs a program for the Python that runs this code."""
+    """Where pip installs a program for the Python that runs this code."""
     return Path(sys.executable).parent / program
 
 
@@ -169,8 +161,7 @@ def _list_on_path(env: Mapping[str, str]) -> Iterator[FoundPlugin]:
 
 
 def _version_order(one: FoundPlugin) -> tuple[Any, ...]:
-    """Return a sort key by version for installed plugins. It is equal for all others, so they keep the order of
-    PATH."""
+    """Sort key by version for installed plugins; equal for others, which keep the order of PATH."""
     version = parse_version(one.version) if one.where is Where.INSTALLED else None
     return version.order if version is not None else ()
 

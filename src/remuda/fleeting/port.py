@@ -21,8 +21,7 @@ MOST_INSTANCES = 100_000
 
 
 class InstanceState(StrEnum):
-    """State of an instance at its provider. Order: creating, running, (suspending, suspended, resuming, running,)
-    deleting, deleted."""
+    """State at the provider: creating, running, (suspending, suspended, resuming, running,) deleting, deleted."""
 
     CREATING = "creating"  # requested, does not run yet
     RUNNING = "running"  # accepts connections, or will soon
@@ -47,8 +46,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """How to log in to instances. The operator's settings go to the plugin with `init`; the plugin returns those for
-    one instance with `connect_info`."""
+    """How to log in: the operator's settings in `init`, and the plugin's for one instance in `connect_info`."""
 
     os: str = ""
     arch: str = ""
@@ -89,8 +87,6 @@ class ProviderInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectInfo:
-    """How to connect to one instance."""
-
     connector: Connector
     internal_addr: str = ""
     external_addr: str = ""
@@ -99,8 +95,8 @@ class ConnectInfo:
     """Seconds since the epoch; None: never."""
 
     def address(self, *, use_external: bool = False) -> str:
-        """Return the address to connect to: the external one if `use_external` is set and there is one, else the
-        internal one. Raises PermanentError if it is empty, because an empty address would mean this machine."""
+        """The external address if `use_external` is set and there is one, else the internal one. Raises PermanentError
+        if it is empty, because an empty address would mean this machine."""
         address = self.external_addr if use_external and self.external_addr else self.internal_addr
         if not address:
             other = "; it has an external one: set use_external_addr" if self.external_addr else ""
@@ -143,8 +139,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """The complete demand and all jobs that have instances, sent to a plugin that scales by itself with every `room`
-    call."""
+    """The complete demand and all jobs that have instances, for a plugin that scales by itself."""
 
     wanted: Sequence[Wanted] = ()
     open_requests: int = 0
@@ -169,8 +164,7 @@ class InstanceGroup(Protocol):
     """Calls of a plugin, which manages a group of equal instances at one provider."""
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
-        """Start the plugin with its configuration and the common settings, and return what it is. Called once, before
-        all other calls."""
+        """Start the plugin and return what it is. Called once, before all other calls."""
 
     async def update(self) -> Mapping[str, InstanceState]:
         """Return the states of all instances of the group by name."""
@@ -193,8 +187,7 @@ class HasHeartbeat(Protocol):
     """Optional ability of a plugin: check the health of an instance."""
 
     async def heartbeat(self, instance: str) -> None:
-        """Check an instance. Raises UnhealthyError if it is unhealthy. All instances of plugins without this ability
-        count as healthy."""
+        """Raises UnhealthyError. Instances of plugins without this ability count as healthy."""
 
 
 @runtime_checkable
@@ -202,12 +195,10 @@ class CanSuspend(Protocol):
     """Optional ability of a plugin: stop instances and start them again."""
 
     async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
-        """Request that instances are stopped. Returns the accepted ones; an instance that is suspended already is
-        accepted."""
+        """Request that instances are stopped. Returns the accepted ones, also those suspended already."""
 
     async def resume(self, instances: Sequence[str]) -> Sequence[str]:
-        """Request that suspended instances are started. Returns the accepted ones; an instance that runs already is
-        accepted."""
+        """Request that suspended instances are started. Returns the accepted ones, also those that run."""
 
 
 @runtime_checkable
@@ -230,17 +221,15 @@ class Provides(Protocol):
     never called. A holder is the id of one run of a job. Every call may be repeated, also to a new process."""
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
-        """Take the current demand and holders, and return how many jobs the manager may have at the same time. Called
-        every few seconds."""
+        """Take the current demand and holders; return how many jobs may run at once. Called every few seconds."""
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait for an instance for a job and return its name. A repeated call returns the same instance; after a
-        cancelled call the job has none. `key`: capability key of the job; `caches`: keys of its caches. Raises
-        PermanentError if the job can never get an instance."""
+        """Wait for an instance for a job. A repeated call returns the same one; after a cancelled call the job has
+        none. `key`: capability key of the job; `caches`: keys of its caches. Raises PermanentError if it can never get
+        one."""
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
-        """Free the instance of a job that has ended. `is_used`: false if the job did not start. `warmed`: keys of
-        caches that the job left on the instance."""
+        """Free the instance of a job. `is_used`: the job started. `warmed`: keys of caches that it left there."""
 
 
 CAPABILITIES: Mapping[Capability, type] = {

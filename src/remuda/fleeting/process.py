@@ -1,5 +1,4 @@
-"""Starts the program of a plugin, does go-plugin's handshake, and returns a channel, with mutual TLS if requested.
-`host` uses it to run plugins, `conformance` to check one."""
+"""Starts the program of a plugin, does go-plugin's handshake, and returns a channel, with mutual TLS if requested."""
 
 import asyncio
 import os
@@ -20,8 +19,6 @@ END_SECONDS = 2.0
 
 
 class FleetingProcess(PluginProcess):
-    """One process of an instance group plugin."""
-
     def __init__(
         self,
         program: str,
@@ -36,8 +33,7 @@ class FleetingProcess(PluginProcess):
         self._wants_tls = auto_mtls
 
     async def start(self) -> Channel:
-        """Start the program and return a gRPC channel to it. Raises TemporaryError or PermanentError if it does not
-        start or its handshake is wrong."""
+        """Raises TemporaryError or PermanentError if the program does not start or its handshake is wrong."""
         identity = None
         if self._wants_tls:
             from remuda.plugins.certificates import new_identity

@@ -1,8 +1,5 @@
-"""Asks a plugin's program for its version and schema.
-
-`PROGRAM version` works with plugins of GitLab's SDK and of Remuda's, `PROGRAM schema` only with the latter. The program
-runs with a deadline, and without a host's variables, so that it does not start to serve. Blocks.
-"""
+"""Asks a plugin's program for its version (any plugin) and schema (only of Remuda's SDK). Blocks. The program runs with
+a deadline, and without a host's variables, so that it does not start to serve."""
 
 import os
 import re
@@ -31,20 +28,18 @@ _LINE = re.compile(r"^(Name|Version):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramInfo:
-    """Name and version that a program reports."""
-
     name: str
     """Without the prefix `fleeting-plugin-`."""
     version: str
 
 
 def by_hand(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the variables by which a plugin recognises that a host has started it."""
+    """The environment without the variables by which a plugin recognises that a host has started it."""
     return {name: value for name, value in env.items() if name != COOKIE and not name.startswith(TOLD)}
 
 
 def read_version(printed: str) -> ProgramInfo | None:
-    """Parse the output of `PROGRAM version`. None if its line `Name` or `Version` is missing. Pure."""
+    """Parse the output of `PROGRAM version`. None if its line `Name` or `Version` is missing."""
     lines = dict(_LINE.findall(printed))
     if not lines.get("Name") or not lines.get("Version"):
         return None
@@ -52,8 +47,7 @@ def read_version(printed: str) -> ProgramInfo | None:
 
 
 def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
-    """Run `PROGRAM version` and return name and version. Raises PermanentError if the program is not a plugin; `named`:
-    path of the program in that error."""
+    """Run `PROGRAM version`. Raises PermanentError, which names `named`, if the program is not a plugin."""
     name = named or program
     try:
         done = _answer(program, "version", SECONDS)
@@ -72,8 +66,7 @@ def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
 
 
 def ask_schema(program: Path) -> dict[str, Any] | None:
-    """Run `PROGRAM schema` and return the JSON schema of `plugin_config`; None if the program has none, as most plugins
-    of other SDKs."""
+    """Run `PROGRAM schema`: JSON schema of `plugin_config`; None for most plugins of other SDKs."""
     try:
         done = _answer(program, "schema", SCHEMA_SECONDS)
         return msgspec.json.decode(done.stdout, type=dict[str, Any]) if done.returncode == 0 else None
@@ -82,8 +75,7 @@ def ask_schema(program: Path) -> dict[str, Any] | None:
 
 
 def _answer(program: Path, word: str, seconds: float) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program with one argument and return its exit code and output. After `seconds` kills its process group and
-    raises TimeoutExpired."""
+    """Run a program with one argument. After `seconds` kills its process group and raises TimeoutExpired."""
     with subprocess.Popen(
         [str(program.absolute()), word],
         env=by_hand(os.environ),

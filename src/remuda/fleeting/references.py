@@ -1,8 +1,7 @@
 """References to plugins in a registry: `[[registry/]repository/]name[:constraint]`. Pure.
 
-Defaults and rules are those of GitLab's fleeting-artifact, so each tool finds what the other has installed. Versions
-are semantic versions without build metadata; a pre-release fits only a constraint that names it in full.
-`plugin_search` and `install` use this.
+Rules are those of GitLab's fleeting-artifact, so each tool finds what the other has installed. Versions are semantic
+versions without build metadata; a pre-release fits only a constraint that names it in full.
 """
 
 import re
@@ -54,7 +53,6 @@ class Constraint:
         return version.pre == self.pre and version.numbers[: len(self.numbers)] == self.numbers
 
     def best(self, versions: Iterable[Version]) -> Version | None:
-        """Return the highest version that the constraint accepts; None if there is none."""
         return max((version for version in versions if self.fits(version)), key=lambda one: one.order, default=None)
 
 
@@ -73,8 +71,7 @@ class Reference:
 
     @property
     def place(self) -> str:
-        """The reference without its constraint (REGISTRY/REPOSITORY); also the path of its versions in the plugin
-        folder."""
+        """REGISTRY/REPOSITORY, which is also the path of its versions in the plugin folder."""
         return f"{self.registry}/{self.repository}"
 
     @property
@@ -88,7 +85,6 @@ class Reference:
 
 
 def parse_version(text: str) -> Version | None:
-    """Parse a semantic version; None if the text is not one."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None
@@ -128,11 +124,9 @@ def _constraint(text: str) -> Constraint:
 
 
 def folder_name(version: Version) -> str:
-    """Return the folder name of a version. Capital letters are escaped as GitLab's tool does, for case-insensitive file
-    systems."""
+    """Capital letters are escaped as GitLab's tool does, for case-insensitive file systems."""
     return re.sub("[A-Z]", lambda letter: f"!{letter[0].lower()}", version.text)
 
 
 def version_of_folder(name: str) -> Version | None:
-    """Return the version that a folder name stands for; None if it is not the name of a version."""
     return parse_version(re.sub("!([a-z])", lambda letter: letter[1].upper(), name))

@@ -1,12 +1,10 @@
 """SDK for plugins in Python: the base class `Plugin`, and reading its configuration.
 
-Methods are called concurrently in one event loop: call a library that blocks with `asyncio.to_thread`. The host gets
-the text of an exception: raise TemporaryError for what may work later and PermanentError for what will not; anything
-else is reported as a fault of the plugin. `update` should return an instance that cannot be looked up as UNKNOWN,
-instead of failing or leaving it out: an instance that is missing several times in a row counts as gone, and its jobs
-are lost. `increase` and `decrease` that succeed in part should return that part and log the rest. Optional abilities
-are further methods: `heartbeat`, `suspend` and `resume`, `stats`, `recover` (the Protocols of `port`). A plugin that
-has them announces them.
+Methods are called concurrently in one event loop: call a library that blocks with `asyncio.to_thread`. Raise
+TemporaryError for what may work later, PermanentError for what will not; anything else is reported as a fault of the
+plugin. `update` should return an instance that cannot be looked up as UNKNOWN: one that is missing several times in a
+row counts as gone, and its jobs are lost. `increase` and `decrease` that succeed in part should return that part.
+Optional abilities are further methods (the Protocols of `port`); a plugin that has them announces them.
 """
 
 import re
@@ -56,8 +54,8 @@ class Plugin(ABC, Generic[ConfigT]):
 
     @abstractmethod
     async def init(self, config: ConfigT, settings: Settings) -> ProviderInfo:
-        """Start the plugin and return its description; version and capabilities are filled in by the caller. Called
-        once, before all other calls. Raise PermanentError for a wrong setting, with a text that says what is right."""
+        """Start the plugin. Called once, before all other calls. Raise PermanentError for a wrong setting, with a text
+        that says what is right. The caller fills in version and capabilities of the result."""
 
     @abstractmethod
     async def update(self) -> Mapping[str, InstanceState]:
@@ -80,12 +78,10 @@ class Plugin(ABC, Generic[ConfigT]):
 
 
 def capabilities(plugin: object) -> frozenset[str]:
-    """Return the names of the optional abilities whose methods a plugin has."""
     return frozenset(name.value for name, ability in CAPABILITIES.items() if isinstance(plugin, ability))
 
 
 def complete_info(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
-    """Return the description of a plugin with its version and capabilities filled in."""
     return ProviderInfo(
         id=info.id,
         max_size=info.max_size,
@@ -96,7 +92,7 @@ def complete_info(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
 
 
 def find_mistake(plugin: object) -> str:
-    """Return what is wrong with a plugin's class, as text for its author; empty if nothing is. Pure."""
+    """What is wrong with a plugin's class, as text for its author; empty if nothing is."""
     if isinstance(plugin, type):
         return f"{plugin.__name__} is a class; an object of it is wanted: {plugin.__name__}()"
     kind = type(plugin).__name__
@@ -109,8 +105,7 @@ def find_mistake(plugin: object) -> str:
 
 
 def read_config(kind: type[ConfigT], config: Any) -> ConfigT:
-    """Convert `plugin_config` to the plugin's struct `kind`. Raises PermanentError, which names the key, for an invalid
-    value."""
+    """Convert `plugin_config` to the struct `kind`. Raises PermanentError, which names the key of an invalid value."""
     if wrong := _find_struct_mistake(kind):
         raise PermanentError(wrong)
     values = {} if config is None else config
@@ -131,8 +126,8 @@ def _find_struct_mistake(kind: object) -> str:
 
 
 def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
-    """Return the configuration value with durations parsed. Raises PermanentError for mistakes that msgspec does not
-    find or describes badly, such as unknown keys. `where`: path of the value, for errors."""
+    """Parse durations. Raises PermanentError for mistakes that msgspec does not find or describes badly, such as
+    unknown keys. `where`: path of the value, for errors."""
     match kind:
         case inspect.UnionType(types=kinds):
             fitting = [option for option in kinds if _may_be(option, value)]
@@ -161,8 +156,7 @@ def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
 
 
 def _may_be(kind: inspect.Type, value: Any) -> bool:
-    """True if the value has the form (table, list or scalar) of the type `kind`. Selects the member of a union for
-    which errors are reported."""
+    """True if the value has the form (table, list or scalar) of a union's member `kind`; errors are reported for it."""
     if isinstance(value, Mapping):
         return isinstance(kind, inspect.StructType | inspect.DictType)
     if isinstance(value, list):
@@ -198,8 +192,7 @@ def _below(where: str, key: object) -> str:
 
 
 def _with_keys(kind: type[ConfigT], values: Any, text: str) -> str:
-    """Return an error message of msgspec in which `[...]` is replaced by the key of the table. The key is found by
-    trial: all other keys are removed."""
+    """Replace `[...]` in an error of msgspec by the key, which is found by trial: all other keys are removed."""
     problem, _, place = text.partition("`$")
     *parts, last = place.split("[...]")
     values = here = deepcopy(values)
@@ -227,7 +220,7 @@ def _problem(kind: type[ConfigT], values: Any) -> str:
 
 
 def in_words(text: str) -> str:
-    """Return an error message of msgspec rewritten for the author of a configuration file. Pure."""
+    """An error message of msgspec, rewritten for the author of a configuration file."""
     problem, _, place = text.partition(" - at `$")
     where = place.rstrip("`").lstrip(".")
     if match := _EXPECTED.fullmatch(problem):

@@ -1,5 +1,5 @@
 """gRPC services of a plugin's program: the instance group, and the services of go-plugin. Calls go to an `InProcess`,
-so a plugin behaves equally in its own process and in the host's. `serving` runs these."""
+so a plugin behaves equally in its own process and in the host's."""
 
 import asyncio
 import json
@@ -170,8 +170,7 @@ class ProviderService(ProviderBase):
 
 
 class StdioService(GRPCStdioBase):
-    """Serves go-plugin's stream for output. It has no messages, because the plugin's output goes to stderr, which hosts
-    log."""
+    """go-plugin's stream for output. It has no messages, because hosts log the plugin's stderr."""
 
     async def StreamStdio(self, stream: "Stream[Empty, process.StdioData]") -> None:  # noqa: N802
         await receive(stream)
@@ -215,7 +214,7 @@ class HealthService(HealthBase):
 
 
 def services(plugin: Plugin[Any], end: Callable[[], None]) -> list[Any]:
-    """Return all gRPC services of a plugin's server. `end` is called on Shutdown."""
+    """All gRPC services of a plugin's server. `end` is called on Shutdown."""
     group = GroupService(plugin)
     return [
         group,

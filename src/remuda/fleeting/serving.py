@@ -1,7 +1,6 @@
 """Turns a `Plugin` into a program that Remuda or gitlab-runner starts, with commands such as `version` for people.
 
-Output goes to stderr, logs in the format that hosts read. The process ends on GRPCController.Shutdown, on SIGTERM, or
-when its parent is gone. Instances stay in every case.
+The process ends on GRPCController.Shutdown, on SIGTERM, or when its parent is gone. Instances stay in every case.
 """
 
 import asyncio
@@ -83,7 +82,7 @@ def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
 
 
 def config_schema(plugin: Plugin[Any]) -> dict[str, Any]:
-    """Return the JSON schema of `plugin_config`, with the plugin's capabilities. It allows no unknown keys."""
+    """JSON schema of `plugin_config`, with the plugin's capabilities. It allows no unknown keys."""
     schema = msgspec.json.schema(plugin.config_type)
     for part in _parts(schema):
         if "properties" in part:
@@ -103,8 +102,7 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
-    """Install the running program into the plugin folder under `repository`, as a container with a plugin does at its
-    start. Returns the exit code."""
+    """Install the running program under `repository`, as a container with a plugin does at its start."""
     from remuda.fleeting.install import copy_program, put
     from remuda.fleeting.references import parse_reference, parse_version
 

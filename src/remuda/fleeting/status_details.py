@@ -1,5 +1,4 @@
-"""Encodes and decodes details of a gRPC status, in which Suspend and Resume report the instances that succeeded
-although others failed."""
+"""Details of a gRPC status, in which Suspend and Resume report instances that succeeded although others failed."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,5 @@
-"""Reads the streams of go-plugin that a host keeps open, and lists the errors of calls to a plugin that has ended. A Go
-plugin may block until its output is read, so it is always read. `host` logs it; `conformance` drops it."""
+"""Reads the go-plugin streams that a host keeps open, because a Go plugin may block until its output is read; and lists
+the errors of calls to a plugin that has ended."""
 
 from collections.abc import Callable
 from contextlib import suppress

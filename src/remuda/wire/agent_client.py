@@ -1,10 +1,8 @@
-"""Client of the agent's gRPC service `remuda.agent.v1.Agent`. Callers see plain values; protobuf messages stay in this
-module.
+"""Client of the agent's gRPC service `remuda.agent.v1.Agent`, with plain values instead of protobuf messages.
 
-`AgentClient` works with any grpclib channel. `channel_of` returns the channel for a data folder. A connector that has a
-byte stream makes its own channel with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream. Every error is
-one of two kinds: `AgentUnavailableError` (try again, or reconnect) or `AgentRefusedError` (the same request will never
-work). The client retries nothing, and every call may be repeated.
+Every error is `AgentUnavailableError` (try again, or reconnect) or `AgentRefusedError` (the same request will never
+work). The client retries nothing, and every call may be repeated. A connector that has a byte stream makes its own
+channel with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream.
 """
 
 import asyncio
@@ -43,8 +41,6 @@ class AgentRefusedError(Exception):
 
 
 class AgentHello(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of an agent: its protocol, version, jobs and process id."""
-
     protocol: int
     version: str
     jobs: frozenset[str]
@@ -61,8 +57,6 @@ class AgentAbility(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """Program, transport, machine and user of an agent, and the limits that it can enforce."""
-
     protocol: int
     version: str
     program: str
@@ -76,8 +70,6 @@ class AgentDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """CPUs, memory and disk of the agent's machine, and how much of them is free."""
-
     cpus: int
     load_1m: float
     memory_bytes: int
@@ -87,8 +79,6 @@ class MachineUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Current resource usage of a job's processes."""
-
     processes: int
     cpu_seconds: float
     memory_bytes: int
@@ -96,8 +86,6 @@ class JobUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Current resource usage of an agent, of its machine and of its running jobs."""
-
     cpu_seconds: float
     memory_bytes: int
     open_files: int
@@ -107,8 +95,6 @@ class AgentUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobVariable(msgspec.Struct, frozen=True, kw_only=True):
-    """A variable of the job's environment."""
-
     key: str
     value: str
     file: bool = False
@@ -140,8 +126,6 @@ class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobStart(msgspec.Struct, frozen=True, kw_only=True):
-    """The request to start a job, with everything that the agent needs to run it."""
-
     id: str
     work_dir: str
     steps: str
@@ -194,8 +178,6 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a job's log, from an offset on."""
-
     job_id: str
     offset: int
     data: bytes
@@ -246,22 +228,19 @@ WatchedEvent = LogChunk | StepResultEvent | JobEnded | UnknownJob
 
 
 class Watch:
-    """One stream with the events of all subscribed jobs of an agent. Iterate over it in one task; any task may
-    subscribe."""
+    """Events of all subscribed jobs of an agent. Iterate over it in one task; any task may subscribe."""
 
     def __init__(self, stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
         self._stream = stream
         self._sending = asyncio.Lock()
 
     async def subscribe(self, job_id: str, *, log_offset: int = 0, result_seq: int = 1) -> None:
-        """Subscribe to the events of a job, from the log offset `log_offset` and the result number `result_seq` on. A
-        second call for the same job starts from the new positions."""
+        """Subscribe to the events of a job from these positions on; a second call starts from its new positions."""
         subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq, batches=True)
         await self._send(pb.WatchRequest(subscribe=subscribe))
 
     async def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
-        """Confirm that all log bytes and results before these positions are stored here, so that the agent may delete
-        them."""
+        """Confirm that all before these positions is stored here, so that the agent may delete it."""
         confirm = pb.Confirm(id=job_id, log_offset=log_offset, result_seq=result_seq)
         await self._send(pb.WatchRequest(confirm=confirm))
 
@@ -285,8 +264,6 @@ class Watch:
 
 
 class AgentClient:
-    """Calls to one agent over one connection."""
-
     def __init__(self, channel: Channel) -> None:
         disable_frame_texts()
         self._channel = channel
@@ -374,13 +351,12 @@ class AgentClient:
 
 
 def unix_channel(socket: Path) -> Channel:
-    """Return a gRPC channel to a unix socket. It connects at the first call."""
+    """A gRPC channel, which connects at the first call."""
     return LiveChannel(path=str(socket), config=CHANNEL_CONFIG)
 
 
 def tcp_channel(host: str, port: int, token: str) -> Channel:
-    """Return a gRPC channel to an agent that listens on a loopback TCP port. It sends the agent's token with every
-    call."""
+    """Channel to an agent on a loopback TCP port. It sends the agent's token with every call."""
     channel = LiveChannel(host, port, config=CHANNEL_CONFIG)
 
     async def add_token(event: SendRequest) -> None:
@@ -391,8 +367,7 @@ def tcp_channel(host: str, port: int, token: str) -> Channel:
 
 
 def channel_of(data: Path) -> Channel | None:
-    """Return a channel to the agent of a data folder, over a unix socket or TCP. None if no agent has ever been ready
-    there."""
+    """Channel to the agent of a data folder, over a unix socket or TCP. None if none has ever been ready there."""
     try:
         endpoint = msgspec.json.decode((data / "endpoint").read_bytes(), type=_Endpoint)
     except FileNotFoundError:
@@ -402,8 +377,7 @@ def channel_of(data: Path) -> Channel | None:
 
 
 def socket_of(data: Path) -> Path | None:
-    """Return the path of the unix socket of the agent with this data folder. None if no agent has ever been ready
-    there."""
+    """Unix socket of the agent with this data folder. None if no agent has ever been ready there."""
     try:
         return Path((data / "socket").read_text().rstrip("\n"))
     except FileNotFoundError:

@@ -1,5 +1,4 @@
-"""Client of the agent's `Shell` call: runs a command or an interactive shell in the environment of a job. Bytes go both
-ways in one gRPC stream. `remuda.manager.jobs.shell` is the caller. Raises the errors of `agent_client`."""
+"""Client of the agent's `Shell` call: runs a command or an interactive shell in the environment of a job."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -13,8 +12,6 @@ from remuda.wire.proto import agent_pb2 as pb
 
 
 class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """Request to run a command or an interactive shell in a job's environment, with its terminal settings."""
-
     command: Sequence[str] = ()
     """Empty: an interactive shell."""
     terminal: bool = True
@@ -28,8 +25,6 @@ class ShellOpened(msgspec.Struct, frozen=True):
 
 
 class ShellData(msgspec.Struct, frozen=True):
-    """Event of a shell: a piece of the command's output."""
-
     data: bytes
     is_error: bool = False
     """Written to stderr. With a terminal, stdout and stderr are one stream."""
@@ -85,8 +80,8 @@ class AgentShell:
 
 @asynccontextmanager
 async def open_shell(client: AgentClient, job_id: str, command: ShellCommand) -> AsyncIterator[AgentShell]:
-    """Start a command in a job's environment; it is ended at the end of the `async with` block. If the agent refuses
-    the command, iterating over the shell raises AgentRefusedError."""
+    """The command is ended at the end of the `async with` block. If the agent refuses it, iterating over the shell
+    raises AgentRefusedError."""
     opening = pb.ShellOpen(
         id=job_id,
         command=command.command,

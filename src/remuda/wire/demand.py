@@ -1,5 +1,5 @@
-"""Messages of `GET /api/remuda/v1/demand`: how many jobs of a cell run, wait, or will be ready soon.
-`remuda.cell.core.waiting.demand` makes these values; runner managers that scale machines read them."""
+"""Messages of `GET /api/remuda/v1/demand`: how many jobs of a cell run, wait, or will be ready soon. Runner managers
+that scale machines read them."""
 
 import msgspec
 

@@ -1,8 +1,5 @@
-"""Messages that explain a job: why it waits or failed, and where its time went.
-
-`remuda.cell.core.waiting.why` and `remuda.cell.core.jobs.job_times` make these values, the command line reads them.
-New fields get defaults, so that cell and command line may have different versions. Times are seconds since the epoch.
-"""
+"""Messages that explain a job: why it waits or failed, and where its time went. Times are seconds since the epoch. New
+fields get defaults, so that cell and command line may have different versions."""
 
 import msgspec
 
@@ -12,8 +9,6 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobRef(_Part, frozen=True, kw_only=True):
-    """Another job that an explanation names."""
-
     id: int
     name: str
     stage: str = ""
@@ -22,8 +17,6 @@ class JobRef(_Part, frozen=True, kw_only=True):
 
 
 class WaitInfo(_Part, frozen=True, kw_only=True):
-    """One thing that a job waits for."""
-
     kind: str
     """job, stage, person, time, resource_group, pipeline, runner or cell"""
     text: str
@@ -83,8 +76,6 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EstimateInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Estimate of how long a job will still wait."""
-
     seconds: float
     pick_ups: int
     """Number of jobs that matching runners have taken, on which the estimate is based."""
@@ -94,8 +85,6 @@ class EstimateInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailureInfo(_Part, frozen=True, kw_only=True):
-    """Why a job failed, and who has to act."""
-
     reason: str
     fault: str
     """Who has to act: `user`, `runner` or `platform`."""
@@ -105,8 +94,7 @@ class FailureInfo(_Part, frozen=True, kw_only=True):
 
 
 class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """How long each part of a job took. The parts add up to the time from when the job became ready until its end, or
-    until now."""
+    """How long each part of a job took; together the time from when it became ready until its end or now."""
 
     source: str
     """Where the times come from: `steps` (reported by the agent), `sections` of the log, or only the `times` of the

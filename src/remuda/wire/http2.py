@@ -1,13 +1,10 @@
-"""HTTP/2 settings for connections to agents and plugins: larger frames, cheaper frame logging, and two corrections of
-grpclib.
+"""HTTP/2 settings for connections to agents and plugins, and two corrections of grpclib. `LiveChannel` is the channel
+class.
 
-A frame carries 16 KiB unless the receiver allows more. In Python the cost of a frame equals that of copying ten times
-as many bytes, so frames here are large enough for a whole message of a log. h2 formats every received frame as
-hexadecimal text for a debug log; that is switched off. `LiveChannel` is the channel class for all these connections.
-grpclib ends a call whose deadline passes, or whose connection is lost, by cancelling the task that waits for it, and
-then raises another error there. It does not take the cancellation back, so a TaskGroup around the call and, before
-Python 3.11.4, every later `asyncio.timeout` of the task would count it. Importing this module corrects that. Uses only
-the standard library and what grpclib brings.
+Frames are large enough for a whole message of a log, because in Python a frame costs as much as copying ten times its
+default size. h2's formatting of every frame for a debug log is switched off. grpclib ends a call (deadline, lost
+connection) by cancelling the waiting task, then raises another error without taking the cancellation back, which a
+TaskGroup or, before Python 3.11.4, `asyncio.timeout` would count. Importing this module corrects that.
 """
 
 import asyncio
@@ -24,9 +21,8 @@ FRAME_BYTES = 256 * 1024
 
 
 class LiveChannel(Channel):
-    """A channel that raises OSError if the peer closes the connection while it is being made. grpclib returns a
-    connection that was lost between connecting and its first use, and later raises an AttributeError, which callers
-    would not treat as a lost peer."""
+    """Raises OSError if the peer closes the connection while it is being made. grpclib would raise an AttributeError
+    later, which callers would not treat as a lost peer."""
 
     async def __connect__(self) -> H2Protocol:
         protocol = await super().__connect__()

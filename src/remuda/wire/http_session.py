@@ -1,9 +1,8 @@
 """HTTP sessions of the API clients: aiohttp in general, `loopback_http` for a server on this machine.
 
-Both fail in the same way: `CannotConnectError` if nothing was sent, any other OSError if the connection broke or timed
-out, ValueError if the address is invalid. Redirects are not followed but returned as answers, because calls carry
-tokens for one server. aiohttp is imported at the first call that needs it. `user_client` and `runner_client` are the
-callers.
+Both raise `CannotConnectError` if nothing was sent, any other OSError if the connection broke or timed out, ValueError
+if the address is invalid. Redirects are returned as answers, because calls carry tokens for one server. aiohttp is
+imported at the first call that needs it.
 """
 
 import ssl
@@ -29,8 +28,6 @@ class Content(Protocol):
 
 
 class Answer(Protocol):
-    """The response of a server to one call."""
-
     @property
     def status(self) -> int: ...
 
@@ -74,8 +71,7 @@ class HttpSession:
         proxy: str | None = None,
         read_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Answer]:
-        """Send one request and yield its answer. `read_seconds` limits the time without any data from the server; the
-        caller limits the total time."""
+        """`read_seconds` limits the time without any data from the server; the caller limits the total time."""
         headers = {**self._headers, **headers}
         if proxy is None and is_loopback(url):
             return self._loopback.request(method, url, data=data, headers=headers, read_seconds=read_seconds)

@@ -1,5 +1,4 @@
-"""Identity tokens (`id_tokens`): JWTs that prove to other services which job calls, and the public keys that verify
-them.
+"""Identity tokens (`id_tokens`): JWTs that prove to other services which job calls, and the keys that verify them.
 
 Signed with RS256, which cloud providers and Vault accept. They have a separate key, because the user chooses the
 audience of such a token: the cell itself must never accept one.
@@ -23,13 +22,11 @@ _KEY_BITS = 2048
 
 
 class IdKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key pair for identity tokens, with its key id."""
-
     kid: str
     private: "rsa.RSAPrivateKey"
 
     def pem(self) -> bytes:
-        """Return the private key in PEM format, as it is stored."""
+        """The private key in PEM format, as it is stored."""
         # Late, here and below: it takes long, and few jobs have such tokens.
         from cryptography.hazmat.primitives import serialization
 
@@ -51,7 +48,7 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_id_key(name: str) -> IdKey:
-    """Create an RSA key pair with a key id made from `name`. This can take most of a second."""
+    """RSA key pair with a key id made from `name`. This can take most of a second."""
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     return IdKey(kid=KEY_PREFIX + name, private=rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS))
@@ -59,7 +56,7 @@ def new_id_key(name: str) -> IdKey:
 
 @lru_cache(maxsize=16)
 def load_id_key(kid: str, pem: bytes) -> IdKey:
-    """Return the key pair that `pem` stored. Cached, because checking a key takes much longer than signing with it."""
+    """Cached, because checking a key takes much longer than signing with it."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

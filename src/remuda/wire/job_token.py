@@ -1,11 +1,10 @@
-"""Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch: the number of times
-that the job was assigned to a runner.
+"""Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch (number of
+assignments).
 
-The signature proves that a cell issued the token, and lets a router find the cell without a lookup. A valid signature
-alone grants nothing: the job's row in the store has the current epoch and decides. Opaque job tokens, the older kind,
-are `glcbt-`, the job's id in hex, and random characters. The row has a hash of such a token, which is the only way to
-check it. Signing and verifying are implemented here instead of with PyJWT, whose import would take 6 % of a run with
-one empty job (docs/decisions/0026). Tests compare the results with PyJWT.
+The signature lets a router find the cell without a lookup. It alone grants nothing: the job's row has the current epoch
+and decides. Opaque job tokens, the older kind, are `glcbt-`, the job's id in hex, and random characters; only the hash
+in the row can check them. PyJWT is not used, because its import takes 6 % of a run with one empty job
+(docs/decisions/0026); tests compare with it.
 """
 
 import base64
@@ -45,8 +44,6 @@ class UnknownKeyError(TokenError):
 
 
 class JobClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a job token: cell, project, user, job, epoch, expiry and scopes."""
-
     cell_id: int
     organization_id: int
     project_id: int
@@ -58,17 +55,13 @@ class JobClaims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key pair for job tokens, with its key id."""
-
     kid: str
     private: Ed25519PrivateKey
 
     def pem(self) -> bytes:
-        """Return the private key in PEM format, as it is stored."""
         return _PEM_HEAD + base64.b64encode(_PKCS8_HEAD + self.private.private_bytes_raw()) + _PEM_TAIL
 
     def public_jwk(self) -> dict[str, str]:
-        """Return the public key as a JSON Web Key."""
         raw = self.private.public_key().public_bytes_raw()
         return {
             "kty": "OKP",
@@ -105,7 +98,7 @@ def load_key(kid: str, pem: bytes) -> SigningKey:
 
 
 def _read_raw(pem: bytes) -> bytes | None:
-    """Return the raw private key in a PEM text that `SigningKey.pem` made; None if the text has another form."""
+    """The raw private key in a PEM text of `SigningKey.pem`; None if the text has another form."""
     if not pem.startswith(_PEM_HEAD) or not pem.endswith(_PEM_TAIL):
         return None
     try:
@@ -117,7 +110,7 @@ def _read_raw(pem: bytes) -> bytes | None:
 
 
 def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
-    """Create the signed job token for one assignment of a job to a runner. `issuer`: address of the cell."""
+    """The job token for one assignment of a job to a runner. `issuer`: address of the cell."""
     body = {
         "iss": issuer,
         "aud": AUDIENCE,
@@ -137,8 +130,8 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
 
 
 def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
-    """Check format, signature, audience and expiry of a job token, and return its claims. `keys`: by key id. Raises
-    TokenError with the problem, UnknownKeyError or ExpiredError."""
+    """Check format, signature, audience and expiry. `keys`: by key id. Raises TokenError, UnknownKeyError or
+    ExpiredError."""
     if not token.startswith(PREFIX) or len(token) > 4096 or not token.isascii():
         raise TokenError("not a job token")
     signed, _, signature = token.removeprefix(PREFIX).rpartition(".")
@@ -164,13 +157,12 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
 
 
 def opaque(job_id: int, random: bytes) -> str:
-    """Create an opaque job token, from the job's id and random bytes of the caller, for one assignment of the job to a
-    runner."""
+    """Opaque job token for one assignment of the job to a runner. `random`: fresh random bytes."""
     return f"{PREFIX}{job_id:x}_{_base64url(random)}"
 
 
 def opaque_job(token: str) -> int | None:
-    """Return the job id in an opaque token; None if the text is not an opaque token."""
+    """The job id in an opaque token; None if the text is not an opaque token."""
     match = _OPAQUE.fullmatch(token)
     return int(match[1], 16) if match else None
 
@@ -196,8 +188,7 @@ def _read_claims(body: dict[str, Any]) -> JobClaims:
 
 @lru_cache(maxsize=64)
 def _sort_scopes(scopes: frozenset[str]) -> list[str]:
-    """Return the scopes as a sorted list. Cached, because they are the same for nearly all tokens, so callers must not
-    change the list."""
+    """Cached, because scopes are the same for nearly all tokens, so callers must not change the list."""
     return sorted(scopes)
 
 

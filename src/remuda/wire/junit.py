@@ -1,9 +1,8 @@
 """A streaming parser of JUnit reports: bytes in, test cases out. Pure, with bounded memory.
 
-It defines what counts as a case, its status in GitLab's terms, and how much of a message is kept. The input is a report
-as a runner uploads it: gzip, with one member for each file. A job may write anything into it, so entity declarations
-are refused, and size, depth, number of elements, number of names and length of a tag are limited, because expat and
-Python keep some memory for each. The cell uses it for the test report of a pipeline, `remuda run` for its summary.
+The input is a report as a runner uploads it: gzip, with one member for each file. A job may write anything into it, so
+entity declarations are refused, and size, depth, number of elements and names and length of a tag are limited, because
+expat and Python keep some memory for each.
 """
 
 import zlib
@@ -46,8 +45,6 @@ class JunitLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TestCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One test case of a report, with its status, duration and message."""
-
     __test__ = False  # pytest: this is no test class
 
     status: str
@@ -64,8 +61,7 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JunitReader:
-    """Parses the files of one report and passes every case to `take`. Raises UnreadableError if a report cannot be
-    read."""
+    """Parses the files of one report and passes every case to `take`. Raises UnreadableError."""
 
     def __init__(self, take: Callable[[TestCase], None], *, limits: JunitLimits, is_packed: bool = True) -> None:
         self._take = take
@@ -79,7 +75,6 @@ class JunitReader:
 
     @property
     def read_bytes(self) -> int:
-        """Number of unpacked bytes so far."""
         return self._limits.bytes - self._left
 
     def feed(self, data: bytes) -> None:

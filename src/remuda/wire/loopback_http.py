@@ -1,8 +1,7 @@
 """A minimal HTTP client for servers on this machine: no TLS, no proxy, no redirects, no cookies.
 
-aiohttp has all of these, and its import takes longer than a short job. `http_session` chooses between the two and is
-the only caller. Idle connections are reused, but only for less time than servers keep them open. Every failure is an
-OSError: a connection cannot be made, breaks or times out.
+aiohttp has all of these, and its import takes longer than a short job. Idle connections are reused, but only for less
+time than servers keep them open. Every failure is an OSError.
 """
 
 import asyncio
@@ -43,8 +42,7 @@ class _Server(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _parse_server(start: str) -> _Server:
-    """Return host and port of an address without its path, and whether it is plain HTTP to this machine. Cached,
-    because every call needs it and there are few servers. Raises ValueError if the address is invalid."""
+    """Cached, because every call needs it and there are few servers. Raises ValueError if the address is invalid."""
     parts = urlsplit(start)
     if parts.scheme != "http" or parts.hostname not in _HOSTS:
         return _Server(False, parts.netloc, ("", 0))
@@ -52,7 +50,7 @@ def _parse_server(start: str) -> _Server:
 
 
 def _split_start(url: str) -> str:
-    """Return the part of an address before its path: scheme, host and port."""
+    """The part of an address before its path: scheme, host and port."""
     match = _START.match(url)
     return match[0] if match else ""
 
@@ -75,8 +73,7 @@ class LoopbackAnswer(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
 
     async def send(self, request: bytes, read_seconds: float | None) -> None:
-        """Send a request. Returns when the status and the headers of the answer have arrived. `read_seconds`: longest
-        time without any data from the server."""
+        """Returns when status and headers have arrived. `read_seconds`: longest time without any data."""
         self.headers = CIMultiDict()
         self.is_over = self._has_head = False
         self.read_seconds = read_seconds
@@ -86,14 +83,13 @@ class LoopbackAnswer(asyncio.Protocol):
 
     @property
     def content(self) -> "LoopbackAnswer":
-        """The object with the body: this one. It exists because aiohttp has a separate object for the body."""
+        """This object has the body, too; aiohttp has a separate object for it."""
         return self
 
     async def read(self) -> bytes:
         return b"".join([piece async for piece in self.iter_chunked(0)])
 
     async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
-        """Yield the body in pieces as they arrive."""
         while True:
             if self._pieces:
                 piece = self._pieces.popleft()
@@ -176,9 +172,8 @@ class LoopbackClient:
     async def request(
         self, method: str, url: str, *, data: bytes | None, headers: Mapping[str, str], read_seconds: float | None
     ) -> AsyncIterator[LoopbackAnswer]:
-        """Send one request and yield its answer. The part of the answer that is not read inside the `async with` block
-        is dropped. `read_seconds`: longest time without any data from the server. Raises ValueError if the address is
-        invalid."""
+        """What is not read of the answer inside the `async with` block is dropped. `read_seconds`: longest time without
+        any data from the server. Raises ValueError if the address is invalid."""
         start = _split_start(url)
         _, host, place = _parse_server(start)
         request = _format_request(method, host, url[len(start) :], headers, data)

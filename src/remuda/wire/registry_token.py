@@ -1,9 +1,8 @@
-"""Tokens for a Docker registry: JWTs that say which images their bearer may pull and push, in the format of the
-registry.
+"""Tokens for a Docker registry: JWTs that say which images their bearer may pull and push.
 
-A registry trusts the certificate of the signing key (its setting `rootcertbundle`), so each token contains that
-certificate (`x5c`). Registries do not support Ed25519, so the cell creates a P-256 key. The audience is the name of the
-registry, so no other service accepts such a token.
+A registry trusts the certificate of the signing key (`rootcertbundle`), so each token contains it (`x5c`). The key is
+P-256, because registries do not support Ed25519. The audience is the name of the registry, so no other service accepts
+such a token.
 """
 
 import base64
@@ -36,7 +35,6 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def algorithm(self) -> str:
-        """Name of the signature algorithm in the header of a token."""
         # Late, here and below: these take long, and few cells have a registry.
         from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -54,7 +52,7 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
         return ":".join(text[at : at + 4] for at in range(0, len(text), 4))
 
     def pem(self) -> bytes:
-        """Return key and certificate in PEM format, as they are stored."""
+        """Key and certificate in PEM format, as they are stored."""
         from cryptography.hazmat.primitives import serialization
 
         key = self.private.private_bytes(
@@ -70,8 +68,6 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Actions that a token allows on one image."""
-
     name: str
     actions: tuple[str, ...]
 
@@ -101,8 +97,7 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 
 @lru_cache(maxsize=4)
 def load_registry_key(pem: bytes) -> RegistryKey:
-    """Return the key and certificate in a PEM text. Raises ValueError with the problem. Cached, because checking is
-    slow."""
+    """Raises ValueError with the problem of the PEM text. Cached, because checking is slow."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa

@@ -40,20 +40,16 @@ class TokenError(ValueError):
 
 
 class Routable(msgspec.Struct, frozen=True, kw_only=True):
-    """The decoded parts of a routable token: random bytes and key-value pairs."""
-
     prefix: str
     random: bytes
     routing: Mapping[str, int]
 
     @property
     def cell_id(self) -> int | None:
-        """Id of the cell that the token names; None if it names none."""
         return self.routing.get("c")
 
 
 def to_base36(number: int) -> str:
-    """Return a number, which must not be negative, in lower-case base36."""
     if number < 0:
         raise ValueError("base36 of a negative number")
     digits = ""
@@ -83,7 +79,7 @@ def encode(*, prefix: str, routing: Mapping[str, int], random: bytes) -> str:
 
 
 def decode(token: str) -> Routable:
-    """Decode a token. Raises TokenError if it is not a routable token."""
+    """Raises TokenError if the text is not a routable token."""
     if len(token) > _MAX_PREFIX + _MAX_BASE64 + 13:
         raise TokenError("too long for a routable token")
     if not token.isascii():
@@ -138,6 +134,5 @@ def _checksum(head: str) -> str:
 
 
 def token_hash(token: str) -> str:
-    """Return the SHA-256 of a token, which is stored instead of the token. Tokens are long and random, so no salt is
-    needed."""
+    """The SHA-256 that is stored instead of a token. Tokens are long and random, so no salt is needed."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,8 +1,7 @@
 """Messages of the Runner API as msgspec structs: the requests of a runner and the answers of a cell, exactly as sent.
 
-Both sides use them: the cell decodes requests and encodes the job payload, the manager does the reverse. Unknown fields
-are ignored, because each runner version adds some. Fields that may be null on the wire are optional here; code that
-uses them writes `field or default`.
+Unknown fields are ignored, because each runner version adds some. Fields that may be null on the wire are optional
+here; code that uses them writes `field or default`.
 """
 
 from typing import Any, Literal
@@ -283,8 +282,7 @@ class UpdateJob(Message):
 
 
 class StepResultsIn(Message):
-    """The request body of POST /api/remuda/v1/jobs/:id/results: step results as the agent made them, in order of
-    `seq`."""
+    """The request body of POST /api/remuda/v1/jobs/:id/results: step results in order of `seq`."""
 
     version: int = 1
     results: list[dict[str, Any]] = []
@@ -298,8 +296,7 @@ class StepResultsTaken(msgspec.Struct, kw_only=True):
 
 
 def parse_content_range(text: str) -> int | None:
-    """Return the start in a header `<start>-<end>`; None if the text is malformed. `fits_content_range` checks the
-    end."""
+    """The start in a header `<start>-<end>`; None if malformed. `fits_content_range` checks the end."""
     start, dash, end = text.strip().partition("-")
     if not dash or not start.isascii() or not start.isdigit() or not ((end.isascii() and end.isdigit()) or end == ""):
         return None
@@ -307,8 +304,7 @@ def parse_content_range(text: str) -> int | None:
 
 
 def fits_content_range(text: str, length: int) -> bool:
-    """True if a body of this length fits the header `<start>-<end>`. Accepts an end that is one too high, as old
-    runners send."""
+    """True if a body fits the header `<start>-<end>`; its end may be one too high, as old runners send."""
     start = parse_content_range(text)
     end = text.strip().partition("-")[2]
     if start is None or len(end) > 19:
@@ -317,6 +313,6 @@ def fits_content_range(text: str, length: int) -> bool:
 
 
 def tags_of(tag_list: str | list[str] | None) -> tuple[str, ...]:
-    """Return the tags in a comma-separated text or a list: trimmed, without duplicates, in their order."""
+    """Tags of a comma-separated text or a list: trimmed, without duplicates, in their order."""
     parts = tag_list.split(",") if isinstance(tag_list, str) else list(tag_list or ())
     return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))

@@ -1,8 +1,7 @@
 """Client of the Runner API: one method for each call. HTTP statuses are returned as values; only network errors raise.
 
-It sets token and headers of each call, decodes the answers, and remembers the long-poll cursor. `runner_server` has
-what all calls share. The caller decides what an answer means for a job, and when a job request is repeated: until then
-other runners can use the slot. The client also has the calls that only Remuda's cells serve.
+It remembers the long-poll cursor. The caller decides what an answer means for a job, and when a job request is
+repeated: until then other runners can use the slot. Also has the calls that only Remuda's cells serve.
 """
 
 import asyncio
@@ -72,8 +71,7 @@ class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unanswered(self) -> bool:
-        """True if the server did not process the job request (an error status), so that the same request should be
-        repeated."""
+        """True if the server did not process the request (an error status), so that it should be repeated."""
         return is_retried(self.status)
 
 
@@ -86,16 +84,12 @@ class RunnerReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a call that only Remuda's cells serve: status, headers and body."""
-
     status: int
     headers: Any
     body: bytes
 
 
 class RunnerClient:
-    """Calls one server on behalf of one runner."""
-
     def __init__(
         self,
         server: Server,
@@ -105,8 +99,7 @@ class RunnerClient:
         info: RunnerInfo,
         load: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        """Create a client of one runner. `server` sends its calls; `load` returns the number of running jobs and free
-        slots, which are sent with every job request."""
+        """`load` returns the numbers of running jobs and free slots, which are sent with every job request."""
         self._server = server
         self._token = token
         self._system_id = system_id
@@ -135,8 +128,7 @@ class RunnerClient:
         headers: dict[str, str] | None = None,
         timeout: float = CALL_TIMEOUT_SECONDS,
     ) -> OwnReply:
-        """Make a call that only Remuda's cells serve, with the runner's token. `endpoint`: name of the call in
-        metrics."""
+        """Make a call that only Remuda's cells serve, with the runner's token. `endpoint`: its name in metrics."""
         headers = {"RUNNER-TOKEN": self._token} | (headers or {})
         response = await self._call(
             method, path, endpoint=endpoint, headers=headers, body=body, timeout=timeout, attempts=1
@@ -144,8 +136,7 @@ class RunnerClient:
         return OwnReply(status=response.status, headers=response.headers, body=response.body)
 
     async def request_job(self, *, request_id: str, may_hold: bool = True) -> JobOffer:
-        """Request a job. `request_id`: the same for repeated requests. If `may_hold` is false, the server answers at
-        once instead of waiting for a job."""
+        """`request_id`: the same for repeated requests. `may_hold`: the server may wait for a job."""
         is_held = may_hold and self.cursor is not None
         message = RequestJob(
             token=self._token,
@@ -192,9 +183,8 @@ class RunnerClient:
         output: TraceOutput | None = None,
         may_have_begun: bool = False,
     ) -> JobReply:
-        """Report the state of a job: `running` to acknowledge it and to keep it alive, `success` or `failed` at the
-        end. `output`: size and checksum of the trace. `may_have_begun`: the machine was lost, so it is unknown whether
-        the job's script started."""
+        """Report a state: `running` to acknowledge and keep alive, `success` or `failed` at the end. `output`: size and
+        checksum of the trace. `may_have_begun`: the machine was lost; unknown whether the script started."""
         message = UpdateJob(
             token=token,
             info=self._info,
@@ -238,7 +228,6 @@ class RunnerClient:
         return JobReply(status=reply.status, job_status=reply.job_status, next_seq=taken.next_seq)
 
     async def verify(self) -> RunnerReply:
-        """Check the runner's token at the server."""
         message = VerifyRunner(token=self._token, system_id=self._system_id, info=self._info)
         return await self._credentials("/api/v4/runners/verify", "verify", message, expected=200)
 
@@ -258,8 +247,7 @@ class RunnerClient:
         return RunnerReply(status=response.status, message=response.message)
 
     async def reset_token(self, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
-        """Replace the token of this runner, or, if `personal` is a user's access token, that of the runner `runner_id`.
-        Returns the new token."""
+        """Replace this runner's token, or with a user's access token `personal` that of `runner_id`."""
         path, headers = "/api/v4/runners/reset_authentication_token", {"Accept": "application/json"}
         body: bytes | msgspec.Struct = VerifyRunner(token=self._token)
         if personal:
@@ -316,7 +304,7 @@ class RunnerClient:
 
 
 def is_created_token(token: str) -> bool:
-    """True if the token belongs to a runner that was created on the server; False if the runner registered itself."""
+    """True if the runner was created on the server; False if it registered itself."""
     return re.match(r"(?:[a-z0-9_]+-)*?glrt-", token) is not None
 
 
@@ -347,8 +335,7 @@ def _remove_nulls(value: Any) -> Any:
 
 
 def read_identity(body: bytes) -> tuple[int, str] | None:
-    """Return job id and job token of a payload that `read_payload` cannot decode, so that the job can be failed; None
-    if they are missing, too."""
+    """Job id and token of a payload that `read_payload` cannot decode, so that the job can be failed."""
     try:
         payload = msgspec.json.decode(body)
         return int(payload["id"]), str(payload["token"])

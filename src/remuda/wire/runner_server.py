@@ -1,9 +1,8 @@
 """HTTP calls to one server: request ids, retries, redirects, timeouts. `runner_client` has a method for each API call.
 
-A call is retried after 408, 429 and 5xx, up to five attempts, with the wait that the server requests or a growing one.
-Statuses are returned as values; only network errors raise. Every call carries a token, in a header and often in the
-body, so it is sent to the configured server only: a redirect to another server is returned as the answer. Repeating a
-call is safe: the handlers of the server are idempotent, and all attempts of one call have the same `X-Request-Id`.
+A call is retried after 408, 429 and 5xx, up to five attempts. Statuses are returned as values; only network errors
+raise. Calls carry tokens, so a redirect to another server is returned as the answer. Repeating is safe: the server's
+handlers are idempotent, and all attempts of one call have the same `X-Request-Id`.
 """
 
 import asyncio
@@ -43,8 +42,6 @@ class RunnerApiTemporaryError(Exception):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Duration and result of one HTTP request, for metrics."""
-
     endpoint: str
     method: str
     status: int
@@ -52,8 +49,6 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """The response of a server to one call."""
-
     status: int
     headers: Any
     body: bytes
@@ -75,12 +70,12 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def api_root(url: str) -> str:
-    """Return the base address of a server's API: `url` without a trailing `/` and `/ci`."""
+    """Base address of a server's API: `url` without a trailing `/` and `/ci`."""
     return f"{url.rstrip('/').removesuffix('/ci').rstrip('/')}"
 
 
 def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -> ssl.SSLContext:
-    """Return a TLS context for TLS 1.2 or newer, with the given CA and client certificate, if any."""
+    """TLS 1.2 or newer, with the given CA and client certificate, if any."""
     context = ssl.create_default_context(cafile=ca_file or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert_file:
@@ -89,13 +84,12 @@ def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -
 
 
 def new_session() -> HttpSession:
-    """Return a pool of connections, which any number of clients can share."""
+    """A pool of connections, which any number of clients can share."""
     return HttpSession({"User-Agent": _USER_AGENT})
 
 
 def environment_proxy(url: str) -> str | None:
-    """Return the proxy for an address according to HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; None for a direct
-    connection. A client calls it once, not for every request."""
+    """Proxy by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY. A client calls it once, not per request."""
     if not any(name.lower() in _PROXIES for name in os.environ):
         return None
     import urllib.request  # not at the top: most have no proxy, and all would pay for it
@@ -120,8 +114,7 @@ class Server:
         measure: Callable[[Measured], None] = lambda _: None,
         on_retry: Callable[[str, str], None] = lambda _path, _method: None,
     ) -> None:
-        """Create a client of the server at `url`. `measure` is called after every request, `on_retry` for every
-        repeated attempt with the `endpoint` of the call and its method."""
+        """`measure` is called after every request, `on_retry` for every repeated attempt with endpoint and method."""
         self.root = api_root(url)
         self._session = session
         self.clock = clock
@@ -142,8 +135,8 @@ class Server:
         request_id: str | None = None,
         attempts: int = ATTEMPTS,
     ) -> Response:
-        """Make a call with up to `attempts` attempts and return the last answer. `endpoint`: name of the call in
-        metrics. Raises RunnerApiTemporaryError if no attempt was answered."""
+        """Return the last answer of up to `attempts`. `endpoint`: name of the call in metrics. Raises
+        RunnerApiTemporaryError if no attempt was answered."""
         headers = {"X-Request-Id": request_id or new_request_id(), "Content-Type": "application/json"} | headers
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
 
@@ -199,17 +192,15 @@ class Server:
 
 
 def new_request_id() -> str:
-    """Return a random request id (`X-Request-Id`) for one call."""
     return uuid.uuid4().hex
 
 
 def is_retried(status: int) -> bool:
-    """True if a call with this status is retried."""
     return status in (408, 429, 500, 502, 503, 504) or status >= 512
 
 
 def resolve_redirect(url: str, location: str) -> str | None:
-    """Return the address that a redirect leads to. None if it is on another server, or HTTP instead of HTTPS."""
+    """The address that a redirect leads to. None if it is on another server, or HTTP instead of HTTPS."""
     try:
         old, new = urlsplit(url), urlsplit(urljoin(url, location))
         same = (new.scheme, new.hostname, new.port) == (old.scheme, old.hostname, old.port)
@@ -221,8 +212,7 @@ def resolve_redirect(url: str, location: str) -> str | None:
 
 
 def parse_retry_after(headers: Any, now: float) -> float | None:
-    """Return the seconds that the server asks to wait: until its rate limit ends, else Retry-After; None if it has
-    neither header."""
+    """Seconds that the server asks to wait: until its rate limit ends, else Retry-After."""
     reset = headers.get("RateLimit-ResetTime")
     if reset:
         import email.utils

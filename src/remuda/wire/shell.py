@@ -73,8 +73,7 @@ class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a cell: shells to open, kept jobs to release and jobs to stop that the manager does not handle
-    yet."""
+    """The answer of a cell: shells to open, kept jobs to release and jobs to stop, without those being handled."""
 
     version: int = VERSION
     shells: tuple[WantedShell, ...] = ()

@@ -1,8 +1,5 @@
-"""Client of a cell's endpoints for shells: a runner manager fetches requests and exchanges the bytes of shells.
-
-HTTP statuses come back as values; only network errors raise (`RunnerApiTemporaryError`). `remuda.wire.shell` has the
-messages.
-"""
+"""Client of a cell's endpoints for shells: a runner manager fetches requests and exchanges the bytes of shells. HTTP
+statuses come back as values; only network errors raise (`RunnerApiTemporaryError`)."""
 
 from urllib.parse import quote
 
@@ -38,8 +35,7 @@ class ShellClient:
         self._client = client
 
     async def fetch_wanted(self, request: LookRequest) -> Wanted | int:
-        """Wait until the cell has requests for the manager and return them. Returns the HTTP status instead if the cell
-        answers with an error."""
+        """Wait for requests of the cell. Returns the HTTP status instead if it answers with an error."""
         reply = await self._client.own(
             "POST",
             "/api/remuda/v1/runners/wanted",
@@ -63,8 +59,7 @@ class ShellClient:
         return Piece(is_over=_is_final(reply.status))
 
     async def output(self, shell: str, start: int, data: bytes) -> Taken:
-        """Send output frames of the command at the byte offset `start` of the output. Returns how many bytes the cell
-        has."""
+        """Send output frames at the byte offset `start`. Returns how many bytes the cell has."""
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}", "Content-Type": "application/octet-stream"}
         reply = await self._call("PATCH", f"{shell}/output", body=data, headers=headers)
         size = reply.headers.get("Range", "").rpartition("-")[2]
@@ -83,8 +78,8 @@ class ShellClient:
 
 
 def _is_final(status: int) -> bool:
-    """True if the status means that the cell has no such shell for this runner, so a retry is useless. False if the
-    call worked. Raises RunnerApiTemporaryError for other statuses."""
+    """True if the cell has no such shell for this runner, so a retry is useless. False if the call worked. Raises
+    RunnerApiTemporaryError for other statuses."""
     if status in (400, 401, 403, 404, 405, 410, 413):
         return True
     if status in (200, 202, 204, 416):

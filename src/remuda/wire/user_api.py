@@ -1,8 +1,5 @@
-"""Messages between user clients and a cell that GitLab's API does not have.
-
-`remuda.wire.user_client` sends the requests, `remuda.cell.http` answers them. New fields get defaults, so that client
-and cell may have different versions.
-"""
+"""Messages between user clients and a cell that GitLab's API does not have. New fields get defaults, so that client and
+cell may have different versions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,8 +38,6 @@ class NewPipelineRequest(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
 
 class MistakeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One mistake in a pipeline file."""
-
     file: str
     line: int
     column: int
@@ -63,8 +58,6 @@ class LintInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Type, file name and format of an artifact of a job."""
-
     type: str
     """archive, junit, dotenv ..."""
     filename: str
@@ -179,7 +172,6 @@ class RunnerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ResetEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Event that tells the client that events may have been lost, so it must read again what it shows. Later events
-    continue after this one."""
+    """Events may have been lost, so the client must read again what it shows. Later events continue after this one."""
 
     reason: str = ""

@@ -1,7 +1,7 @@
 """Client of the API for people and scripts: GitLab's `/api/v4` and Remuda's own `/api/remuda/v1`.
 
-Each method returns a decoded value, or raises an error that names the cause and the fix. The command line is the only
-caller; its test suite runs the client against a real cell. One client serves one cell; calls may overlap.
+Each method returns a decoded value, or raises an error that names the cause and the fix. One client serves one cell;
+calls may overlap.
 """
 
 import itertools
@@ -43,16 +43,12 @@ class RefusedError(UserApiError):
 
 
 class ProjectInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a project that the command line uses."""
-
     id: int
     path_with_namespace: str
     http_url_to_repo: str
 
 
 class PipelineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a pipeline that the command line uses."""
-
     id: int
     project_id: int
     status: str
@@ -65,8 +61,6 @@ class PipelineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArtifactsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The artifacts archive of a job."""
-
     filename: str
     size: int = 0
 
@@ -87,15 +81,11 @@ class NewRunner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineOfJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The pipeline of a job, as the fields in the job's JSON."""
-
     id: int
     project_id: int
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a job that the command line uses."""
-
     id: int
     name: str
     stage: str
@@ -135,8 +125,6 @@ class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserClient:
-    """Calls one cell with the token of one user."""
-
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
         self._token = token
@@ -153,12 +141,11 @@ class UserClient:
             await self._session.__aexit__(kind, error, trace)
 
     async def call(self, method: str, path: str, body: object | None = None, **query: str | int) -> Any:
-        """Make one call and return the decoded JSON of the answer."""
         async with self._request(method, path, body, query) as answer:
             return _decode(self.url, await answer.read())
 
     async def pages(self, path: str, *, limit: int | None = None, **query: str | int) -> list[Any]:
-        """Return the entries of a paginated list from all its pages, at most `limit`."""
+        """The entries of a paginated list from all its pages, at most `limit`."""
         entries: list[Any] = []
         for page in itertools.count(1):
             part = await self.call("GET", path, None, page=page, per_page=PAGE_SIZE, **query)
@@ -168,8 +155,7 @@ class UserClient:
         return entries[:limit]
 
     async def ensure_project(self, path: str, *, default_branch: str) -> ProjectInfo:
-        """Return the project with this path, or with this name in the user's own namespace. It is created, with
-        `default_branch`, if it does not exist."""
+        """The project with this path, or this name in the user's namespace; created if it does not exist."""
         path = path if "/" in path else f"{NAMESPACE}/{path}"
         try:
             project = await self.call("GET", f"/api/v4/projects/{quote(path, safe='')}")
@@ -181,14 +167,12 @@ class UserClient:
         return _convert(project, ProjectInfo)
 
     async def allow_force_pushes(self, project_id: int) -> None:
-        """Allow force pushes to the protected branches of a project."""
         root = f"/api/v4/projects/{project_id}/protected_branches"
         for branch in await self.call("GET", root):
             await self.call("PATCH", f"{root}/{quote(branch['name'], safe='')}", {"allow_force_push": True})
 
     async def let_in_all_jobs(self, project_id: int) -> None:
-        """Disable the job token allow list of a project: jobs of all projects may access it, within the rights of the
-        user who started them."""
+        """Disable the job token allow list: jobs of all projects get access, within their users' rights."""
         await self.call("PATCH", f"/api/v4/projects/{project_id}/job_token_scope", {"enabled": False})
 
     async def put_refs(self, project_id: int, refs: Mapping[str, str]) -> None:
@@ -210,20 +194,18 @@ class UserClient:
         return _convert(await self.call("POST", "/api/v4/user/runners", body), NewRunner)
 
     async def tag_runner(self, runner_id: int, tags: Sequence[str]) -> None:
-        """Set the tags of a runner."""
         await self.call("PUT", f"/api/v4/runners/{runner_id}", {"tag_list": list(tags)})
 
     async def create_pipeline(self, project_id: int, request: NewPipelineRequest) -> PipelineInfo:
-        """Create a pipeline. Raises RefusedError with the mistakes of its file, or with the reason why there is no job
-        to run."""
+        """Raises RefusedError with the mistakes of the file, or why there is no job to run."""
         body = msgspec.to_builtins(request)
         return _convert(await self.call("POST", f"/api/remuda/v1/projects/{project_id}/pipelines", body), PipelineInfo)
 
     async def lint(
         self, project_id: int, text: str, *, ref: str = "", dry_run: bool = False, include_jobs: bool = False
     ) -> LintInfo:
-        """Check the text of a pipeline file, and the files that it includes from the project at `ref`. `dry_run`: also
-        simulate the creation of a pipeline; `include_jobs`: also return its jobs."""
+        """Check a pipeline file, and the files that it includes at `ref`. `dry_run`: also simulate the creation of a
+        pipeline; `include_jobs`: also return its jobs."""
         body = {"content": text, "dry_run": dry_run, "include_jobs": include_jobs} | ({"ref": ref} if ref else {})
         return _convert(await self.call("POST", f"/api/v4/projects/{project_id}/ci/lint", body), LintInfo)
 
@@ -252,8 +234,8 @@ class UserClient:
         return _convert(await self.call("POST", path, {"job_variables_attributes": attributes}), JobInfo)
 
     async def progress(self, pipeline_id: int, details: str = "none") -> PipelineProgress:
-        """Return a pipeline with its jobs and the pipelines that they started. `details`: of which jobs the steps are
-        included (none, running or all)."""
+        """A pipeline with its jobs and the pipelines that they started. `details`: of which jobs the steps are included
+        (none, running or all)."""
         path = f"/api/remuda/v1/pipelines/{pipeline_id}/progress"
         async with self._request("GET", path, None, {"details": details}) as answer:
             try:
@@ -265,7 +247,6 @@ class UserClient:
         await self.call("POST", f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/cancel")
 
     async def steps(self, job_id: int) -> Sequence[Any]:
-        """Return all step results of a job, in order."""
         results: list[Any] = []
         after: int | None = 0
         while after is not None:
@@ -276,7 +257,7 @@ class UserClient:
         return results
 
     async def why(self, job_id: int) -> Any:
-        """Return the explanation of why a job waits or how it ended, as decoded JSON."""
+        """Why a job waits or how it ended, as decoded JSON."""
         return await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/why")
 
     async def payload(self, job_id: int) -> Any:
@@ -299,17 +280,15 @@ class UserClient:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Shell-State", ""))
 
     async def shell_input(self, job_id: int, shell: str, start: int, data: bytes) -> None:
-        """Append input frames of a shell at the byte offset `start` of its input. Repeating the call changes
-        nothing."""
+        """Append input frames of a shell at the byte offset `start`. Repeating the call changes nothing."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}"}
         async with self._request("PATCH", path, data, {}, headers) as answer:
             await answer.read()
 
     async def events(self, *, after: str = "", **filters: str | int) -> AsyncGenerator[EventInfo, None]:
-        """Yield changes of jobs, pipelines and runners until the cell closes the stream. `after`: the id of the last
-        event that was received. `filters` filters by `kind`, `project`, `pipeline` or `job`. After a `reset` the cell
-        closes the stream at once."""
+        """Yield changes of jobs, pipelines and runners until the cell closes the stream, at once after a `reset`.
+        `after`: id of the last received event. `filters`: by `kind`, `project`, `pipeline` or `job`."""
         headers = {"Last-Event-ID": after} if after else {}
         async with self._request("GET", "/api/remuda/v1/events", None, filters, headers) as answer:
             fields: dict[str, str] = {}
@@ -381,7 +360,6 @@ class UserClient:
 
 
 async def _lines(answer: Answer) -> AsyncIterator[bytes]:
-    """Yield the lines of an answer as they arrive."""
     rest = b""
     async for piece in answer.content.iter_chunked(1 << 16):
         *lines, rest = (rest + piece).split(b"\n")
@@ -409,7 +387,7 @@ def _refusal(url: str, method: str, path: str, status: int, body: bytes) -> User
 
 
 def _mistakes(body: bytes) -> Sequence[MistakeInfo]:
-    """Return the mistakes of a pipeline file in an error answer; empty if the error has another cause."""
+    """Mistakes of a pipeline file in an error answer; empty if the error has another cause."""
     try:
         return msgspec.convert(_fields(body).get("mistakes", []), tuple[MistakeInfo, ...])
     except msgspec.ValidationError:
@@ -425,7 +403,6 @@ def _fields(body: bytes) -> dict[str, Any]:
 
 
 def _reason(body: bytes) -> str:
-    """Return the message in an error answer of GitLab's format."""
     answer = _fields(body)
     text = answer.get("message") or answer.get("error") or ""
     return text if isinstance(text, str) else msgspec.json.encode(text).decode()

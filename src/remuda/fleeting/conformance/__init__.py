@@ -1,8 +1,7 @@
 """Conformance checks for instance group plugins in any language. `remuda plugin check` prints the results.
 
-Checks run in the order of a plugin's life: `program` has those that need no host, `calls` those of a running plugin,
-`ending` those of its end. A failed check stops the rest only if they depend on it. Created instances are deleted in any
-case; those that cannot be deleted are listed.
+Checks run in the order of a plugin's life. A failed check stops the rest only if they depend on it. Created instances
+are deleted in any case; those that cannot be deleted are listed.
 """
 
 from collections.abc import AsyncGenerator
@@ -15,14 +14,13 @@ __all__ = ["Check", "Outcome", "Result", "Trial", "names", "try_out"]
 
 
 def names(trial: Trial) -> list[str]:
-    """Return the names of all checks of a run in order. A run skips checks that depend on a failed one."""
+    """The names of all checks of a run in order. A run skips checks that depend on a failed one."""
     every = (*program.CHECKS, *_checks_of_calls(trial), calls.clean_up, *ending.CHECKS)
     return [check.name for check in every]
 
 
 def _checks_of_calls(trial: Trial) -> list[Check]:
-    """Return the checks of a running plugin: all except the last, which cleans up, and the SSH login only if the trial
-    has `is_connecting`."""
+    """Checks of a running plugin, without the last, which cleans up; the SSH login only if `is_connecting`."""
     return [check for check in calls.CHECKS[:-1] if trial.is_connecting or check is not calls.log_in]
 
 
@@ -49,7 +47,6 @@ async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
 
 
 async def _alone(check: Check, trial: Trial) -> Result:
-    """Run a check with a plugin process of its own, and return its result."""
     life = Life(trial)
     try:
         return await run_check(check, life)

@@ -80,8 +80,7 @@ class Life:
         return AbilitiesStub(self.channel)
 
     async def start(self) -> None:
-        """Start the plugin's process, after stopping an earlier one, and open the go-plugin streams that hosts keep
-        open."""
+        """Start the plugin's process, after stopping an earlier one, and open go-plugin's streams as hosts do."""
         await self.stop()
         self.process = FleetingProcess(self.trial.program, say=self._hear, stray=self.stray.append)
         self.channel = await self.process.start()
@@ -101,13 +100,12 @@ class Life:
         return answer
 
     async def begin(self) -> None:
-        """Start the plugin's process and call Init with the configuration of the trial."""
         await self.start()
         self.info = await self.init(dict(self.trial.config))
 
     async def call(self, what: str, method: Any, request: Any) -> Any:
-        """Call a gRPC method with the deadline of the trial and return its answer. `what` names the call in errors.
-        Raises TemporaryError, PermanentError or UnsupportedError."""
+        """Call with the deadline of the trial. Raises TemporaryError, PermanentError or UnsupportedError, which name
+        `what`."""
         with translate_errors(what):
             return await method(request, timeout=self.trial.call_seconds)
 
@@ -137,8 +135,7 @@ class Life:
 
     @asynccontextmanager
     async def _measure_health(self, what: str) -> AsyncIterator[None]:
-        """Call Health repeatedly while the block runs the call `what`, and record the longest delay. Any answer counts,
-        also UNIMPLEMENTED."""
+        """Call Health repeatedly during the call `what`, and record the longest delay. Any answer counts."""
         loop, asked = asyncio.get_running_loop(), [math.inf]
 
         async def ask() -> None:
@@ -165,13 +162,13 @@ class Life:
             await tasks.close()
 
     async def new(self) -> dict[str, int]:
-        """Return the states of instances that did not exist before the first Increase, by name."""
+        """States of instances that did not exist before the first Increase, by name."""
         before = self.before or {}
         return {name: state for name, state in (await self.update()).items() if name not in before}
 
     async def until(self, is_so: Callable[[dict[str, int]], bool], seconds: float) -> dict[str, int]:
-        """Update until `is_so` is true for the new instances, at most for `seconds`. Returns the last states of the new
-        instances by name."""
+        """Update until `is_so` is true for the new instances or `seconds` are over; return their last states by
+        name."""
         pause, states = _FIRST_PAUSE_SECONDS, await self.new()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -203,8 +200,7 @@ class Life:
         return answer
 
     async def has_died(self, *, wait: bool) -> bool:
-        """True if the plugin's process ended although nobody stopped it. `wait`: wait up to `DYING_SECONDS` for that,
-        because a process may answer a call just before it ends."""
+        """True if the process ended by itself. `wait`: up to `DYING_SECONDS`, as it may answer just before it ends."""
         if self.channel is None or self.process is None:
             return False
         if not await wait_for_event(self.process.ended, within_seconds=DYING_SECONDS if wait else 0):
@@ -217,7 +213,6 @@ class Life:
 
 
 def is_going(state: int) -> bool:
-    """True if the state is one of an instance that is being deleted or was deleted."""
     return state in _GOING
 
 
@@ -229,7 +224,6 @@ def state_name(state: int) -> str:
 
 
 def format_states(states: dict[str, int]) -> str:
-    """Return the first instances with their states as text, "nothing" if there are none."""
     some = [f"{name} {state_name(state)}" for name, state in list(states.items())[:MOST_SHOWN]]
     return ", ".join(some + (["..."] if len(states) > MOST_SHOWN else [])) or "nothing"
 

@@ -1,4 +1,4 @@
-"""Conformance checks of a plugin's program: version, start without a host, handshake, missing and wrong
+"""Conformance checks of a plugin's program: version, start without a host, handshake, missing or wrong
 configuration."""
 
 import asyncio

@@ -22,8 +22,7 @@ class Outcome(StrEnum):
 
 
 class CheckError(Exception):
-    """Base class of the outcomes that a check raises. `happened`: what the plugin did; `to_do`: advice in place of the
-    check's."""
+    """Base class of what a check raises. `happened`: what the plugin did; `to_do`: advice in place of the check's."""
 
     def __init__(self, happened: str, *, to_do: str = "") -> None:
         super().__init__(happened)
@@ -58,8 +57,6 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One requirement for a plugin."""
-
     name: str
     expected: str
     to_do: str
@@ -70,13 +67,11 @@ class Check:
 
 
 class Checks(list[Check]):
-    """List of checks in the order of their definition."""
-
     def add(
         self, name: str, *, expected: str, to_do: str, is_needed: bool = False
     ) -> "Callable[[Callable[[Life], Awaitable[None]]], Check]":
-        """Return a decorator that turns a function into a check and adds it to the list. `expected`: what the plugin
-        should do; `to_do`: advice if it does not; `is_needed`: later checks do not run if this one fails."""
+        """Decorator that adds a function as a check. `expected`: what the plugin should do; `to_do`: advice if it does
+        not; `is_needed`: later checks do not run if this one fails."""
 
         def decorate(run: "Callable[[Life], Awaitable[None]]") -> Check:
             self.append(Check(name=name, expected=expected, to_do=to_do, run=run, is_needed=is_needed))

@@ -1,8 +1,4 @@
-"""Templates of the files of a new plugin in Python or Go, which runs without changes.
-
-The files beside this module end with `.template` and have marks in place of the name. `remuda plugin new` writes them;
-docs/how-to/write-a-plugin.md continues from there.
-"""
+"""Templates of the files of a new plugin in Python or Go, which runs without changes (`remuda plugin new`)."""
 
 import re
 from importlib.resources import files as resources
@@ -38,21 +34,17 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file of a new plugin, with its path and content."""
-
     path: str
     text: str
     is_program: bool
 
 
 def is_name(name: str) -> bool:
-    """True if the text is a valid name for a plugin."""
     return len(name) <= _LONGEST and _NAME.fullmatch(name) is not None
 
 
 def files(name: str, language: str, *, python: str = "/usr/bin/env python3") -> list[File]:
-    """Return all files of a new plugin. `language`: python or go; `python`: interpreter in the first line of its
-    program."""
+    """All files of a new plugin. `language`: python or go; `python`: interpreter in the first line of its program."""
     words = {
         "@NAME@": name,
         "@PROGRAM@": f"{PREFIX}{name}",

@@ -1,5 +1,4 @@
-"""Values of a plan: what to do with which instances, and why. docs/reference/scaling.md lists the numbers of each
-reason."""
+"""Values of a plan: what to do with which instances, and why. docs/reference/scaling.md has the numbers of reasons."""
 
 from enum import StrEnum
 

@@ -25,7 +25,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     changes_at: float | None = None
 
     def narrow(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
-        """Apply a further limit; of equal limits the first is named. `changes_at`: when it ends; `numbers`: for its
+        """Apply a further limit; of equal ones the first is named. `changes_at`: when it ends; `numbers`: for its
         text."""
         instances = max(instances, 0)
         if self.instances is not None and self.instances <= instances:
@@ -46,8 +46,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float) -> Growth:
-    """Decide how many instances to request from each group. `missing`: missing slots by reason, the most urgent
-    first."""
+    """Decide how many instances to request from each group. `missing`: slots by reason, the most urgent first."""
     parts = dict(missing)
     need = sum(parts.values())
     create: list[Creation] = []

@@ -98,8 +98,7 @@ _YEARS = _YEAR.high - _YEAR.low + 1
 
 @lru_cache(maxsize=1024)
 def period(line: str, *, machine: bool = False) -> Period:
-    """Parse a cron line; one of a Docker Machine section (`machine`) may have six or seven fields. Raises
-    PeriodError."""
+    """Parse a cron line. `machine`: of a Docker Machine section, with six or seven fields. Raises PeriodError."""
     fields = line.split()
     shape = _SHAPES.get(len(fields))
     if shape is None or (len(fields) != 5 and not machine):

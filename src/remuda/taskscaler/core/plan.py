@@ -52,8 +52,7 @@ def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
 
 
 def idle_target(policy: Policy, acquired: int) -> int:
-    """Number of idle slots to keep: `idle_count`, or `scale_factor` times the `acquired` slots up to its limit if
-    more."""
+    """Idle slots to keep: `idle_count`, or if more `scale_factor` times the `acquired` slots up to its limit."""
     scaled = math.ceil(policy.scale_factor * acquired - _NEARLY)
     if policy.scale_factor_limit:
         scaled = min(scaled, policy.scale_factor_limit)

@@ -113,8 +113,7 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
 
 
 def removal_order(census: Census, wanted_keys: Collection[str]) -> Order:
-    """Sort key of instances, first to remove first. `wanted_keys`: keys of current jobs, whose caches are kept
-    longest."""
+    """Sort key of instances, first to remove first; those with caches for `wanted_keys` (current jobs) last."""
     wanted = frozenset(wanted_keys)
     ranks = {name: -tally.rank for name, tally in census.tallies.items()}
 

@@ -89,8 +89,7 @@ class Slots:
         return dict(self._taken.get(instance_id, {}))
 
     def allow(self, reservable: int | None) -> None:
-        """Set how many slots may be reserved, as the last plan says; None: any number. Before the first plan it is
-        0."""
+        """Set how many slots may be reserved, as the last plan says; None: any number. At first it is 0."""
         self._reservable = reservable
 
     def change_limits(self, limits: Mapping[str, Limits]) -> None:

@@ -69,8 +69,7 @@ def is_gone(shown: Shown) -> bool:
 
 
 def state_of(member: Member, *, threshold: int) -> InstanceState:
-    """State of an instance for a plan. One with `threshold` failed checks in a row is READY: plans detect it by that
-    number."""
+    """State of an instance for a plan. An unhealthy one is READY: plans detect it by its number of failures."""
     if not member.is_removing and (member.missed >= MISSES or (member.shown is not None and is_gone(member.shown))):
         return InstanceState.LOST
     if member.is_removing:

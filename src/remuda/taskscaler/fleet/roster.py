@@ -59,8 +59,7 @@ class Roster:
         self._changed_groups: set[str] = set()
 
     def load(self, stored: Stored, now: float) -> tuple[str, ...]:
-        """Restore the state of an earlier process. Returns instances whose group is not configured any more; they are
-        not restored."""
+        """Restore the state of an earlier process; return the instances of unknown groups, which are not restored."""
         for group in stored.groups:
             if state_of_group := self.groups.get(group.name):
                 state_of_group.bucket, state_of_group.boots = group.bucket, group.boots
@@ -130,8 +129,7 @@ class Roster:
         return tuple((grant.holder, grant.slot) for grant in grants)
 
     def release(self, holder: str, now: float, *, is_used: bool = True, warmed: Collection[str] = ()) -> bool:
-        """Release a holder's slot; False if it had none. `is_used`: the job started. `warmed`: keys of the caches it
-        left."""
+        """Release a slot; False if the holder had none. `is_used`: the job started. `warmed`: keys of its caches."""
         slot = self.slots.release(holder, now=now, is_used=is_used, warmed=warmed)
         if slot is not None:
             self._changed.add(slot.instance)

@@ -118,8 +118,7 @@ class GroupWatch:
             await self._send(tasks)
 
     async def update(self) -> None:
-        """Ask the plugin for all instances and update the roster. Raises the plugin's TemporaryError or
-        PermanentError."""
+        """Ask the plugin for all instances and update the roster. Raises TemporaryError or PermanentError."""
         began_at = self._clock.now()
         states = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):

@@ -55,8 +55,7 @@ class Planner:
         """Slots that were handed out since the last plan; they cannot be reserved any more."""
 
     def plan(self, open_requests: int) -> Plan:
-        """Make and apply a plan and start its plugin calls. `open_requests`: requests for jobs without an answer
-        yet."""
+        """Make and apply a plan and start its plugin calls. `open_requests`: unanswered requests for jobs."""
         now = self._clock.now()
         roster = self._roster
         local = datetime.fromtimestamp(now).astimezone().tzinfo

@@ -184,8 +184,7 @@ class Scaler:
         self._react()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """End a job's use of its slot, or its wait. `is_used`: the job started. `warmed`: keys of caches that it
-        left."""
+        """End a job's use of its slot, or its wait. `is_used`: it started. `warmed`: keys of caches that it left."""
         wait = self._waits.pop(holder, None)
         if wait is not None:
             wait.future.cancel()
@@ -195,8 +194,7 @@ class Scaler:
         self._react()
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """May be cached. Raises GoneError if the instance does not exist any more, TemporaryError or PermanentError if
-        the plugin fails."""
+        """May be cached. Raises GoneError if the instance is gone, TemporaryError or PermanentError of the plugin."""
         member = self._roster.members.get(instance)
         if member is None:
             raise GoneError(f"there is no instance {instance} any more")
