@@ -25,7 +25,7 @@ def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
-    """Return whose artifacts each job gets: of earlier stages or needs (`artifacts: true`), within `dependencies`."""
+    """Return whose artifacts each job gets: of earlier stages or `needs` (`artifacts: true`), cut to `dependencies`."""
     makers = [job for job in jobs if job.artifacts is not None]
     names = {job.name for job in makers}
     earlier = _by_stage(makers, jobs)

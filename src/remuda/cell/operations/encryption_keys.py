@@ -50,7 +50,7 @@ async def list_encryption_keys(settings: CellSettings) -> list[EncryptionKeyStat
 
 
 async def rotate_encryption_key(settings: CellSettings) -> tuple[str, int]:
-    """Add a new key to the key file, unless the settings give the keys, and encrypt all rows with the first key.
+    """Encrypt all rows with a new key in the key file or, if the settings give the keys, with the first of these.
 
     Returns the id of the key and the number of rows that changed. Can be repeated after a failure.
     """

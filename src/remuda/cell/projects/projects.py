@@ -239,7 +239,7 @@ class Projects:
         )
 
     async def _parent(self, project: Project, request: CommitRequest) -> str | None:
-        """Return the branch's tip or the requested start; None for a first commit. Raises InvalidError if unknown."""
+        """Return the new commit's parent: the branch's tip or requested start. Raises InvalidError if unclear."""
         tip = await self.repos.commit_of(project.repo_path, f"refs/heads/{request.branch}")
         start = request.start_branch or request.start_sha
         if tip is not None:

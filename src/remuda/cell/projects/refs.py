@@ -50,7 +50,7 @@ def tag_with_name_of(branch: str) -> str:
 
 
 async def split_name(refs: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
-    """Return `Pipeline.ref` and `Pipeline.tag` of a name's pipelines; `tag` None: both tags and branches match."""
+    """Return `Pipeline.ref` and `Pipeline.tag` to search for a name's pipelines; `tag` None: both kinds match."""
     if name.startswith(_FOLDERS):
         return name.removeprefix(_HEADS).removeprefix(_TAGS), name.startswith(_TAGS)
     return name, False if await refs.is_ref_seen(project_id, _HEADS + name) else None

@@ -176,7 +176,7 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def start_time(self) -> float | None:
-        """Return when the job started: when it was leased, unless its runner confirms the start (`two_phase`)."""
+        """Return when the job started; if leased, the time of the lease, unless its runner confirms (`two_phase`)."""
         is_begun = self.started_at is None and self.state is JobState.LEASED and not self.two_phase
         return self.leased_at if is_begun else self.started_at
 

@@ -198,7 +198,7 @@ class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0
 
     def fits(self, runner: Runner, contacted_at: float | None) -> bool:
-        """`contacted_at` is when one of its managers last contacted the cell; None: never."""
+        """True if the filter selects a runner whose managers last contacted the cell at `contacted_at`."""
         return (
             self.type in ("", runner.type.value)
             and self.paused in (None, runner.paused)
