@@ -97,7 +97,6 @@ def _read_key(path: Path) -> tuple[Verify, str]:
 
 
 def _verify_folder(files: list[Path], statement: Path, is_signed: Verify) -> tuple[int, list[str]]:
-    """Check files against a signed statement next to them. Returns the number of checked files, and the problems."""
     folder = Path(os.path.abspath(statement)).parent
     text = _read(statement)
     signature = _read(statement.with_name(statement.name + SUFFIX))

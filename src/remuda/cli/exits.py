@@ -37,7 +37,6 @@ def code_of(error: BaseException) -> Exit | None:
 
 
 def describe(error: BaseException) -> tuple[str, Exit]:
-    """Return the message to print for an error, and the exit code."""
     error = first_cause(error)
     code = code_of(error)
     if code is not None:

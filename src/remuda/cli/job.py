@@ -73,9 +73,8 @@ def show(
     """Show a job: its status, how its time was used, and its steps.
 
     With --steps, prints for each step: what ran, from where, and its digest; exit code, attempts and environment;
-    resource usage and outputs; the decision of a policy. With --output json, `steps` has the events as the cell
-    stores them. With --steps and --output json, `steps` is a tree: each step has its inner steps in its own
-    `steps`.
+    resource usage and outputs; the decision of a policy. With --output json, `steps` has the events as the cell stores
+    them. With --steps and --output json, `steps` is a tree: each step has its inner steps in its own `steps`.
 
     Try:
 

@@ -118,7 +118,6 @@ async def _look(client: "UserClient", job: int, command: tuple[str, ...], *, ter
 
 @asynccontextmanager
 async def _close_at_end(client: "UserClient", job: int, shell_id: str) -> AsyncIterator[None]:
-    """Close the shell at the cell after the block, also if a signal stops this command."""
     from remuda.wire.user_client import UserApiError
 
     task = asyncio.current_task()
@@ -283,9 +282,7 @@ class _Shell:
                 self._has_room.set()
 
     async def _retry(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat a call while the cell cannot be reached, for at most `PATIENCE_SECONDS`. Then raises
-        the last error.
-        """
+        """Repeat a call while the cell cannot be reached, for `PATIENCE_SECONDS`. Then raises the last error."""
         from remuda.wire.user_client import RefusedError, UserApiError
 
         loop = asyncio.get_running_loop()

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """The words that call a command, its function, and its summary in the list of commands."""
-
     words: str
     target: str
     summary: str
@@ -162,7 +160,6 @@ def _show_default(value: object) -> str | None:
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code. Raises the command's errors."""
     for command in COMMANDS:
         if command.early and list(arguments[:1]) == [command.words]:
             _load(command.early)(arguments[1:])
@@ -179,7 +176,6 @@ def _load(target: str) -> Callable[..., Any]:
 
 
 def main() -> None:
-    """Run the command, print its error, and exit. Entry point of the `remuda` script."""
     # Most objects of the start stay alive; collecting them again and again takes a tenth of the start.
     gc.set_threshold(20_000, 50, 100)
     try:

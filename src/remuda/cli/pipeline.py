@@ -158,7 +158,6 @@ def graph(
 
 
 def _verdict(file: PipelineFile, pipeline: "Pipeline | None", mistakes: "PipelineError | None") -> dict[str, object]:
-    """Return the document that `remuda pipeline lint --output json` prints."""
     import msgspec
 
     jobs = pipeline.jobs if pipeline else ()

@@ -42,9 +42,8 @@ def install(
     contains plugin/plugin.
 
     An installed version is not changed; a file with the same version and other content is refused unless --replace is
-    given. A manager uses a new version from the next start of the plugin on. Credentials are those of `docker
-    login`. gitlab-runner uses the same folder. A runner uses the plugin with `plugin = "aws:1"` in its
-    [runners.autoscaler].
+    given. A manager uses a new version from the next start of the plugin on. Credentials are those of `docker login`.
+    gitlab-runner uses the same folder. A runner uses the plugin with `plugin = "aws:1"` in its [runners.autoscaler].
 
     Try:
 

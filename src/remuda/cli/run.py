@@ -98,10 +98,9 @@ def run(
     """Run the pipeline of a repository on this machine.
 
     Starts a cell, a runner manager and an agent for this run only, pushes a snapshot of PATH to the cell and follows
-    the pipeline. The snapshot contains uncommitted changes, but no files that git ignores. The repository itself is
-    not changed. The pipeline is the one that a push of the snapshot would get. Jobs run on this machine as your
-    user, with your programs, but they do not see the files of the run itself, such as its administrator's token
-    (see --isolation).
+    the pipeline. The snapshot contains uncommitted changes, but no files that git ignores. The repository itself is not
+    changed. The pipeline is the one that a push of the snapshot would get. Jobs run on this machine as your user, with
+    your programs, but they do not see the files of the run itself, such as its administrator's token (see --isolation).
 
     Ctrl-C cancels the pipeline and waits up to 30 seconds for its jobs to end. A second Ctrl-C exits at once.
 

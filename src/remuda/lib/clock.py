@@ -37,9 +37,7 @@ class Clock(Protocol):
         """Wait for this many seconds; returns at once for a negative number."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> "Alarm":
-        """Call the callback after this many seconds; returns a handle to cancel that. Cheaper than a
-        task per waiter.
-        """
+        """Call the callback after this many seconds. The handle cancels it. Cheaper than a task per waiter."""
 
 
 SLEW = 0.05
@@ -70,7 +68,6 @@ class Timeline:
 
 
 def boot_time() -> float:
-    """Return seconds since the machine started, including suspend time where the kernel counts it."""
     return time.clock_gettime(_BOOT_CLOCK)
 
 
@@ -144,7 +141,6 @@ class VirtualClock:
         self._now = end
 
     def set_wall(self, seconds: float) -> None:
-        """Set the wall clock only; `now`, `monotonic` and sleepers are not affected."""
         self._wall_ahead += seconds
 
     def jump(self, seconds: float) -> None:
@@ -153,7 +149,6 @@ class VirtualClock:
 
 
 async def settle(rounds: int = 20) -> None:
-    """Let ready tasks run for this many rounds of the event loop."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 

@@ -18,8 +18,6 @@ class CommandError(Exception):
 
 
 class BadInputError(CommandError):
-    """An option, a file or another input of the caller cannot be used."""
-
     exit = Exit.BAD_INPUT
 
 

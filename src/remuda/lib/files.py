@@ -78,16 +78,13 @@ def read_whole_lines(path: Path) -> list[bytes]:
 
 
 def make_private(path: Path) -> None:
-    """Create a file for this user only, or restrict it, before a library opens it. Raises OSError for a
-    foreign file.
-    """
+    """Create or restrict a file for this user only, before a library opens it. OSError if another user owns it."""
     with _open_private(path) as file:
         if stat.S_IMODE(os.fstat(file).st_mode) & 0o077:
             os.fchmod(file, 0o600)
 
 
 def open_private(path: Path) -> TextIO:
-    """Open a text file for appending, created with permissions for this user only."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "a", encoding="utf-8")
@@ -143,10 +140,7 @@ def hold_lock(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterator[HeldLock]:
-    """Lock a file during the block: exclusively if it is free, else together with the processes that share it.
-
-    Waits up to `patience_seconds` while another process has it exclusively, then raises InUseError.
-    """
+    """Lock a file exclusively if it is free, else with those that share it. After `patience_seconds`: InUseError."""
     until = time.monotonic() + patience_seconds
     with _open_private(lock) as file:
         while not _try_lock(file, fcntl.LOCK_EX):

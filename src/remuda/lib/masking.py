@@ -94,7 +94,6 @@ class Masker:
 
     @property
     def pending(self) -> int:
-        """Number of input bytes that are held back."""
         return len(self._tail)
 
     def feed(self, data: bytes) -> bytes:
@@ -116,7 +115,6 @@ class Masker:
         return out
 
     def _emit(self, text: bytes, keep: int, tokens: list[tuple[int, int, int]]) -> bytes:
-        """Return the masked text before offset `keep`, and hold back the rest. `tokens`: the result of `_tokens`."""
         at, in_token = self._mask_end(text)
         spans = [(start, end, end == len(text)) for _, start, end in tokens]
         spans += [

@@ -4,9 +4,6 @@ import asyncio
 
 
 async def reap(process: asyncio.subprocess.Process) -> int:
-    """Close the pipes of a killed process, drop unread output, and return its exit code.
-
-    `process.wait()` alone may hang: it waits for the end of every pipe, which a surviving child may hold open.
-    """
+    """Close the pipes of a killed process and return its exit code. `wait()` may hang: a child may hold a pipe open."""
     process._transport.close()  # type: ignore[attr-defined]
     return await process.wait()

@@ -53,7 +53,6 @@ def open_folder(name: str, *, dir_fd: int | None = None) -> int:
 
 
 def grant_owner(folder: int) -> None:
-    """Let the owner of an open folder read, change and enter it. No effect without permission."""
     mode = stat.S_IMODE(os.fstat(folder).st_mode)
     if mode & 0o700 != 0o700:
         with suppress(OSError):
@@ -261,8 +260,6 @@ class MovedError(OSError):
 
 
 class WalkedFolder(NamedTuple):
-    """One folder of a tree, as `walk` yields it."""
-
     descriptor: int
     """Open until the next folder is requested."""
     names: list[str]
@@ -311,8 +308,6 @@ def walk(top: int, *, is_repaired: bool = False) -> Iterator[WalkedFolder]:
 
 
 class _Level:
-    """The entries of one folder that a walk still has to visit."""
-
     __slots__ = ("folders", "identity", "is_plain", "names")
 
     def __init__(self, folder: int) -> None:
@@ -389,7 +384,6 @@ def _parts(relative: str) -> list[str]:
 
 
 def _entries(folder: int) -> list[tuple[str, bool]]:
-    """Return the names in an open folder, each with True if it is a folder."""
     with os.scandir(folder) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
@@ -400,10 +394,7 @@ def _identity(folder: int) -> tuple[int, int]:
 
 
 def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
-    """True if the folder is a mount point. `above`: its open parent; None: the parent of the path `name`.
-
-    If not root, the same file system means that it is none, because only root can bind-mount.
-    """
+    """True if the folder is a mount point. `above`: its open parent; None: the parent of the path `name`."""
     if above is None:
         with close_after(os.open(os.path.dirname(name.rstrip("/")) or ".", _PLACE & ~os.O_NOFOLLOW)) as parent:
             return _is_mounted(folder, parent)
@@ -415,7 +406,6 @@ def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
 
 
 def _mount_number(folder: int) -> bytes:
-    """Return the kernel's mount id of an open folder; empty if it cannot be read."""
     try:
         with open(f"/proc/self/fdinfo/{folder}", "rb") as file:
             return next((line for line in file if line.startswith(b"mnt_id:")), b"")

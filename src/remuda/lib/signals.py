@@ -13,7 +13,6 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Return the signals that stop a command: SIGINT, SIGTERM, and SIGHUP unless the caller ignores it (`nohup`)."""
     return [each for each in STOPPING if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
 
 

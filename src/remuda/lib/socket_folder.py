@@ -19,8 +19,6 @@ LONGEST_FOLDER_BYTES = 50
 
 
 class SocketFolder:
-    """A new temporary folder for sockets, locked by this process."""
-
     def __init__(self) -> None:
         room = tempfile.gettempdir()
         if len(os.fsencode(room)) > LONGEST_FOLDER_BYTES:
@@ -29,7 +27,6 @@ class SocketFolder:
         self.path, self._lock = _create(room)
 
     def close(self) -> None:
-        """Remove the folder. Does nothing if it was removed before."""
         if self._lock is not None:
             remove_tree(self.path, ignore_errors=True)
             os.close(self._lock)

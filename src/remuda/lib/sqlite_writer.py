@@ -44,9 +44,8 @@ class Writer:
         self._thread.start()
 
     async def run(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
-        """Run an operation in a transaction and return its result after the commit. Raises ClosedError after `close`.
-
-        `is_statement`: at most one statement changes data, so no explicit transaction is needed.
+        """Return the result after the commit. `is_statement`: changes data by one statement at most. Raises
+        ClosedError.
         """
         if self._closed:
             raise ClosedError
@@ -69,7 +68,6 @@ class Writer:
         self._db.close()
 
     def _next_batch(self) -> list[_Operation]:
-        """Wait for at least one operation and return all that are queued; empty if the writer is closed."""
         first = self._queue.get()
         if first is None:
             return []
@@ -103,9 +101,7 @@ class Writer:
                 operation.error = operation.error or error
 
     def _run_all(self, batch: list[_Operation]) -> bool:
-        """Run a batch in one transaction, without costly savepoints. False if an operation raised: run
-        them one by one.
-        """
+        """Run a batch in one transaction without savepoints. False if an operation raised: run them one by one."""
         try:
             for operation in batch:
                 operation.result = operation.run(self._db)

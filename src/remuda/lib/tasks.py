@@ -36,7 +36,6 @@ class TaskOwner:
         return task
 
     def cancel(self) -> None:
-        """Cancel all tasks without waiting for them, for callers that cannot await."""
         for task in self._tasks:
             task.cancel()
 

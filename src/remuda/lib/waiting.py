@@ -61,9 +61,7 @@ async def wait_for_event(event: asyncio.Event | LightEvent, *, within_seconds: f
 async def wait_for_any_event(
     clock: Clock, *events: asyncio.Event | LightEvent, within_seconds: float, name: str
 ) -> bool:
-    """Wait until any of the events is set. Returns False if none was within that time. `name`: of the
-    tasks that wait.
-    """
+    """Wait until any event is set. Returns False if none was within that time. `name`: of the waiting tasks."""
     async with asyncio.TaskGroup() as group:
         waiting = {group.create_task(clock.sleep(within_seconds), name=f"{name}: timer")}
         waiting |= {group.create_task(_until(event), name=f"{name}: event") for event in events}
@@ -74,9 +72,7 @@ async def wait_for_any_event(
 
 
 async def run_both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *, name: str) -> tuple[A, B]:
-    """Run two coroutines at the same time; if one fails, the other is cancelled and its error raised
-    without a group.
-    """
+    """Run two coroutines at once. If one fails, the other is cancelled and the error is raised, not in a group."""
     try:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(other, name=name)

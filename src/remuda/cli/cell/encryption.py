@@ -34,8 +34,7 @@ def rotate(*, cell: CellOptions = NO_CELL_OPTIONS) -> None:
 
     If the command is interrupted, nothing is lost: run it again. Old keys stay in the key file, so that remaining rows
     and earlier backups can be read; `remuda cell encryption forget` removes one. If REMUDA_ENCRYPTION_KEYS has the
-    keys, no key is created: put a new key first in that variable, restart the cell's processes, then run this
-    command.
+    keys, no key is created: put a new key first in that variable, restart the cell's processes, then run this command.
 
     Try:
 

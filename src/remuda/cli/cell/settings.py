@@ -81,10 +81,7 @@ def settings_from(environment: Mapping[str, str], *, config: Path | None = None,
 def read_settings(
     environment: Mapping[str, str], *, config: Path | None = None, **options: Any
 ) -> tuple["CellSettings", dict[str, str]]:
-    """Read a cell's settings, and where each one that is not a default comes from. Ignores options that are None.
-
-    Raises BadInputError if a value is invalid.
-    """
+    """Read settings, and where each that is not a default comes from. Raises BadInputError if one is invalid."""
     import msgspec
 
     from remuda.cell.settings import CellSettings
@@ -151,10 +148,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _convert(name: str, value: object, what: str, *, strict: bool) -> Any:
-    """Convert a value to the type of a setting. `what`: its name in messages; `strict`: do not parse texts as numbers.
-
-    Raises BadInputError if the value is invalid.
-    """
+    """Convert a value to a setting's type; `strict`: do not parse texts as numbers. Raises BadInputError."""
     import msgspec
 
     from remuda.cell.settings import describe_number, is_valid_number

@@ -102,7 +102,6 @@ def schema() -> None:
 
 
 def _check_mode(config: Path) -> "list[Remark]":
-    """Return a warning if other users can read the configuration file and so its tokens."""
     from remuda.manager.config.values import Remark
 
     if not config.stat().st_mode & 0o077:
@@ -111,9 +110,7 @@ def _check_mode(config: Path) -> "list[Remark]":
 
 
 def _check_code_access(config: "ManagerConfig | None", text: str) -> "list[Remark]":
-    """Return a warning if the users of jobs cannot read the code of Remuda's own steps. `text`: to find
-    line numbers.
-    """
+    """Return a warning if the users of jobs cannot read the code of Remuda's own steps."""
     from remuda.localrun.isolation import find_closed_code
     from remuda.manager.config.lines import find_lines, line_of
     from remuda.manager.config.values import Remark

@@ -138,9 +138,7 @@ def _node(name: str, parts: Sequence[JobSpec], levels: Mapping[str, int]) -> Nod
 
 
 def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
-    """Return for each job the length of the longest chain of jobs before it, which may exceed Python's
-    recursion limit.
-    """
+    """Return for each job the length of the longest chain before it, without recursion: chains may be very long."""
     by_name = {job.name: job for job in jobs}
     levels: dict[str, int] = {}
     for _, stage in groupby(jobs, key=lambda job: job.stage_index):
@@ -163,7 +161,6 @@ def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
 
 
 def document(pipeline: Pipeline) -> dict[str, Any]:
-    """Return the graph as a JSON document, with one node per part of a parallel job."""
     graph = graph_of(pipeline, all_parts=True)
     specs = {job.name: job for job in pipeline.jobs}
     return {

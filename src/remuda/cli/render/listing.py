@@ -8,14 +8,12 @@ from remuda.localrun.render.words import on_one_line
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON: JSON types, msgspec structs and dataclasses."""
     import msgspec  # most commands have imported it by now
 
     print(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
 
 
 def print_table(table: Sequence[tuple[str, ...]]) -> None:
-    """Print rows in aligned columns. The first row has the headings."""
     rows = [tuple(map(on_one_line, row)) for row in table]
     widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
     for row in rows:
@@ -23,7 +21,6 @@ def print_table(table: Sequence[tuple[str, ...]]) -> None:
 
 
 def local_time(at: str | float | None) -> str:
-    """Format a time of the API (text) or in seconds in the user's time zone."""
     if not at:
         return ""
     time = datetime.fromisoformat(at) if isinstance(at, str) else datetime.fromtimestamp(at, UTC)

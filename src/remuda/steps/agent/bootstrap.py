@@ -82,9 +82,7 @@ def own_version() -> str:
 
 
 def command_line(script: str, file: str) -> str:
-    """Return the command line that runs `LOOK` or `PLACE` in a shell on the machine. `file`: path of the
-    agent there.
-    """
+    """Return the command line that runs `LOOK` or `PLACE` on the machine. `file`: path of the agent there."""
     return f"sh -c {shlex.quote(script)} sh {shlex.quote(file)}"
 
 
@@ -110,10 +108,7 @@ def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
 
 
 def for_interpreter(zipapp: bytes, python: str) -> bytes:
-    """Return the zip with the path of the machine's Python in its `#!` line.
-
-    The line is never shortened, because the offsets in the zip would point before its start.
-    """
+    """Put the machine's Python into the `#!` line, which is never shortened: offsets in the zip depend on it."""
     head, _, rest = zipapp.partition(b"\n")
     return (b"#!" + python.encode() + b" -I").ljust(len(head)) + b"\n" + rest
 

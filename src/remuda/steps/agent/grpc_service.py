@@ -46,8 +46,6 @@ _STATUSES = {
 
 
 class AgentService(AgentBase):
-    """Implements the gRPC service remuda.agent.v1.Agent."""
-
     def __init__(self, jobs: Jobs, *, transport: str, data: Path) -> None:
         self._jobs = jobs
         self._transport = transport
@@ -149,8 +147,6 @@ class AgentService(AgentBase):
 
 
 class StepRunnerService(StepRunnerBase):
-    """Implements the gRPC service proto.StepRunner, as GitLab's runner calls it."""
-
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
 
@@ -241,9 +237,7 @@ def _status_codes() -> Iterator[None]:
 
 
 def _as_start(request: step_runner_pb2.RunRequest) -> agent_pb2.StartRequest:
-    """Translate GitLab's run request. GitLab's runner leaves masking to the side that adds the
-    timestamps: the agent.
-    """
+    """Translate GitLab's run request. GitLab's runner leaves masking to the side that adds timestamps: the agent."""
     return agent_pb2.StartRequest(
         version=VERSION,
         id=request.id,

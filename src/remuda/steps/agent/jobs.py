@@ -67,9 +67,7 @@ class Jobs:
                 logger.exception("cannot read the job in folder %s at the start; ignoring it", folder)
 
     async def start(self, request: StartRequest) -> None:
-        """Store the request and start the job, unless the id exists. Raises BadRequestError if the
-        request is invalid.
-        """
+        """Store the request and start the job, unless the id exists. Raises BadRequestError if it is invalid."""
         await self._wait_until_closed(request.id)
         if not 1 <= len(request.id) <= LONGEST_ID:
             raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
@@ -125,7 +123,6 @@ class Jobs:
         self._reserve.hold()
 
     async def _relieve_disk(self) -> None:
-        """End the steps of the job that has filled the disk, if one has, and release the agent's reserve."""
         try:
             await self._stop_filler(self._folder.parent)
         except OSError as error:
@@ -190,7 +187,6 @@ class Jobs:
         self._closing[job.id] = closing
 
     async def _wait_until_closed(self, job_id: str) -> None:
-        """Wait for a close of this job that is in progress. Raises its error if it failed."""
         closing = self._closing.get(job_id)
         if closing is not None and (error := await asyncio.shield(closing)) is not None:
             raise error

@@ -58,9 +58,7 @@ def _connect(data: Path, socket: Path | None) -> sockets.socket:
 
 
 def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> sockets.socket:
-    """Start an agent that outlives this process, and connect to it. If several processes do so, only one
-    agent stays.
-    """
+    """Start an agent that outlives this process, and connect to it. Of several at once, only one stays."""
     where = ["--socket", str(socket)] if socket else []
     command = own_command("serve", "--data", str(data), *where, *options)
     data.mkdir(mode=0o700, parents=True, exist_ok=True)

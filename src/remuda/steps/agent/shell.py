@@ -66,8 +66,6 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """How to start a shell's command: words, environment, limits and files."""
-
     argv: tuple[str, ...]
     env: Mapping[str, str]
     work_dir: str
@@ -79,10 +77,7 @@ class Prepared:
 
 
 def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
-    """Write the files that the command needs, and return how to start it. `key`: identifies the job.
-
-    Raises AgentError if the policy does not allow a shell.
-    """
+    """Write the command's files and return how to start it. Raises AgentError if the policy allows no shell."""
     number = f"shell-{os.getpid()}-{next(_numbers)}"
     prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
     term = wish.term if wish.term and wish.term.isprintable() and len(wish.term) < 100 else DEFAULT_TERM
@@ -123,10 +118,7 @@ def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, ke
 
 
 def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
-    """Return limits and user for the command. `is_agents`: it enters an environment of the platform, as the agent.
-
-    Raises AgentError if the policy refuses it.
-    """
+    """Return limits and user of the command; `is_agents`: the agent's. Raises AgentError if the policy refuses."""
     if not enforcement.is_restricted:
         return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
     subject = Subject(
@@ -210,9 +202,7 @@ class Shell:
     def _spawn(
         self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext
     ) -> tuple[int, tuple[tuple[int, str], ...]]:
-        """Start the command. Returns the descriptors for its input, and for its outputs with kinds
-        (`data`, `errors`).
-        """
+        """Start the command. Returns the descriptors of its input, and of its outputs with kinds."""
         if wish.terminal:
             master, slave = os.openpty()
             resize(master, wish.size)
@@ -297,7 +287,6 @@ class Shell:
             await send(pb.ShellOutput(data=data) if kind == "data" else pb.ShellOutput(errors=data))
 
     async def _ready(self, file: int, *, writing: bool = False) -> None:
-        """Wait until a descriptor can be read (or written, with `writing`), or the command ends."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         self._waiting.add(event)
         add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)

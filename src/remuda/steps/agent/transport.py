@@ -33,8 +33,6 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """A listening socket, and the way in which its callers are checked."""
-
     kind: str
     """unix or tcp."""
     listener: sockets.socket

@@ -18,8 +18,6 @@ BATCH_BYTES = 64 * 1024
 
 
 class Subscription:
-    """A client's position in the log and the results of one job."""
-
     def __init__(self, job: Job, *, log_offset: int, result_seq: int, batches: bool = False) -> None:
         self.job = job
         self._batches = batches
@@ -28,7 +26,6 @@ class Subscription:
         self.is_over = False
 
     def next_event(self) -> pb.WatchEvent | None:
-        """Return the next event, if any, and advance the position."""
         event = pb.WatchEvent(id=self.job.id)
         if self.is_over:
             return None

@@ -108,7 +108,6 @@ class Delegate:
         self._cancelled = asyncio.Event()
 
     async def run(self) -> int:
-        """Run the delegated job, or resume it after a restart of this program. Returns the exit code."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._cancelled.set)
         while self._returns.end is None:
             try:

@@ -28,8 +28,6 @@ _NOT_OURS = ("log_start", "log_end")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to delegate: the steps to run, and the command that connects to the other agent."""
-
     command: Sequence[str]
     """Its stdin and stdout lead to the other agent."""
     key: str
@@ -168,9 +166,7 @@ class PlainLog:
         return self._returns.log_offset + len(self._rest)
 
     def feed(self, data: bytes) -> tuple[bytes, int, bool]:
-        """Add log bytes. Returns complete lines, and the offset and `holds_line_end` to store once they
-        were printed.
-        """
+        """Add log bytes. Returns complete lines, and offset and `holds_line_end` to store once they are printed."""
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         offset, holds = self._returns.log_offset, self._returns.holds_line_end

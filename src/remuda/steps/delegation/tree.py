@@ -106,9 +106,7 @@ def _context_of(tree: Tree, host: Node) -> Inherited:
 
 
 def _plain(context: Inherited) -> dict[str, Any]:
-    """Convert a context to JSON values, without steps that have sensitive outputs: only whole inputs can
-    be marked so.
-    """
+    """Convert a context to JSON values. Steps with sensitive outputs are left out: only inputs can be marked so."""
     return {
         "inputs": reveal(dict(context.inputs)),
         "steps": {name: reveal(step) for name, step in context.steps.items() if not is_sensitive(step)},
@@ -139,7 +137,6 @@ def _entry(call: Call) -> dict[str, Any]:
 
 
 def _format_reference(reference: Reference) -> str | dict[str, Any]:
-    """Return a reference in a form that is parsed to the same reference again."""
     try:
         if parse_reference(reference.text, "") == reference:
             return reference.text
@@ -162,10 +159,7 @@ def _seconds_left(node: Node, facts: Facts) -> int:
 def read_returned(
     path: Path, count: int, place: tuple[int, int] = (0, 0)
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
-    """Read results after the first `count`, the end or None, and the next `place`.
-
-    `place`: the file offset to read from, and how many results are before it; a new agent begins at (0, 0).
-    """
+    """Read results after the first `count`, the end, and the next `place`: file offset, and results before it."""
     offset, before = place
     try:
         with path.open("rb") as file:
@@ -190,7 +184,6 @@ def translate_result(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome_of(end: Mapping[str, Any]) -> Finished:
-    """Return the result of the delegating step from the end of the delegated job."""
     code = end["exit_code"] if end["exit_code"] >= 0 else None
     match end["status"]:
         case "success":

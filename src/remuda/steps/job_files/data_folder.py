@@ -42,7 +42,6 @@ _BEFORE_FORMAT = ("agent.", "lost+found")
 
 
 def default_data(environ: Mapping[str, str]) -> Path:
-    """Return the data folder to use if the user names none: in XDG_STATE_HOME, HOME, or the temporary folder."""
     if state := environ.get("XDG_STATE_HOME"):
         return Path(state) / "remuda-agent"
     if home := environ.get("HOME"):
@@ -96,10 +95,7 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
-    """Yield the path for the unix socket: `requested`, else in the data folder, or a temporary one if that is too long.
-
-    Removes what a killed agent left, and the socket at the end.
-    """
+    """Yield the path for the unix socket, a temporary one if the usual is too long. Removes it at the end."""
     _remove_temporary(data / "socket")
     path = Path(os.path.abspath(requested or data / "agent.sock"))
     temporary: str | None = None

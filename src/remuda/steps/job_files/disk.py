@@ -32,7 +32,6 @@ _COMMANDS_FAULT = (errno.E2BIG, errno.ENAMETOOLONG)
 
 
 def has_room(folder: Path) -> bool:
-    """True if there is enough free space to write more, or if that cannot be found out."""
     try:
         filesystem = os.statvfs(folder)
     except OSError:
@@ -62,7 +61,6 @@ class Reserve:
         self._bytes = self._folder / "bytes"
 
     def hold(self) -> None:
-        """Allocate the reserve, unless it is allocated already or less than twice its size is free."""
         with suppress(OSError):
             filesystem = os.statvfs(self._folder.parent)
             size = min(RESERVE_BYTES, filesystem.f_blocks * filesystem.f_frsize // 16)
@@ -89,7 +87,6 @@ class Reserve:
             return False
 
     def release(self) -> bool:
-        """Free the reserved disk space. Returns False if nothing was reserved."""
         if not self._folder.exists():
             return False
         with suppress(OSError):

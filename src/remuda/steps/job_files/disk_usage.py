@@ -39,8 +39,6 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSearch:
-    """The paths and processes to examine for files that a job has put on a disk."""
-
     paths: Iterable[Path | str | None]
     """Files and folders. None stands for a look that found nothing, after which the search can be interrupted."""
     since: float
@@ -51,10 +49,8 @@ class DiskSearch:
 
 
 def choose_filler(uses: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
-    """Return the job with the most bytes on the disk, else the one that has written the most; at least a tenth of the
-    disk.
-
-    `needs_files`: compare the number of files, because the disk lacks inodes.
+    """Return the job with most bytes on the disk, else with most written, if at least a tenth. `needs_files`: count
+    files.
     """
     if needs_files:
         return _largest({job: use.files for job, use in uses.items()}, disk_files)
@@ -70,7 +66,6 @@ def _largest(shares: Mapping[str, int], whole: int) -> str | None:
 
 
 def explain_stop(use: DiskUse) -> str:
-    """Return the message for the log of the job whose steps were ended because it filled the disk."""
     put = f"{format_bytes(use.bytes)} there in {use.files} files"
     text = f"the job has filled the disk of its machine: it has put {put}"
     more = use.written - use.elsewhere
@@ -156,9 +151,7 @@ class _Tally:
 
 
 def _open_files(pid: int) -> Iterator[os.stat_result | None]:
-    """Yield the status of each deleted file that a process holds open or mapped (sizes only for root),
-    None for others.
-    """
+    """Yield the status of each deleted file that a process holds open or mapped, None for other open files."""
     for name in ("fd", "map_files"):
         with suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
             for entry in entries:

@@ -47,7 +47,6 @@ class Account:
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def total(self, work_dir_bytes: int | None = None) -> dict[str, Any]:
-        """Return the usage in the form that clients get; unknown values are left out."""
         total: dict[str, Any] = {name: round(value, 6) for name, value in self._sums.items()}
         if self._peak:
             total["memory_peak_bytes"] = self._peak

@@ -176,7 +176,6 @@ class Journal:
             reach("agent.result_stored")
 
     def record_used(self, used: Mapping[str, Any], now: float) -> None:
-        """Store the job's resource usage as an event for clients, unless that was done before."""
         if used and not self.has_told_used:
             self.record({"event": "used"}, {"event": "used", "time": stamp(now), "used": dict(used)})
             self.has_told_used = True
@@ -291,7 +290,6 @@ def read_request(folder: Path) -> StartRequest:
 
 
 def keep_damaged(folder: Path) -> None:
-    """Move the folder of a job to `damaged/` for inspection. Only the last few are kept there."""
     place = folder.parent.parent / DAMAGED
     place.mkdir(mode=0o700, exist_ok=True)
     with suppress(FileNotFoundError):

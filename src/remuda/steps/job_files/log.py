@@ -166,7 +166,6 @@ class LogFile:
         return os.pread(self._log.descriptor(), min(size, in_file), offset)
 
     def leave_disk(self) -> None:
-        """Stop writing to the disk: further lines are kept in memory only."""
         self._tail = self._tail or b""
 
     def confirm(self, offset: int) -> None:
@@ -248,7 +247,6 @@ class LogFile:
         self._write(data)
 
     def _first_kept(self) -> int:
-        """Return the offset of the first byte that was not freed, which is the end of the only hole in the file."""
         if not self.mark.length:
             return 0
         try:

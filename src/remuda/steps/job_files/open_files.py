@@ -12,8 +12,6 @@ _open: OrderedDict["OpenFile", int] = OrderedDict()
 
 
 class OpenFile:
-    """A file that is opened, and created if missing, when it is used."""
-
     __slots__ = ("_flags", "path")
 
     def __init__(self, path: str, *, flags: int = 0) -> None:

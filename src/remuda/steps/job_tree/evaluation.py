@@ -75,9 +75,7 @@ def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
 
 
 def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) -> Entered:
-    """Evaluate inputs, environment, command and working directory of a step. Raises DefinitionError for
-    invalid ones.
-    """
+    """Evaluate inputs, environment, command and working directory of a step. Raises DefinitionError if invalid."""
     invocation: Mapping[str, Any] = {}
     if node.phase:
         assert node.parent is not None
@@ -142,7 +140,6 @@ def environment_above(tree: Tree, host: Node) -> dict[str, str]:
 
 
 def secrets_in(*values: Any) -> list[str]:
-    """Return the texts of all sensitive values that these values contain, at any depth."""
     texts: list[str] = []
     for value in values:
         match value:

@@ -41,7 +41,6 @@ def enter_event(
 def finish_event(
     node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
 ) -> Event:
-    """Return the event "a step has ended and is not retried"."""
     event: Event = {"event": "finish", "node": node.key, "result": _as_stored(result)}
     if outputs:
         event["outputs"] = reveal(dict(outputs))
@@ -55,7 +54,6 @@ def finish_event(
 
 
 def delay_event(node: Node, result: Finished, *, until: float, masks: list[str]) -> Event:
-    """Return the event "an attempt has failed; the next one begins at `until`"."""
     return {"event": "delay", "node": node.key, "result": _as_stored(result), "until": until, "masks": masks}
 
 
@@ -64,7 +62,6 @@ def again_event(node: Node) -> Event:
 
 
 def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
-    """Return the event "the agent ends a step and all steps inside it". `text`: more about the cause, for messages."""
     return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
 
 
@@ -77,15 +74,12 @@ def fold_event(node: Node, result: Mapping[str, Any]) -> Event:
 
 
 def surround_event(node: Node, around: Inserted) -> Event:
-    """Return the event "a policy inserts steps before and after a step that is about to begin"."""
     before, after = ([call.name for call in calls] for calls in (around.before, around.after))
     return {"event": "surround", "node": node.key, "before": before, "after": after}
 
 
 def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Entered] | None = None) -> None:
-    """Apply an event to the tree. `entering`: step and values of an `enter` event; None: restore them
-    from the event.
-    """
+    """Apply an event to the tree. `entering`: step and values of an `enter` event; None: restore from the event."""
     match event["event"]:
         case "cancel":
             tree.stop(tree.root, Cause.CANCEL)

@@ -29,18 +29,12 @@ def has_agents_rights(node: Node) -> bool:
 
 
 def opens_with_agents_rights(host: Node) -> bool:
-    """True if a built-in program with the agent's rights starts the commands in the environment that
-    `host` has opened.
-    """
+    """True if a built-in program with the agent's rights starts the commands in the environment of `host`."""
     return _is_trusted(host) and exec_words(host)[:1] == (OWN,)
 
 
 def opener_of(node: Node) -> Node | None:
-    """Return the step whose `exec` words start commands in the node's environment; None if it runs on the machine
-    itself.
-
-    It is the innermost enclosing environment with a built-in program, else the outermost one.
-    """
+    """Return the step whose `exec` words start the node's commands: the innermost built-in one, else the outermost."""
     host = node.host
     while host is not None and host.host is not None and exec_words(host)[:1] != (OWN,):
         host = host.host
@@ -92,8 +86,8 @@ def has_private_files(node: Node, *, is_job_apart: bool) -> bool:
 def exchange_of(node: Node) -> str:
     """Return the name of the exchange folder with a step's input, output and export files, if they are not private.
 
-    An inserted step has a folder that the job's own steps cannot reach, because it may have more rights than they do.
-    Only in a container of the job it uses the folder of the job's steps, because the container has no other.
+    An inserted step has its own, which the job's steps cannot reach, because it may have more rights than they do; but
+    a container of the job has only the folder of the job's steps.
     """
     insertion = node.insertion
     return INSERTED_EXCHANGE if insertion is not None and insertion.host is None else EXCHANGE

@@ -47,8 +47,6 @@ class Enter:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Action: run the step's command until it ends."""
-
     node: Node
 
 
@@ -222,9 +220,7 @@ def _first_due(node: Node, *, now: float, job_deadline: float | None) -> tuple[N
 
 
 def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tuple[Node, Cause] | None:
-    """Return the step to end now and the cause, if any. Cancelling the job does not end steps that run
-    after a failure.
-    """
+    """Return the step to end now and the cause, if any. Steps that run after a failure survive a cancelled job."""
     return find_stop(node) or _first_due(node, now=now, job_deadline=job_deadline)
 
 

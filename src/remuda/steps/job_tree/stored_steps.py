@@ -21,8 +21,8 @@ _SCRIPT = Loaded(
 
 
 def load_known(node: Node) -> Loaded | None:
-    """Return a step that needs no lookup: environment phase, group or script. Raises DefinitionError for unknown
-    versions.
+    """Return a step that needs no lookup: environment phase, group, script. Raises DefinitionError for a
+    bad version.
     """
     if node.phase:
         assert node.parent is not None
@@ -56,7 +56,6 @@ def to_stored(loaded: Loaded) -> dict[str, Any]:
 
 
 def restore(node: Node, values: Mapping[str, Any]) -> Loaded:
-    """Rebuild a loaded step from its form in the journal (see `to_stored`)."""
     if not values or node.phase:
         loaded = load_known(node)
         assert loaded is not None

@@ -209,7 +209,7 @@ class Node:
 
     @property
     def frame(self) -> "Node":
-        """The enclosing step whose file contains this entry. Expressions of the entry see its inputs,
+        """The enclosing step whose file contains this entry; the entry's expressions see its inputs,
         folder and list.
         """
         assert self.parent is not None
@@ -234,9 +234,7 @@ class Node:
 
     @property
     def is_users(self) -> bool:
-        """True if a user wrote the entry, not the manager, a policy, or the author of a package that a
-        policy inserted.
-        """
+        """True if a user wrote the entry, not the manager, a policy, or a package that a policy inserted."""
         return self.call.origin == "user" and not self.is_inserted
 
     @property
@@ -268,8 +266,6 @@ class Node:
 
 
 class Tree:
-    """All steps of a job, and the state of the job as a whole."""
-
     def __init__(
         self,
         step: Step,
@@ -281,7 +277,7 @@ class Tree:
     ) -> None:
         """`around`, `insertable`: steps that a policy inserts around the job, and by name those around single steps.
 
-        `context`: inputs, step outputs and exports of the original job, if another agent delegated these steps.
+        `context`: of the original job, if another agent delegated these steps.
         """
         place = Place(file="job", line=1)
         self.root = Node(Call(name="", place=place), None, 0)
@@ -353,7 +349,6 @@ class Tree:
     def finish(
         self, node: Node, result: Finished, outputs: Mapping[str, Any], exports: Mapping[str, str], masks: list[str]
     ) -> None:
-        """Store the final result of a step, and what later steps get: outputs, exports and texts to mask."""
         node.result, node.outputs = result, outputs
         node.state = State.FINISHED
         self._leave(node, exports, masks)
@@ -395,7 +390,6 @@ class Tree:
         node.result, node.retry_at, node.state = result, until, State.DELAYED
 
     def stop(self, node: Node, cause: Cause, text: str = "") -> None:
-        """Record a cause to end a step, or the whole job if `node` is the root."""
         self.has_stopped = True
         if node.cause is not Cause.CANCEL:
             node.cause, node.cause_text = cause, text
@@ -447,9 +441,7 @@ def phase_step(node: Node) -> Step:
 
 
 def is_confined(step: Step) -> bool:
-    """True if steps of the job run in an environment that the manager or a policy, not their author, put
-    around them.
-    """
+    """True if steps of the job run in an environment that the manager or a policy put around them."""
     return any(call.inner and call.origin != "user" for call in step.definition.run)
 
 

@@ -39,11 +39,7 @@ _OF_LOADER = ("STATICX_", "_PYI_", "_MEIPASS")
 
 
 def leave_loader() -> None:
-    """Remove the environment variables that the loader of a frozen program has set for this process.
-
-    They lead to the program's own libraries, which programs of a job must not use, and to a copy that is removed when
-    this process ends.
-    """
+    """Remove the loader's environment variables, because jobs must not use the frozen program's libraries."""
     if form() is not Form.FROZEN:
         return
     _Loader.file = os.environ.get("STATICX_PROG_PATH", "")

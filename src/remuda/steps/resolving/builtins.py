@@ -29,7 +29,6 @@ class Bundled:
 
 
 def find_packages() -> "Traversable":
-    """Return the folder of the bundled packages, also if the agent is a zip."""
     folder = Path(__file__).parents[2] / "stdsteps"
     if folder.is_dir():
         return folder

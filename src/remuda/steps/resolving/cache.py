@@ -35,8 +35,6 @@ FORGET_SECONDS = 90 * 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package in the cache whose digest was checked."""
-
     root: Path
     digest: str
 
@@ -112,7 +110,6 @@ class PackageCache:
         write_whole(self._note(name), json.dumps(dict(facts)).encode())
 
     def recall(self, name: str) -> dict[str, Any]:
-        """Return what a name resolved to when its server was asked last; empty if that is not known."""
         try:
             facts = json.loads(self._note(name).read_bytes())
         except (OSError, ValueError):

@@ -19,10 +19,7 @@ LARGEST_BYTES = 1024 * 1024
 
 
 def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[Path, str]:
-    """Return the folder of a local reference, relative to the caller's folder `base`, and its file name or "" if none.
-
-    Raises ResolveError if the folder is outside of `root`.
-    """
+    """Return folder and file name (may be empty) of a local reference. Raises ResolveError if outside of `root`."""
     folder = Path(os.path.normpath(base / reference.path))
     if root is not None and not folder.is_relative_to(os.path.normpath(root)):
         raise _leads_out(reference.text)
@@ -48,10 +45,7 @@ class DefinitionFile:
 
 
 def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -> DefinitionFile:
-    """Read the file that defines the step in a folder. `file`: its name, or empty for the usual names.
-
-    `root`: folder of the package, out of which no link may lead. `shown`: the reference, for messages.
-    """
+    """Read the file that defines the step; an empty `file` means the usual names. No link may lead out of `root`."""
     if file and (PurePosixPath(file).name != file or file in (".", "..")):
         raise ResolveError(f"{shown}: {file!r} is no file name; name the folder in the reference's path")
     for name in (file,) if file else NAMES:

@@ -48,8 +48,6 @@ _CERTIFICATE = re.compile(r"certificate|SSL CA cert|CAfile|unable to get local i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """The address of a git repository, with the credentials and environment variables to reach it."""
-
     address: SplitResult
     url: str
     credentials: str
@@ -67,7 +65,6 @@ class Tip:
 
 
 def repository(url: str, env: Mapping[str, str]) -> Repository:
-    """Parse the URL of a reference. `env`: the variables for reaching the server, from `select_env`."""
     address, credentials = git_address(url)
     return Repository(address=address, url=address.geturl(), credentials=credentials, env=env)
 
@@ -77,7 +74,6 @@ def is_whole_commit(version: str) -> bool:
 
 
 def may_be_commit(version: str) -> bool:
-    """True if a version can be an abbreviated or full commit hash."""
     return SHORTEST_COMMIT <= len(version) <= max(_WHOLE) and bool(_HEX.fullmatch(version))
 
 
@@ -95,9 +91,7 @@ async def ask(where: Repository, version: str) -> Tip:
 
 
 def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
-    """Choose the commit of a version from the server's refs. Raises ResolveError if tag and branch of
-    that name differ.
-    """
+    """Choose a version's commit from the server's refs. Raises ResolveError if tag and branch of that name differ."""
     is_sha256 = any(len(commit) == max(_WHOLE) for commit in refs.values())
     tag, branch = _ref_names(version)
     of_tag, of_branch = refs.get(f"{tag}^{{}}") or refs.get(tag), refs.get(branch)
@@ -290,7 +284,6 @@ def environment_of(where: Repository) -> dict[str, str]:
 
 
 def failure(where: Repository, text: str) -> ResolveError:
-    """Return the error for the message that git printed, temporary or permanent."""
     lines = [line for line in text.splitlines() if line.strip()]
     line = next((line for line in lines if line.startswith("fatal:")), lines[-1] if lines else "git gave no reason")
     line = line.removeprefix("fatal: ")

@@ -19,16 +19,13 @@ _DEEPEST = 3
 
 
 def host_platform() -> str:
-    """Return the platform of this machine as image indexes name it, such as linux/amd64."""
     system, machine = platform.system().lower(), platform.machine().lower()
     name = _MACHINES.get(machine) or ("arm" if machine.startswith("arm") else machine)
     return f"{system}/{name}"
 
 
 def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> dict[str, Any]:
-    """Choose the entry for the platform `host`, else the generic one; ResolveError if neither. `shown`:
-    for messages.
-    """
+    """Choose the entry for the platform `host`, else the generic one. Raises ResolveError if there is neither."""
     platforms = [entry.get("platform") or {} for entry in manifests]
     names = [f"{entry_platform.get('os', '')}/{entry_platform.get('architecture', '')}" for entry_platform in platforms]
     fitting = [entry for entry, name in zip(manifests, names, strict=True) if name == host]
@@ -42,7 +39,6 @@ def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> 
 
 
 def find_image(registry: Registry, reference: str, host: str) -> tuple[dict[str, Any], str]:
-    """Return the manifest of a tag or digest for the platform `host`, and the manifest's digest. Follows indexes."""
     for _ in range(_DEEPEST):
         document, digest = registry.manifest(reference)
         entries = document.get("manifests")

@@ -107,7 +107,6 @@ class _Tree:
             self._write(path, source, member.mode)
 
     def make_links(self) -> None:
-        """Create the collected links. Raises ResolveError if one leads out of the folder."""
         root = os.path.realpath(self._root)
         for parts, where in self._links.items():
             path = self._root.joinpath(*parts)

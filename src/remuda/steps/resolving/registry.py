@@ -35,7 +35,6 @@ _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
 
 def is_local(host: str) -> bool:
-    """True if a registry is on this machine, so that it may be used without TLS."""
     name = urlsplit(f"//{host}").hostname or ""
     try:
         return ipaddress.ip_address(name).is_loopback

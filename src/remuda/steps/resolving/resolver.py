@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 
 class Resolver:
-    """Resolves the step references of an agent's jobs. `cache`: the cache folder, created if missing."""
-
     def __init__(
         self,
         cache: Path,
@@ -183,7 +181,6 @@ class Resolver:
         return tip, ""
 
     async def _commit(self, where: git.Repository, version: str, tip: git.Tip) -> tuple[Package, str]:
-        """Return the package of a full or abbreviated commit, fetched if necessary, and the full commit."""
         async with self._turn(_git_key(where, version)):
             if package := await asyncio.to_thread(self._cache.find, _git_key(where, version)):
                 return package, version
@@ -261,7 +258,6 @@ class Resolver:
             return self._cache.add(_image_key(reference, digest), aside / "files"), digest
 
     def _inside(self, package: Package, pinned: Reference, **facts: Any) -> Resolved:
-        """Return the step that a pinned reference names in this package. `facts`: further fields of the result."""
         self._used[package.root] = (package, pinned, facts | {"remark": ""})
         folder = inner_folder(package.root, pinned.path, pinned.text)
         definition = read_definition(folder, pinned.file, root=package.root, shown=pinned.text)
@@ -305,9 +301,7 @@ def _git_key(where: git.Repository, commit: str) -> str:
 
 
 def _image_key(reference: Reference, digest: str) -> str:
-    """Return the cache key of an image, per repository, because a policy may trust only one of two with
-    the same image.
-    """
+    """Return the cache key of an image, per repository, because a policy may trust only one with this image."""
     return "oci-" + sha256(f"{reference.registry}/{reference.repository}\0{digest}".encode()).hexdigest()
 
 

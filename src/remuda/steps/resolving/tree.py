@@ -43,7 +43,6 @@ def size_of(root: Path) -> int:
 
 
 def protect(root: Path) -> None:
-    """Make the root and all folders below it read-only for everybody."""
     for folder, _, _ in os.walk(root, topdown=False):
         os.chmod(folder, 0o555)
 
@@ -58,7 +57,6 @@ def keep(folder: Path, place: Path) -> None:
 
 
 def _entries(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Return the files and links below the root, sorted by path. Links are not followed."""
     entries: list[tuple[str, os.stat_result]] = []
     for folder, names, files in os.walk(root):
         for name in (*names, *files):

@@ -50,10 +50,7 @@ def is_digest(text: str) -> bool:
 
 
 def git_address(url: str) -> tuple[SplitResult, str]:
-    """Split a URL into its address and the credentials (`user:password`, or empty).
-
-    The address is normalized, because policies are matched against it: a server would treat `a/../b` as `b`.
-    """
+    """Split a URL into address and credentials. Policies match the address, so it is normalized: `a/../b` is `b`."""
     parts = urlsplit(url if "://" in url else f"https://{url}")
     userinfo, _, host = parts.netloc.rpartition("@")
     if parts.scheme not in ("http", "https") or not host:
