@@ -29,8 +29,9 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_dependencies(store: Store, context: JobContext, *, now: float) -> Dependencies:
-    """Raises MissingDependencyError if required artifacts do not exist. `now` is the wall clock time at which the user
-    who started the pipeline must have access to the other projects."""
+    """Return the artifacts and dotenv variables that a job gets from other jobs. Raises MissingDependencyError if
+    required ones do not exist. At `now` (wall clock) the user who started the pipeline must have access to the other
+    projects."""
     outside = await _list_outside(store, context, now)
     artifacts = [*outside, *await _list_in_pipeline(store, context.job)]
     return Dependencies(
@@ -54,8 +55,7 @@ def _merge_dotenv(artifacts: Sequence[JobFiles]) -> dict[str, str]:
 
 
 async def _list_in_pipeline(store: Store, job: Job, family: Family | None = None) -> list[JobFiles]:
-    """Return the jobs of the same pipeline whose artifacts this job gets. Raises MissingDependencyError if they are
-    gone."""
+    """Return the jobs of the same pipeline whose artifacts this job gets. Raises MissingDependencyError."""
     if not job.artifacts_from:
         return []
     family = family or await store.pipelines.load_family(job.pipeline_id)

@@ -36,8 +36,7 @@ class JobCache:
         self._moments = 0
 
     def note(self, job: Job, *, in_running: bool = False) -> None:
-        """Cache a job as just read or stored, or remove it if no runner has it. `in_running`: its pipeline is
-        running."""
+        """Cache a job as just read or stored; remove it if no runner has it. `in_running`: its pipeline runs."""
         before = self._entries.pop(job.id, None)
         if job.state not in ASSIGNED:
             return
@@ -83,5 +82,5 @@ class JobCache:
 
 
 def has_begun(pipeline: Pipeline) -> bool:
-    """Return whether the pipeline is running with a stored start time, which the start of further jobs keeps."""
+    """Return whether the pipeline runs and has a start time: then the start of a further job does not change it."""
     return pipeline.status == "running" and pipeline.started_at is not None

@@ -38,8 +38,7 @@ class JobChanges:
         self._memory.announce(family.jobs)
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store what `decide` returns for a pipeline and its jobs, then apply the consequences. The store may call
-        `decide` more than once."""
+        """Store what `decide`, called once or more, returns for a pipeline and its jobs; apply the consequences."""
         before: Family | None = None
 
         def decide_and_remember(family: Family) -> Changes:
@@ -124,8 +123,7 @@ class JobChanges:
         await self.finish(job, outcome, unless_changed=True)
 
     async def release(self, job: Job) -> None:
-        """Return a leased job to the queue, because its runner disappeared. The token of that hand-out becomes
-        invalid."""
+        """Return a leased job whose runner disappeared to the queue. The token of that hand-out becomes invalid."""
         now = self._clock.now()
         await self.change(job.pipeline_id, lambda family: lifecycle.release(family, job.id, job.epoch, now))
 

@@ -295,7 +295,7 @@ class RunnerCalls:
         return True
 
     async def _may_have_begun_script(self, job: Job, update: UpdateJob, size: int) -> bool:
-        """Return False if it is certain that the script never began, by results or a log of `size` bytes."""
+        """Return False if step results or the log (of `size` bytes) prove that the script never began."""
         if update.remuda_may_have_begun:
             return True
         if update.info is not None and update.info.name == REPORTS_STEPS:
@@ -330,5 +330,4 @@ def _not_assigned(job: Job | None) -> ForbiddenError:
 
 
 def _restarts_log(start: int, data: bytes, appended: Appended) -> bool:
-    """Return whether the runner sends its log again from the beginning."""
     return start == 0 and (not appended.taken or appended.size > len(data))

@@ -98,7 +98,8 @@ class Timeouts:
         return min((due_at for due_at, _ in delayed if due_at > now), default=math.inf)
 
     async def _sweep(self) -> float:
-        """Check all jobs for timeouts and return when to check again. A lease that starts meanwhile ends later."""
+        """Check all jobs for timeouts and return the time of the next check. A lease that starts during the check ends
+        later than that, so it need not wake the loop."""
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
         since, outages = self._memory.listening_since, self.presence.outages

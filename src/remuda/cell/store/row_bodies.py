@@ -40,5 +40,5 @@ def _decode_cached(kind: Any, body: bytes) -> Any:
 
 @lru_cache(maxsize=_CACHED_JOBS)
 def decode_job(body: bytes) -> Job:
-    """Cached, because each change of a pipeline reads all its jobs again."""
+    """Decode a job. Cached, because each change of a pipeline reads all its jobs again."""
     return decode(Job, body)

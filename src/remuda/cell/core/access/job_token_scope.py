@@ -11,7 +11,7 @@ MAX_ENTRIES = 200
 
 
 def admits(target: Project, source: Project, *, is_reading: bool) -> bool:
-    """Return whether jobs of `source` may read code and artifacts of `target` (`is_reading`), or start its
+    """Return whether jobs of `source` may read code and artifacts of `target`, or (not `is_reading`) start
     pipelines."""
     return (
         target.id == source.id

@@ -85,8 +85,7 @@ class JobTokens:
         self._verified: dict[str, JobClaims] = {}
 
     def issue(self, job: Job, *, timeout_seconds: float, now: float, user_id: int = USER_ID) -> str:
-        """Create the token of a handed out job. It outlives the job's timeout, so that the runner can report the
-        end."""
+        """Create the token of a handed out job. It outlives the timeout, so that the runner can report the end."""
         claims = JobClaims(
             cell_id=self._cell_id,
             organization_id=job.organization_id,

@@ -95,7 +95,7 @@ def spans_of_sections(log: bytes) -> list[Span]:
 
 
 def split(job: Job, spans: Sequence[Span], source: str, now: float) -> TimeSplit | None:
-    """Split a job's duration, up to `now` if it has not ended; None if it was never pending. `source` names the spans'
+    """Split a job's duration, so far or until it ended; None if it was never pending. `source` names the spans'
     origin."""
     if job.pending_at is None:
         return None

@@ -81,7 +81,7 @@ def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def release(job: Job, epoch: int, now: float) -> Job | None:
-    """Return a leased job to the queue, with its waiting time; None if it started or was handed out again (epoch)."""
+    """Return a leased job to the queue, with the time it has waited; None if it started or was handed out again."""
     if job.epoch != epoch or job.state is not JobState.LEASED:
         return None
     return replace(

@@ -147,8 +147,7 @@ def cancel_all(family: Family, now: float) -> Changes:
 
 
 def retry(family: Family, job_id: JobId, now: float) -> Changes:
-    """Enqueue a retry of an ended job at once, with all its automatic retries. Jobs skipped because of it wait
-    again."""
+    """Retry an ended job at once, with all its automatic retries. Jobs skipped because of it wait again."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _TRIED:

@@ -138,8 +138,7 @@ def group_name(job: str) -> str:
 
 
 def is_literal(key: str, value: str) -> bool:
-    """Return whether `$` is plain text in a predefined variable: always, except in an environment's URL, which users
-    write."""
+    """Return whether `$` in a predefined variable is plain text: not in an environment's URL, which users write."""
     return "$" in value and key != "CI_ENVIRONMENT_URL"
 
 
@@ -161,7 +160,7 @@ def _as_json(tags: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=16)
 def _of_server(base: str) -> Mapping[str, str]:
-    """Cached, so callers must not change the mapping."""
+    """Return the variables that all jobs of a cell share. Cached, so callers must not change the mapping."""
     major, minor, patch = GITLAB_VERSION.split(".")
     return {
         **of_server(base),

@@ -47,7 +47,7 @@ def clean_result(result: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
 
 
 def _clean_field(value: Any, secrets: Secrets) -> Any:
-    """A field that is nested too deeply is replaced, so that the rest of the result is kept."""
+    """Mask secrets in a field; one that is nested too deeply is replaced, so that the rest of the result is kept."""
     try:
         return without_secrets(value, secrets, 1)
     except InvalidError as error:

@@ -98,8 +98,7 @@ class _Same(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _of_pipeline(pipeline: _Same, project: _Same, public_url: str) -> Mapping[str, Variable]:
-    """Cached, because jobs of a pipeline are often handed out one after the other; callers must not change the
-    result."""
+    """Cached, as many jobs of a pipeline are handed out in a row; callers must not change the result."""
     return _variables(of_pipeline(pipeline.value, project.value, public_url))
 
 
@@ -111,8 +110,7 @@ def _variables(values: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def user_variables(context: JobContext) -> list[Variable]:
-    """Return the variables of users and dotenv reports, in ascending precedence; protected ones for protected refs
-    only."""
+    """Return variables of users and dotenv reports, the strongest last; protected ones for protected refs only."""
     raw, files = set(context.spec.raw_variables), set(context.pipeline.file_variables)
     return [
         *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in context.spec.variables.items()),

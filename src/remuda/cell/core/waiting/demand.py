@@ -140,8 +140,7 @@ def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
 def _present(
     runners: Sequence[Runner], managers: Sequence[RunnerManager], has_jobs: set[ManagerId], now: float
 ) -> Mapping[Fingerprint, Mapping[ManagerId, int | None]]:
-    """Return the managers that are online or busy and not paused, with their capacities, by fingerprint of their
-    runner."""
+    """Return the managers that are online or busy, of runners not paused, with their capacities, by fingerprint."""
     offers = {runner.id: runner.fingerprint() for runner in runners if not runner.paused}
     present: defaultdict[Fingerprint, dict[ManagerId, int | None]] = defaultdict(dict)
     for manager in managers:

@@ -11,8 +11,8 @@ from remuda.wire.runner_api import RequestJob
 
 
 def hold_seconds(request: RequestJob, runner: Runner, settings: CellSettings) -> float:
-    """Return how long the request may be held; 0: answer at once, as also without a cursor, which the answer
-    contains."""
+    """Return for how many seconds this request may be held; 0 means to answer at once. A request without a cursor is
+    answered at once: it may be the first one, and the answer contains the cursor."""
     if not request.last_update:
         return 0.0
     announced = request.hold_seconds

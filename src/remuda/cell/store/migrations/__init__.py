@@ -33,8 +33,7 @@ _FOLDER = Path(__file__).parent
 
 
 def statements(dialect: str, since: str | None) -> list[str]:
-    """Return the SQL from the revision `since` (None: empty database) to `HEAD`; `dialect`: `sqlite` or
-    `postgresql`."""
+    """Return the SQL from revision `since` (None: empty database) to `HEAD`; `dialect`: `sqlite` or `postgresql`."""
     from alembic import command
     from alembic.config import Config
 

@@ -199,7 +199,7 @@ async def _add_namespace(rows: Transaction, namespace: Namespace) -> Namespace:
 
 
 async def _draw_free_id(rows: Transaction, table: Table[Any]) -> int:
-    """Skips ids that exist: those of the first rows are constants and were not drawn."""
+    """Return a new id that no row has: the ids of the first rows are constants and were not drawn."""
     while await rows.find(table, id=(number := await rows.draw_id(table))):
         pass
     return number

@@ -138,7 +138,7 @@ async def connect(url: str) -> AsyncIterator[Connection]:
 
 
 class _Borrowed:
-    """Takes a connection from the pool; `asynccontextmanager` would take as long as some statements."""
+    """A context manager for a pooled connection, not by `asynccontextmanager`, which took as long as a statement."""
 
     __slots__ = ("_db", "_pool")
 
@@ -255,7 +255,7 @@ class PostgresTransaction(_Rows):
         return Family(pipeline=pipeline, jobs=jobs, taken=await self.find_taken_groups(pipeline, jobs))
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        """Also locks the resource groups of the project against other transactions until this transaction ends."""
+        """Also keeps other transactions from assigning resource groups of the project until this one ends."""
         groups = groups_by_column(jobs)
         if not groups:
             return frozenset()

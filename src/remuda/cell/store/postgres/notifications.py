@@ -104,8 +104,7 @@ class JobNotifications:
             raise
 
     async def _wait(self, db: Any, seconds: float) -> None:
-        """Wait for ids to send or yield; tests a long silent connection. Raises ConnectionResetError if it is
-        closed."""
+        """Wait for ids to send or yield; tests a silent connection. Raises ConnectionResetError if it is closed."""
         if seconds <= 0:
             return
         self._news.clear()

@@ -222,5 +222,5 @@ def _visibility(dialect: Dialect) -> str:
 
 
 def _numbers(numbers: Iterable[int]) -> str:
-    """NULL keeps an empty list valid and matches nothing."""
+    """Return a list for SQL `IN (...)`. NULL keeps an empty list valid and matches nothing."""
     return ", ".join(str(int(number)) for number in sorted(numbers)) or "NULL"

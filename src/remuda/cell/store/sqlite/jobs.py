@@ -150,8 +150,7 @@ class SqliteJobs(SqlJobs):
             self._calls.discard(call)
 
     async def _store_jobs(self, writes: Sequence[_Write]) -> Sequence[bool]:
-        """Return for each change whether it was stored. Of two changes of one job only the first is, as neither saw the
-        other."""
+        """Return whether each change was stored: of two changes of one job only the first, as neither saw the other."""
         first = {write.job.id: write for write in reversed(writes)}
         sql = _store_jobs(len(first))
         values = [value for write in first.values() for value in write.values()]
