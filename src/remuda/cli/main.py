@@ -127,9 +127,7 @@ REMUDA_DEBUG=1 shows the traceback of an error."""
 
 
 def build_app(arguments: Sequence[str]) -> "App":
-    """Build the command tree. Only the called command's module is imported, for its help; the others show their
-    summary.
-    """
+    """Build the command tree. Only the called command is imported, for its help; others show their summary."""
     # Imported here, so that `main` handles a Ctrl-C during the import.
     from cyclopts import App, Parameter
 

@@ -315,9 +315,7 @@ def _read_plugins(file: Path) -> list[str]:
 
 
 def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read `plugin_config` and `connector_config`. A file with neither key is the `plugin_config`. Raises
-    BadInputError.
-    """
+    """Read `plugin_config` and `connector_config`. A file with neither is the `plugin_config`."""
     document = _table(file)
     sections = ("plugin_config", "connector_config")
     if not document.keys() & set(sections):

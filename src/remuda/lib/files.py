@@ -140,7 +140,10 @@ def hold_lock(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterator[HeldLock]:
-    """Lock a file exclusively if it is free, else with those that share it. After `patience_seconds`: InUseError."""
+    """Lock a file during the block: exclusively if it is free, else together with the processes that share it.
+
+    Waits up to `patience_seconds` while another process has it exclusively, then raises InUseError.
+    """
     until = time.monotonic() + patience_seconds
     with _open_private(lock) as file:
         while not _try_lock(file, fcntl.LOCK_EX):

@@ -325,10 +325,7 @@ class _Level:
 
 
 def open_plain(path: Path | str, *, follow: bool = False) -> int:
-    """Open a plain file for reading; `follow`: it may be a link to one. Anything else is an OSError.
-
-    A device is never opened, because that can have effects (opening a watchdog reboots the machine).
-    """
+    """Open a plain file for reading. `follow`: or a link to one. OSError for devices: opening one can have effects."""
     with close_after(os.open(path, _NAME if follow else _NAME | os.O_NOFOLLOW)) as place:
         if not stat.S_ISREG(os.fstat(place).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file", str(path))
@@ -394,7 +391,10 @@ def _identity(folder: int) -> tuple[int, int]:
 
 
 def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
-    """True if the folder is a mount point. `above`: its open parent; None: the parent of the path `name`."""
+    """True if the folder is a mount point. `above`: its open parent; None: the parent of the path `name`.
+
+    If not root, the same file system means that it is none, because only root can bind-mount.
+    """
     if above is None:
         with close_after(os.open(os.path.dirname(name.rstrip("/")) or ".", _PLACE & ~os.O_NOFOLLOW)) as parent:
             return _is_mounted(folder, parent)

@@ -44,8 +44,9 @@ class Writer:
         self._thread.start()
 
     async def run(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
-        """Return the result after the commit. `is_statement`: changes data by one statement at most. Raises
-        ClosedError.
+        """Run an operation in a transaction; return its result after the commit. Raises ClosedError after `close`.
+
+        `is_statement`: at most one statement changes data, so no explicit transaction is needed.
         """
         if self._closed:
             raise ClosedError

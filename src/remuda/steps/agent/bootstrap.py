@@ -114,8 +114,7 @@ def for_interpreter(zipapp: bytes, python: str) -> bytes:
 
 
 def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
-    """Install the agent as `file`. Returns a line that says what was done; raises AgentError if the agent does not run
-    there.
+    """Install the agent as `file` and return what was done. Raises AgentError if the agent does not run there.
 
     `through`: a command that runs a shell command elsewhere, such as `ssh HOST`. `frozen`: a frozen agent to offer,
     too.

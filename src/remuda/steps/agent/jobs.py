@@ -67,7 +67,7 @@ class Jobs:
                 logger.exception("cannot read the job in folder %s at the start; ignoring it", folder)
 
     async def start(self, request: StartRequest) -> None:
-        """Store the request and start the job, unless the id exists. Raises BadRequestError if it is invalid."""
+        """Store the request and start the job, unless the id exists. Raises BadRequestError for an invalid one."""
         await self._wait_until_closed(request.id)
         if not 1 <= len(request.id) <= LONGEST_ID:
             raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
@@ -162,8 +162,7 @@ class Jobs:
                 logger.warning("job %s: has no client, but cannot be removed; trying again: %s", job.id, error)
 
     async def close(self, job_id: str) -> None:
-        """Kill the processes of a job, remove its files and forget it. If that fails the job is kept, to repeat the
-        call.
+        """Kill the processes of a job, remove its files and forget it. If that fails the call can be repeated.
 
         A job with an environment outside of this machine is cancelled instead, and removed after that was closed.
         """

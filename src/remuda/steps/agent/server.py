@@ -50,10 +50,7 @@ async def serve(
     idle_exit_seconds: float | None = None,
     command: Sequence[str] = (),
 ) -> int:
-    """Serve until SIGTERM or SIGINT, until no job was there for `idle_exit_seconds`, or until `command` has ended.
-
-    Returns the exit code of the command, else 0.
-    """
+    """Serve until a signal, `idle_exit_seconds` without a job, or the end of `command`, whose exit code is returned."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

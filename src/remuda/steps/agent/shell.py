@@ -118,7 +118,7 @@ def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, ke
 
 
 def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
-    """Return limits and user of the command; `is_agents`: the agent's. Raises AgentError if the policy refuses."""
+    """Return limits and user of the command. `is_agents`: it runs as the agent. AgentError if the policy refuses."""
     if not enforcement.is_restricted:
         return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
     subject = Subject(

@@ -152,10 +152,7 @@ class Returns:
 
 
 class PlainLog:
-    """Turns log lines with timestamps into the printed text.
-
-    Only the next line says whether it continues the current one, so a line feed is printed with the next line.
-    """
+    """Removes timestamps from log lines. A line feed is printed with the next line, which may continue the line."""
 
     def __init__(self, returns: Returns) -> None:
         self._returns = returns

@@ -159,7 +159,10 @@ def _seconds_left(node: Node, facts: Facts) -> int:
 def read_returned(
     path: Path, count: int, place: tuple[int, int] = (0, 0)
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
-    """Read results after the first `count`, the end, and the next `place`: file offset, and results before it."""
+    """Read results after the first `count`, the end if it is there, and the next `place`.
+
+    `place`: the file offset to read from, and how many results are before it; a new agent begins at (0, 0).
+    """
     offset, before = place
     try:
         with path.open("rb") as file:

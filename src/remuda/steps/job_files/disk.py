@@ -42,9 +42,7 @@ def has_room(folder: Path) -> bool:
 
 
 def count_free(filesystem: os.statvfs_result, *, is_root: bool) -> int:
-    """Return how many blocks can be written. Root may use its reserved blocks, but not those that ext4 keeps for
-    itself.
-    """
+    """Return the number of writable blocks: for root also those reserved for root, but not ext4's own reserve."""
     if not is_root:
         return filesystem.f_bavail
     return filesystem.f_bfree - min(filesystem.f_bfree - filesystem.f_bavail, filesystem.f_blocks // 50, 4096)
@@ -145,7 +143,9 @@ def describe_error(error: OSError, folder: Path) -> str:
 
 
 def judge_start_error(error: OSError, folder: Path) -> Finished:
-    """Return the result of a step whose process could not be started: the fault of the user (bad command) or runner."""
+    """Return the result of a step that did not start: the user's fault if the command is too long or a
+    file in the way.
+    """
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
     if is_jobs_doing(error, folder):

@@ -49,8 +49,9 @@ class DiskSearch:
 
 
 def choose_filler(uses: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
-    """Return the job with most bytes on the disk, else with most written, if at least a tenth. `needs_files`: count
-    files.
+    """Return the job with the most bytes (`needs_files`: files) on the disk, else the one that has written the most.
+
+    Only a job with at least a tenth of the disk is chosen.
     """
     if needs_files:
         return _largest({job: use.files for job, use in uses.items()}, disk_files)

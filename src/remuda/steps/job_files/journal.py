@@ -135,9 +135,7 @@ class Journal:
         return request
 
     def read_storage_time(self) -> float:
-        """Return when the request was stored by the file system's time, because `accepted_at` differs if the clock was
-        set.
-        """
+        """Return the file system's time of the request: `accepted_at` differs if the clock was set."""
         with suppress(OSError):
             return (self.folder / "request").stat().st_ctime
         return self.accepted_at
@@ -300,9 +298,7 @@ def keep_damaged(folder: Path) -> None:
 
 
 def without_large(request: StartRequest) -> StartRequest:
-    """Return a copy without the large fields, because clearing fields does not free their memory. Changes `request`,
-    too.
-    """
+    """Return a copy without large fields, because clearing does not free their memory. Changes `request`, too."""
     for name in _LARGE:
         request.ClearField(name)
     copy = StartRequest()

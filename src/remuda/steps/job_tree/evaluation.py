@@ -128,9 +128,7 @@ def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | No
 
 
 def environment_above(tree: Tree, host: Node) -> dict[str, str]:
-    """Return the variables that override the job variables inside `host`: exports of earlier steps, `env` of enclosing
-    ones.
-    """
+    """Return the variables inside `host` that override job variables: earlier exports, `env` of enclosing steps."""
     layers: dict[str, Any] = dict(tree.exports)
     for outer in reversed(list(host.up())):
         layers.update(outer.entered.invocation_env)
@@ -153,9 +151,7 @@ def secrets_in(*values: Any) -> list[str]:
 
 
 def secrets_of(loaded: Loaded, entered: Entered) -> list[str]:
-    """Return the texts to mask in the log of a step. Not inputs of a script: the log masks the secrets in its text
-    already.
-    """
+    """Return the texts to mask in a step's log, without a script's inputs, because the log masks these already."""
     inputs = {} if loaded.is_script else entered.inputs
     return secrets_in(inputs, entered.invocation_env, entered.definition_env)
 
@@ -260,7 +256,7 @@ def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[st
     """Return variables with which an inserted step has its own home, and git uses only repositories that the step
     trusts.
 
-    The job controls the configuration of the other repositories.
+    The job controls the configuration of all other repositories.
     """
     serial = insertion.serial if insertion.serial >= 0 else tree.serials
     home = str(StepFiles(facts.folder, serial, exchange_of(insertion)).home)

@@ -69,9 +69,7 @@ class Outcome:
 
 
 def failure(error: str, kind: Kind, *, fault: Fault = Fault.USER, exit_code: int | None = None) -> Finished:
-    """Return a failed result. Clients read the exit code from `exit status N`, so other errors must not contain these
-    words.
-    """
+    """Return a failed result. Only errors about an exit code keep the words `exit status`, which clients parse."""
     if kind not in (Kind.EXIT, Kind.STEP):
         error = error.replace("exit status", "exit-status")
     return Finished(status=Status.FAILURE, exit_code=exit_code, error=error, fault=fault, kind=kind)

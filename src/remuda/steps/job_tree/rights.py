@@ -34,7 +34,9 @@ def opens_with_agents_rights(host: Node) -> bool:
 
 
 def opener_of(node: Node) -> Node | None:
-    """Return the step whose `exec` words start the node's commands: the innermost built-in one, else the outermost."""
+    """Return the enclosing step whose `exec` words start the node's commands: the innermost built-in, else the
+    outermost.
+    """
     host = node.host
     while host is not None and host.host is not None and exec_words(host)[:1] != (OWN,):
         host = host.host
@@ -75,8 +77,7 @@ def runs_in_container(node: Node) -> bool:
 
 
 def has_private_files(node: Node, *, is_job_apart: bool) -> bool:
-    """True if the job cannot reach the input and output files of a step. `is_job_apart`: it has its own user or
-    sandbox.
+    """True if the job cannot reach the step's input and output files. `is_job_apart`: it has a user or sandbox.
 
     That is so for built-in programs that no user called, unless they run as the job's user or in its sandbox.
     """

@@ -186,9 +186,7 @@ def find_stop(node: Node) -> tuple[Node, Cause] | None:
 
 
 def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, Node, Cause]]:
-    """Return the deadlines of a step, of the enclosing steps and of the job, each with the step to end then and the
-    cause.
-    """
+    """Return the deadlines of a step, the enclosing steps and the job, each with the step to end and the cause."""
     limits: list[tuple[float, Node, Cause]] = []
     shelter: Node | None = None
     for outer in node.up():
@@ -225,10 +223,9 @@ def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tupl
 
 
 def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
-    """Return the result of a step whose processes have ended.
+    """Return the result of a step whose processes have ended. `is_jobs_doing`: the job caused a missing exit code.
 
-    Only built-in steps that no user calls can report a failure of the platform, because a user could provoke it by
-    inputs. `is_jobs_doing`: if there is no exit code, the job has probably caused that itself.
+    Only built-in steps that no user calls can report a failure of the platform: a user could provoke it by inputs.
     """
     stopped = find_stop(node)
     if stopped is not None:

@@ -21,9 +21,7 @@ _SCRIPT = Loaded(
 
 
 def load_known(node: Node) -> Loaded | None:
-    """Return a step that needs no lookup: environment phase, group, script. Raises DefinitionError for a
-    bad version.
-    """
+    """Return a step without lookup: environment phase, group, script. DefinitionError for an unknown script version."""
     if node.phase:
         assert node.parent is not None
         assert node.parent.loaded is not None

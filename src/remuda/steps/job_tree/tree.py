@@ -209,9 +209,7 @@ class Node:
 
     @property
     def frame(self) -> "Node":
-        """The enclosing step whose file contains this entry; the entry's expressions see its inputs,
-        folder and list.
-        """
+        """The enclosing step whose file contains this entry: expressions see its inputs, folder and list."""
         assert self.parent is not None
         node = self.parent
         while node.parent is not None and (node.is_group or node.makes_environment):

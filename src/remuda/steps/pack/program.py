@@ -39,7 +39,10 @@ _OF_LOADER = ("STATICX_", "_PYI_", "_MEIPASS")
 
 
 def leave_loader() -> None:
-    """Remove the loader's environment variables, because jobs must not use the frozen program's libraries."""
+    """Remove the environment variables that lead to the libraries of a frozen program.
+
+    Programs of a job must not use these, nor another process of the agent: the copy is removed when this process ends.
+    """
     if form() is not Form.FROZEN:
         return
     _Loader.file = os.environ.get("STATICX_PROG_PATH", "")

@@ -27,9 +27,7 @@ def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[P
 
 
 def inner_folder(root: Path, path: str, shown: str) -> Path:
-    """Return the folder at `path` in a package. Raises ResolveError if it leads out. `shown`: the reference, for
-    messages.
-    """
+    """Return the folder at `path` in a package. Raises ResolveError if it leads out. `shown`: for messages."""
     folder = Path(os.path.normpath(root / path.lstrip("/")))
     if ".." in PurePosixPath(path).parts or not folder.is_relative_to(root):
         raise _leads_out(f"{shown} {path}")
@@ -102,9 +100,7 @@ def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
 
 
 def _list_names(folder: Path, root: Path | None) -> list[str]:
-    """Return the sorted names in a folder, dangling links included; empty if the opened folder is outside of the
-    package.
-    """
+    """Return the sorted names in a folder, dangling links included; empty if it is outside of the package."""
     with close_after(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as opened:
         if root is not None and not Path(_real_path(opened, folder)).is_relative_to(root.resolve()):
             return []

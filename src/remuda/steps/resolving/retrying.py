@@ -31,8 +31,7 @@ T = TypeVar("T")
 
 
 def select_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for reaching servers (proxies, certificates, credentials): the agent's, overridden by the
-    job's.
+    """Return the variables for reaching servers (proxies, credentials...): the agent's own, overridden by the job's.
 
     A job cannot choose the git that the agent runs. The agent's own credentials are left out if the job sets other
     proxies or certificates, because these could reveal them.
