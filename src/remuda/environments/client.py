@@ -25,8 +25,7 @@ CALL_SECONDS = 600.0
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Translate gRPC and connection errors inside the block to LostError, ConfigurationError or TemporaryError. `what`
-    names the call in the text."""
+    """Translate gRPC and connection errors to those of `environments.errors`. `what` names the call in the text."""
     try:
         yield
     except GRPCError as error:
@@ -45,8 +44,6 @@ def translate_errors(what: str) -> Iterator[None]:
 
 
 class PluginClient:
-    """Calls one running environment plugin."""
-
     def __init__(self, process: EnvironmentProcess) -> None:
         self._process = process
         self._channel = process.channel()

@@ -1,7 +1,7 @@
 """Conformance checks for environment plugins in any language. `remuda environment check` prints the results.
 
-The checks follow the life of a job, with a real agent and a real job. Each depends on those before it, so the first
-failure ends the run. There is a run for each protocol version that both sides speak.
+The checks follow the life of a real job, once for each common protocol version. Each depends on those before it, so the
+first failure ends the run.
 """
 
 import asyncio
@@ -95,8 +95,7 @@ class _Life:
 
 
 async def check_plugin(program: str, config: dict[str, Any], folder: Path) -> AsyncIterator[Result]:
-    """Run all checks on the plugin `program`, and yield the result of each. `folder`: where the plugin may store its
-    state."""
+    """Run all checks on a plugin, and yield the result of each. `folder`: where it may store its state."""
     try:
         versions = await _versions(program)
     except PluginError as error:
@@ -147,8 +146,7 @@ async def _live(life: _Life) -> AsyncIterator[Result]:
 
 
 def _end_agent(life: _Life) -> None:
-    """Stop the agent of the check if it runs on this machine, because its folder will be deleted. Agents on other
-    machines are left running."""
+    """Stop the check's agent if it runs on this machine, because its folder will be deleted."""
     with suppress(OSError):
         if life.agent_pid and os.fsencode(life.folder) in Path(f"/proc/{life.agent_pid}/cmdline").read_bytes():
             os.kill(life.agent_pid, signal.SIGTERM)

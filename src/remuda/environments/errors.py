@@ -1,5 +1,4 @@
-"""Errors of calls to an environment plugin, raised both in the plugin and in the manager. The texts are for
-operators."""
+"""Errors of calls to an environment plugin, raised in the plugin and in the manager. The texts are for operators."""
 
 
 class TemporaryError(Exception):
@@ -7,8 +6,7 @@ class TemporaryError(Exception):
 
 
 class LostError(Exception):
-    """The call failed and no later try can succeed; the job fails with this text. From `connect`: the machine does not
-    exist any more."""
+    """No later try can succeed; the job fails with this text. From `connect`: the machine does not exist any more."""
 
 
 class ConfigurationError(Exception):

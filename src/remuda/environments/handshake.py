@@ -24,8 +24,6 @@ _VERSIONS = re.compile(r"[0-9]{1,6}(,[0-9]{1,6})*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """Fields of the handshake line: protocol versions and socket of the plugin."""
-
     versions: tuple[int, ...]
     path: str
 
@@ -35,7 +33,7 @@ class Handshake:
 
 
 def read_handshake(line: str) -> Handshake:
-    """Parse the handshake line of a plugin. Raises PluginError, which says what is wrong with it."""
+    """Raises PluginError, which says what is wrong with the line."""
     shape = f"the first line on stdout has to be {MAGIC}|VERSIONS|unix|PATH"
     magic, *rest = line.strip().split("|")
     if magic != MAGIC or len(rest) != 3:
@@ -49,7 +47,7 @@ def read_handshake(line: str) -> Handshake:
 
 
 def common_version(plugin: Collection[int], host: Collection[int] = VERSIONS) -> int:
-    """Return the highest protocol version that plugin and host have in common. Raises PluginError if there is none."""
+    """The highest protocol version that both have. Raises PluginError if there is none."""
     shared = set(plugin) & set(host)
     if not shared:
         newer = "Remuda" if max(plugin) > max(host) else "plugin"

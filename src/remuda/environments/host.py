@@ -1,8 +1,5 @@
-"""Finds, starts and calls the program of an environment plugin.
-
-A plugin is named by a path, or by NAME for `remuda-environment-NAME` on PATH. `manager/environments/plugin.py` runs
-plugins with it, and `conformance` checks one.
-"""
+"""Finds, starts and calls the program of an environment plugin, named by a path, or by NAME for
+`remuda-environment-NAME` on PATH."""
 
 import os
 from collections.abc import Callable, Collection
@@ -31,8 +28,7 @@ END_SECONDS = 5.0
 
 
 def find_plugin(name: str) -> str:
-    """Return the path of a plugin's program, given its name or path. Raises PluginError, which says where it was
-    searched."""
+    """Path of a plugin's program, given its name or path. Raises PluginError, which says where it was searched."""
     if "/" in name:
         if not is_program(Path(name)):
             raise PluginError(f"{name}: there is no such program, or it may not be executed")
@@ -54,8 +50,7 @@ class EnvironmentProcess(PluginProcess):
         self.handshake: Handshake | None = None
 
     async def start(self) -> int:
-        """Start the program and return the highest protocol version that both sides speak. Raises PluginError if it
-        does not start or there is none."""
+        """Return the highest protocol version that both speak. Raises PluginError if it does not start or has none."""
         env = os.environ | {COOKIE: join_versions(self._versions, ","), SOCKETS: self.sockets}
         try:
             line = await self.launch(env)
@@ -65,7 +60,6 @@ class EnvironmentProcess(PluginProcess):
         return common_version(self.handshake.versions, self._versions)
 
     def channel(self) -> Channel:
-        """Return a new gRPC channel to the plugin. A call that may take long needs its own, because a connection
-        carries at most 100 calls."""
+        """A new channel. A call that may take long needs its own: a connection carries at most 100 calls."""
         assert self.handshake is not None
         return LiveChannel(path=self.handshake.path, config=CHANNEL_CONFIG)

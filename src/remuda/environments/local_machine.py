@@ -18,7 +18,7 @@ IDLE_EXIT_SECONDS = 60
 
 
 def folders_of(base: Path, place: Place) -> Folders:
-    """Return the paths of a job's working directory, builds and cache folder below `base`, without creating them."""
+    """Paths of a job's working directory, builds and cache folder below `base`, without creating them."""
     builds = base / (place.builds_dir or "builds")
     own = str(place.slot) if place.job is None else f"job-{place.job}"
     work = builds / (place.folder or f"{place.runner}/{own}/{place.project}")
@@ -26,8 +26,7 @@ def folders_of(base: Path, place: Place) -> Folders:
 
 
 def make_folders(base: Path, place: Place) -> Folders:
-    """Create a job's folders, if they do not exist, and return their paths. Raises LostError if that is not
-    possible."""
+    """Create a job's folders, if they do not exist. Raises LostError if that is not possible."""
     folders = folders_of(base, place)
     if place.run_as:
         raise LostError(f"run_as = {place.run_as}: jobs of this plugin run as its own user")
@@ -49,20 +48,19 @@ async def remove_folders(base: Path, place: Place) -> None:
 
 
 def _below(base: Path, place: Place, folder: str) -> tuple[Path, str]:
-    """Split the path `folder` into a trusted folder (of the operator or plugin) and the path below it, in which
-    symbolic links must not be followed because jobs can write there."""
+    """Split a path into a trusted folder (of the operator or plugin) and the path below it, in which symbolic links
+    must not be followed because jobs can write there."""
     trusted = base / place.builds_dir if place.builds_dir else base
     return trusted, str(Path(folder).relative_to(trusted))
 
 
 async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
-    """Run an operator's hook `name` (before_job, after_job) in a shell and return its output. Raises LostError if it
-    fails or takes too long."""
+    """Run the hook `name` (before_job, after_job) in a shell. Raises LostError if it fails or takes too long."""
     return await job_hooks.run_hook(name, command, place, work_dir=work_dir, error_type=LostError)
 
 
 async def connect_agent(base: Path) -> Connection:
-    """Return a connection to the agent in a machine's folder `base`. The agent is started if it does not run."""
+    """Connect to the agent in a machine's folder `base`. It is started if it does not run."""
     data = base / "agent"
     base.mkdir(parents=True, exist_ok=True)
     words = ("proxy", "--start", "--idle-exit", str(IDLE_EXIT_SECONDS), "--data", str(data))

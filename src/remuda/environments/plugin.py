@@ -2,8 +2,8 @@
 
 Order of calls for a job: `acquire`, `prepare`, `before`, work through the agent behind `connect`, `after`, `clean_up`.
 Calls for different jobs are concurrent. Each call may be repeated, also in a new process, so a plugin stores what it
-needs in `folder` or can find it out again. After a restart `adopt` is called for every job that has a machine. A call
-may be cancelled at any time; a cancelled `acquire` must keep no machine.
+needs in `folder`. After a restart `adopt` is called for every job that has a machine. A call may be cancelled at any
+time; a cancelled `acquire` must keep no machine.
 """
 
 import asyncio
@@ -30,23 +30,21 @@ class Connection:
 
 
 class Plugin:
-    """Base class of a plugin, which implements one kind of environment. Methods that are not overridden are not
-    supported by the plugin."""
+    """One kind of environment. Methods that are not overridden are not supported by the plugin."""
 
     versions: Sequence[int] = VERSIONS
     """Protocol versions of this plugin. One without hooks and usage has (1,)."""
 
     async def open(self, config: dict[str, Any], folder: Path) -> None:
-        """Start the plugin. Called once, first, with `config` of the runner and a folder on the manager's machine for
-        state. Raise ConfigurationError for a wrong setting."""
+        """Called once, first, with `config` of the runner and a folder on the manager's machine for state. Raise
+        ConfigurationError for a wrong setting."""
 
     def capacity(self) -> int | None:
         """Return the limit on concurrent jobs; None: no limit. Called often, so it must be fast."""
         return None
 
     async def acquire(self, place: Place) -> str:
-        """Wait for a machine for a job and return its name. A call with the same `place.key` must return the same
-        machine."""
+        """Wait for a machine for a job. A call with the same `place.key` must return the same machine."""
         raise NotImplementedError
 
     async def adopt(self, place: Place, machine: str) -> None:
@@ -54,8 +52,7 @@ class Plugin:
         raise NotImplementedError
 
     async def prepare(self, place: Place, machine: str) -> Folders:
-        """Create the job's working directory, and a second one with the suffix `.tmp` for this job alone. Return the
-        paths."""
+        """Create the job's working directory, and a second one with the suffix `.tmp` for this job alone."""
         raise NotImplementedError
 
     async def before(self, place: Place, machine: str) -> str:
@@ -87,7 +84,7 @@ class Plugin:
 
 
 async def through(*words: str) -> Connection:
-    """Return a connection through stdin and stdout of a command, such as `ssh HOST remuda-agent proxy --start`."""
+    """A connection through stdin and stdout of a command, such as `ssh HOST remuda-agent proxy --start`."""
     try:
         process = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE

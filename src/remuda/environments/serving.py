@@ -1,8 +1,5 @@
-"""Turns a `Plugin` into a program: prints the handshake, serves gRPC calls, and ends with the host.
-
-`serve` returns when the host closes our stdin, which also happens when the host dies, or on SIGTERM. What the plugin
-prints goes to stderr, which the host logs.
-"""
+"""Turns a `Plugin` into a program: prints the handshake, serves gRPC calls, and ends on SIGTERM or when the host closes
+its stdin or dies. What the plugin prints goes to stderr, which the host logs."""
 
 import asyncio
 import json
@@ -87,8 +84,6 @@ _unary = unary(_as_status)
 
 
 class _Service(EnvironmentBase):
-    """gRPC service that calls the methods of a plugin."""
-
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin
         self._machines: dict[str, str] = {}  # by key of a job, as acquired in this process

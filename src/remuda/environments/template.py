@@ -1,5 +1,5 @@
-"""Template of a new environment plugin: a program that runs without changes, and its README. Pure. `remuda environment
-new` writes it; examples/environment-plugin has the same text."""
+"""Template of a new environment plugin (`remuda environment new`): a program that runs without changes, and its README.
+Pure. examples/environment-plugin has the same text."""
 
 import re
 
@@ -124,13 +124,11 @@ in docs/reference/environment-plugins.md.
 
 
 def is_name(name: str) -> bool:
-    """True if the text is a valid name for a plugin."""
     return _NAME.fullmatch(name) is not None
 
 
 def files(name: str, *, python: str = "/usr/bin/env python3") -> dict[str, str]:
-    """Return the texts of the files of a new plugin by file name; the program comes first. `python`: interpreter in the
-    first line of the program."""
+    """Texts of a new plugin by file name, the program first. `python`: interpreter in the program's first line."""
     words = {
         "@PYTHON@": python,
         "@NAME@": name,

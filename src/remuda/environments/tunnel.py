@@ -1,8 +1,5 @@
-"""gRPC channel to a machine's agent through the byte stream of a plugin's Connect call.
-
-`open_tunnel` returns when the plugin reports the connection; it raises the errors of the call. At most `MOST_BYTES`
-wait to be sent: then the inner connection pauses until the plugin has read enough.
-"""
+"""gRPC channel to a machine's agent through the byte stream of a plugin's Connect call. At most `MOST_BYTES` wait to be
+sent: then the inner connection pauses until the plugin has read enough."""
 
 import asyncio
 from collections import deque
@@ -91,8 +88,7 @@ class Tunnel(Channel):
 
 
 class _Transport(asyncio.Transport):
-    """asyncio transport of the connection to the agent: writes go to the Connect call. Writes after its end are
-    dropped."""
+    """asyncio transport whose writes go to the Connect call. Writes after its end are dropped."""
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         super().__init__()
@@ -126,8 +122,7 @@ class _Transport(asyncio.Transport):
             self._task.cancel()
 
     async def send_all(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:
-        """Send the written bytes to the plugin until cancelled. Returns if the call ends; the task that reads reports
-        that."""
+        """Send the written bytes until cancelled or the call ends; the task that reads reports that end."""
         with suppress(*_ENDS):
             await self._send_until_cancelled(stream)
 
@@ -147,8 +142,8 @@ class _Transport(asyncio.Transport):
 
 
 async def open_tunnel(outer: Channel, machine: str) -> Tunnel:
-    """Open a channel to a machine's agent. `outer`: channel to the plugin that only this tunnel uses; it is closed with
-    the tunnel. Raises the errors of the Connect call."""
+    """`outer`: channel to the plugin that only this tunnel uses; it is closed with the tunnel. Raises the errors of the
+    Connect call."""
     tunnel = Tunnel(outer, machine)
     try:
         await tunnel.wait_open()

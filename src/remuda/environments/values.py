@@ -8,8 +8,7 @@ from remuda.wire.proto import environment_pb2 as pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A job as an environment plugin sees it: identity, folders and hooks. The protobuf message `Place` has these
-    fields."""
+    """A job as an environment plugin sees it: identity, folders, hooks; the fields of the protobuf message `Place`."""
 
     key: str
     """The job's id for the agent: unique for this hand-out, and stable over restarts."""

@@ -20,8 +20,7 @@ _STATES: dict[int, InstanceState] = {number: InstanceState(name) for name, numbe
 
 
 def connector_to_wire(connector: Connector) -> pb.ConnectorConfig:
-    """Times of 0 become the defaults: with 0, gitlab-runner loops at 100 % CPU (keepalive) or fails at once
-    (timeout)."""
+    """Times of 0 become the defaults: gitlab-runner would loop (keepalive) or fail at once (timeout)."""
     return pb.ConnectorConfig(
         os=connector.os,
         arch=connector.arch,

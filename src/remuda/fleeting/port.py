@@ -224,9 +224,8 @@ class Provides(Protocol):
         """Take the current demand and holders; return how many jobs may run at once. Called every few seconds."""
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait for an instance for a job. A repeated call returns the same one; after a cancelled call the job has
-        none. `key`: capability key of the job; `caches`: keys of its caches. Raises PermanentError if it can never get
-        one."""
+        """Wait for an instance. A repeated call returns the same one; after a cancelled call the job has none. `key`:
+        capability key of the job; `caches`: keys of its caches. Raises PermanentError if it can never get one."""
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
         """Free the instance of a job. `is_used`: the job started. `warmed`: keys of caches that it left there."""

@@ -38,8 +38,6 @@ class JobState(StrEnum):
 
 
 class JobEvent(StrEnum):
-    """Events that change the state of a job."""
-
     HOLD = "hold"  # it may start, but its resource group is occupied
     PREPARE = "prepare"  # it may start, but must be prepared first
     SCHEDULE = "schedule"  # it may start after a delay
@@ -157,7 +155,7 @@ class TransitionError(Exception):
 
 
 def after(state: JobState, event: JobEvent) -> JobState:
-    """Return the state of a job after an event. Raises TransitionError if the event is not allowed in `state`."""
+    """The state of a job after an event. Raises TransitionError if the event is not allowed in `state`."""
     try:
         return TRANSITIONS[state][event]
     except KeyError:
@@ -234,7 +232,6 @@ _PLATFORM_REASONS = frozenset(
 
 
 def fault_of(reason: FailureReason) -> Fault:
-    """Return the party (user, runner or platform) that is responsible for a failure with this reason."""
     if reason in _USER_REASONS:
         return Fault.USER
     return Fault.PLATFORM if reason in _PLATFORM_REASONS else Fault.RUNNER

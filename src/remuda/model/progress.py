@@ -1,10 +1,9 @@
-"""Computes what a pipeline does next: which jobs are enqueued, skipped or wait, and the status of the pipeline.
+"""Computes what a pipeline does next: which jobs are enqueued, skipped or wait, and the status of the pipeline. Pure.
 
-Pure: it takes the newest try of each job as a `Node` and returns events. The cell stores them in the same transaction
-as the change that caused them. The cell also checks whether a resource group is free. All rules work on the *words* of
-jobs (GitLab's composite statuses). A word is the state of a job, except that an allowed failure is `warned`, and an
-optional manual job is `ignored`. Words and their precedence are GitLab's. Invariant: time is linear in jobs plus needs.
-The compiler ensures that a need is of the same or an earlier stage.
+It takes the newest try of each job as a `Node` and returns events, which the cell stores with the change that caused
+them. Rules work on *words* (GitLab's composite statuses): the state of a job, but `warned` for an allowed failure and
+`ignored` for an optional manual job. Precedence is GitLab's. Invariant: time is linear in jobs plus needs. The compiler
+ensures that a need is of the same or an earlier stage.
 """
 
 from collections import defaultdict, deque
@@ -101,9 +100,9 @@ def _word(state: JobState, *, allow_failure: bool) -> str:
 
 
 def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
-    """Return the combined result of the jobs that a job waits for, given their statuses (`words`); None while they have
-    not all ended. With `needs`, a job that did not run makes the result `skipped`, because its artifacts are missing.
-    With `by_stage` jobs that did not run are ignored, unless none ran."""
+    """Combined result of the jobs that a job waits for (`words`: their statuses); None while they have not all ended.
+    With `needs`, a job that did not run makes it `skipped`, because its artifacts are missing. With `by_stage` such
+    jobs are ignored, unless none ran."""
     words = frozenset(words)
     if not words <= _ENDED:
         return None
@@ -117,8 +116,7 @@ def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
 
 
 def _turn(node: Node, ended: str) -> JobEvent:
-    """Return the event for a created job (enqueue, skip, ...) after the jobs that it waited for have ended. `ended`:
-    their combined result."""
+    """The event for a created job after the jobs that it waited for have ended with the combined result `ended`."""
     goes_on = ended == _SUCCESS or (ended == _SKIPPED and node.by_stage)
     match node.when:
         case When.ON_SUCCESS:
@@ -134,8 +132,7 @@ def _turn(node: Node, ended: str) -> JobEvent:
 
 
 def next_moves(nodes: Iterable[Node]) -> list[Move]:
-    """Return all events that are due for the jobs of a pipeline, including those that follow from others: a skipped job
-    may cause the next job to be skipped."""
+    """All due events, including those that follow from others: a skipped job may cause the next one to be skipped."""
     by_name = {node.name: node for node in nodes}
     stages: defaultdict[int, list[Node]] = defaultdict(list)
     for node in by_name.values():
@@ -158,8 +155,7 @@ def next_moves(nodes: Iterable[Node]) -> list[Move]:
 
 
 def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved: dict[str, str]) -> list[Move]:
-    """Return the due events of the created jobs of a stage that have `needs`. `moved`: statuses by name of jobs after
-    the events so far; the new ones are added."""
+    """Due events of a stage's created jobs with `needs`. `moved`: statuses by name so far; new ones are added."""
     behind: defaultdict[str, list[Node]] = defaultdict(list)
     names = {node.name for node in created}
     blockers = {}
@@ -193,7 +189,7 @@ def _word_after(node: Node, move: Move) -> str:
 
 
 def pipeline_state(nodes: Iterable[Node]) -> str:
-    """Return the status of a pipeline from the states of its jobs, by GitLab's rules of precedence."""
+    """The status of a pipeline from the states of its jobs, by GitLab's rules of precedence."""
     words = frozenset({_word(node.state, allow_failure=node.allow_failure) for node in nodes})
     if words <= _DID_NOT_RUN:
         return _SKIPPED
@@ -224,8 +220,7 @@ def retries_left(
     retry_exit_codes: Sequence[int] = (),
     exit_code: int | None = None,
 ) -> bool:
-    """True if a failed job should be retried, by its number of tries, failure reason and exit code and its keyword
-    `retry`. `tries` includes the failed one."""
+    """True if a failed job should be retried according to its keyword `retry`. `tries` includes the failed one."""
     if tries > retry_max or reason in _NEVER_RETRIED:
         return False
     words = {"always", reason, _WIDER_REASONS.get(reason, reason)}
@@ -233,6 +228,5 @@ def retries_left(
 
 
 def waits_for_names(prerequisites: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
-    """Return the names of the jobs that the job `name` waits for, sorted. `prerequisites`: as stored with the pipeline,
-    by job name."""
+    """Sorted names of the jobs that `name` waits for. `prerequisites`: as stored with the pipeline."""
     return tuple(sorted(set(prerequisites.get(name, ()))))

@@ -33,7 +33,7 @@ class CapabilityKey:
     organization_id: int = 1
 
     def pools(self) -> tuple[Pool, ...]:
-        """Return the pools that the job belongs to: its organization first, then its groups, and its project last."""
+        """The pools that the job belongs to: its organization first, then its groups, and its project last."""
         groups = tuple(("group", group_id) for group_id in self.group_ids)
         return (("organization", self.organization_id), *groups, ("project", self.project_id))
 
@@ -50,8 +50,7 @@ class Fingerprint:
 
 
 def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool) -> str | None:
-    """Return why the runner cannot take a job with these tags and this protection, as text; None if it can. The job's
-    project is not checked."""
+    """Why the runner cannot take such a job, as text; None if it can. The job's project is not checked."""
     missing = tags - fingerprint.tags
     if missing:
         return "the runner lacks the tags " + ", ".join(sorted(missing))
@@ -63,7 +62,7 @@ def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool)
 
 
 def misfit(fingerprint: Fingerprint, need: CapabilityKey) -> str | None:
-    """Return why the runner cannot take a job with these needs, as text; None if it can."""
+    """Why the runner cannot take a job with these needs, as text; None if it can."""
     if fingerprint.pools.isdisjoint(need.pools()):
         return "the runner does not serve this project"
     return lacks(fingerprint, need.tags, is_protected=need.protected)

@@ -1,9 +1,7 @@
 """Builds the tree of a job's steps from the events that its agent reported, and computes each step's own time. Pure.
 
-The own time of a step excludes the steps that it called. Steps that ran in parallel share the time of their caller. So
-the own times of a tree add up to the times of its top-level steps. Events of unknown kinds are ignored and fields are
-not trusted, because newer or foreign agents may send others. The cell (`core.jobs.job_times`) and the command line call
-this.
+The own time of a step excludes the steps that it called; parallel ones share their caller's time, so own times add up
+to the times of the top-level steps. Events are not trusted, because newer or foreign agents may send others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,8 +19,6 @@ retried. A step that runs has the status `running`."""
 
 
 class _Place:
-    """A step of the tree while the tree is built, with its depth."""
-
     __slots__ = ("depth", "is_over", "is_retried", "step")
 
     def __init__(self, depth: int) -> None:
@@ -38,8 +34,7 @@ class _Place:
 
 
 def tree_of(events: Iterable[Any]) -> list[Step]:
-    """Build the tree of a job's steps from its events. Returns the top-level steps in order, with the steps that they
-    called in `steps`."""
+    """The top-level steps in order, with the steps that they called in `steps`."""
     top: list[Step] = []
     latest: dict[str, _Place] = {}
     """By path. If two steps have the same name, the later one."""
@@ -79,7 +74,7 @@ class OwnTime(NamedTuple):
 
 
 def own_times(steps: Sequence[Step], now: float) -> list[OwnTime]:
-    """Return the own times of all steps in a tree that have started. A running step is counted until `now`."""
+    """Own times of all steps in a tree that have started. A running step is counted until `now`."""
     return list(_own_times(steps, now, None, 1.0))
 
 

@@ -1,2 +1,2 @@
 """Runs plugin programs: processes that print a handshake line and then serve gRPC on a socket. The protocols `fleeting`
-and `environments` use it. `job_hooks` is shared by the manager and environment plugins."""
+and `environments` use it."""

@@ -1,7 +1,7 @@
 """Certificates for mutual TLS between host and plugin, compatible with go-plugin's AutoMTLS.
 
-Each side makes a certificate, passes it to the other through the pipe or the environment, and trusts only the other's.
-No file remains after a call. The module is imported only when TLS is on, because `cryptography` takes long to import.
+Each side trusts only the certificate that the other passes through the pipe or the environment. No file remains after a
+call. Imported only when TLS is on, because `cryptography` takes long to import.
 """
 
 import ssl
@@ -25,8 +25,6 @@ _LATE = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The certificate of this side and its private key."""
-
     certificate: bytes
     """PEM."""
     key: bytes
@@ -80,15 +78,14 @@ def new_identity() -> Identity:
 
 
 def server_context(own: Identity, client: str) -> ssl.SSLContext:
-    """Return the TLS context of a plugin. It accepts only the host with the certificate `client` (PEM)."""
+    """TLS context of a plugin. It accepts only the host with the certificate `client` (PEM)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     return _complete(context, own, client)
 
 
 def client_context(own: Identity, server: bytes) -> ssl.SSLContext:
-    """Return the TLS context of a host. It accepts only the plugin with the certificate `server` (DER). Raises
-    PermanentError if that is not a certificate."""
+    """TLS context of a host for the plugin with the certificate `server` (DER). Raises PermanentError if invalid."""
     try:
         shown = ssl.DER_cert_to_PEM_cert(server)
         return _complete(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, shown)

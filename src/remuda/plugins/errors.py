@@ -2,10 +2,8 @@
 
 
 class TemporaryError(Exception):
-    """The call failed, but a later try may succeed: the provider is busy, the plugin is being restarted, a call timed
-    out."""
+    """A later try may succeed: the provider is busy, the plugin is being restarted, a call timed out."""
 
 
 class PermanentError(Exception):
-    """The call fails until an operator corrects the cause, such as a wrong setting or a program that is not a
-    plugin."""
+    """Fails until an operator corrects the cause, such as a wrong setting or a program that is no plugin."""

@@ -1,8 +1,7 @@
 """Runs the operator's hooks `before_job` and `after_job` of `[runners.remuda]` on this machine.
 
-They run as the user of the manager or plugin, outside the job, with variables that describe the job (`hook_variables`).
-Their output goes to the manager's log. A failing `before_job` fails the job before its own commands run. Environments
-on other machines run the same command there with the same variables.
+They run as the user of the manager or plugin, outside the job, and their output goes to the manager's log. A failing
+`before_job` fails the job before its own commands run. Environments on other machines run the same command there.
 """
 
 import asyncio
@@ -32,7 +31,6 @@ class HookPlace(Protocol):
 
 
 def hook_variables(place: HookPlace, *, work_dir: str) -> dict[str, str]:
-    """Return the environment variables that describe a job to its hook."""
     return {
         "REMUDA_JOB": place.key.partition("-")[0],
         "REMUDA_RUNNER": place.runner,
@@ -43,15 +41,13 @@ def hook_variables(place: HookPlace, *, work_dir: str) -> dict[str, str]:
 
 
 def describe_failure(name: str, how: str, output: str) -> str:
-    """Return the error text for a failed hook, with the end of its output. `how`: what happened, such as "ended with
-    1"."""
+    """Error text with the end of the hook's output. `how`: what happened, such as "ended with 1"."""
     words = " ".join(output.split())[-300:]
     return f"the runner's {name} {how}{f': {words}' if words else ''}"
 
 
 async def run_hook(name: str, command: str, place: HookPlace, *, work_dir: str, error_type: type[Exception]) -> str:
-    """Run the hook `name` and return its output; an empty command returns an empty text. Raises `error_type` if the
-    hook fails or takes too long."""
+    """Run a hook and return its output. Raises `error_type` if it fails or takes too long."""
     if not command:
         return ""
     try:

@@ -1,8 +1,7 @@
 """Script that replaces itself by a plugin's program (exec), after asking the kernel to kill it when its host dies.
 
-The host runs it as a script with `-I -S`, so it imports the standard library only. PR_SET_PDEATHSIG survives exec, so
-it is set here for programs that do not set it themselves. The kernel watches the thread that started the process: the
-one of the host's event loop. On other systems than Linux nothing is set.
+The host runs it with `-I -S`, so it imports the standard library only. PR_SET_PDEATHSIG (Linux only) survives exec. The
+kernel watches the thread that started the process: the one of the host's event loop.
 """
 
 import ctypes
@@ -27,15 +26,14 @@ def main(host: str, program: str) -> None:
 
 
 def explain_start_error(program: str, error: OSError) -> str:
-    """Return why a program cannot be started, as text. Names a missing interpreter of a script, for which the system
-    reports only ENOENT."""
+    """Names a missing interpreter of a script, for which the system reports only ENOENT."""
     if isinstance(error, FileNotFoundError) and (interpreter := read_interpreter(program)):
         return f"the interpreter of its first line, {interpreter}, is not there"
     return error.strerror or str(error)
 
 
 def read_interpreter(program: str) -> str:
-    """Return the command after `#!` in a script's first line; empty for other files."""
+    """The command after `#!` in a script's first line; empty for other files."""
     try:
         with open(program, "rb") as file:
             line = file.readline(200)

@@ -27,8 +27,6 @@ _LIBRARY = re.compile(r"/pkg/mod/|@v|/vendor/|/go[^/]*/src/[^./]+/|^runtime/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of a plugin's output, with the level and values for the host's log."""
-
     raw: str
     """As the plugin wrote it."""
     level: str
@@ -43,8 +41,7 @@ class Splitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """Add bytes and yield the lines that are complete now. Empty data means the end of the input: the rest is
-        yielded as a line."""
+        """Add bytes and yield the complete lines. Empty data means the end of the input: the rest is a line."""
         *lines, self._rest = (self._rest + data).split(b"\n") if data else (self._rest, b"")
         while len(self._rest) > LONGEST_BYTES:
             lines.append(self._rest[:LONGEST_BYTES])
@@ -72,8 +69,7 @@ class Reader:
 
 
 class LastWords:
-    """Collects the lines that explain why a program ended: its last lines, or the message of a Go panic and the first
-    source line outside of libraries."""
+    """Collects why a program ended: its last lines, or a Go panic and its first source line outside of libraries."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -114,7 +110,7 @@ class RateLimit:
         return self._lines <= MOST_LINES
 
     def take_dropped(self) -> int:
-        """Return the number of lines that were dropped since the last call."""
+        """The number of lines that were dropped since the last call."""
         count, self._dropped = self._dropped, 0
         return count
 

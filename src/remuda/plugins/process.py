@@ -1,9 +1,8 @@
 """Starts one process of a plugin, reads its handshake line and its output, and ends it.
 
-The program runs in a session of its own. It ends with its host: either the kernel kills it (`launch`), or the host
-holds the other end of its stdin. A protocol subclasses `PluginProcess`, calls `launch` in its `start`, and reads the
-handshake. Invariant: after `close` neither the process nor its socket folder exists. If the host dies before that, the
-process ends with it, and the next start of any plugin removes the folder.
+A protocol subclasses `PluginProcess`, calls `launch` in its `start`, and reads the handshake. Invariant: after `close`
+neither the process nor its socket folder exists. If the host dies before that, the process ends with it (`launch`, or
+its stdin is closed), and the next start of any plugin removes the folder.
 """
 
 import asyncio
@@ -120,26 +119,24 @@ class PluginProcess:
         return by_itself
 
     def describe(self, what: str) -> str:
-        """Return the text "PROGRAM `what`", followed by the last lines that the program wrote."""
+        """The text "PROGRAM `what`", followed by the last lines that the program wrote."""
         words = f"; its last words: {' / '.join(self._last.lines)}" if self._last.lines else ""
         return f"{self.program} {what}{words}"
 
     async def has_ended(self) -> bool:
-        """True if the process has ended or ends within `DYING_SECONDS`. The wait is needed because a call to a dying
-        process may fail before its end is noticed."""
+        """True if it ends within `DYING_SECONDS`: calls to a dying process may fail before its end is noticed."""
         if await wait_for_event(self.ended, within_seconds=DYING_SECONDS):
             await self.read_last_words()
         return self.ended.is_set()
 
     async def read_last_words(self) -> None:
-        """Wait until the output of an ended process is read, at most half a second, because children may keep its pipes
-        open."""
+        """Wait for the rest of the output, at most half a second: children may keep the pipes open."""
         if self._readers:
             await asyncio.wait(self._readers, timeout=0.5)
 
     async def _spawn(self, env: Mapping[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamReader]:
-        """Start the process and return its stdout and stderr. It makes the pipes itself: with those of asyncio,
-        `wait()` does not return while a child of the process keeps one open."""
+        """Return stdout and stderr. It makes the pipes itself: with those of asyncio, `wait()` does not return while a
+        child of the process keeps one open."""
         stdout, their_stdout = await self._pipe()
         stderr, their_stderr = await self._pipe()
         theirs = [their_stdout, their_stderr]

@@ -6,12 +6,11 @@ from pathlib import Path
 
 
 def is_program(path: Path) -> bool:
-    """True if the path is an executable file; False for a folder, which may have the executable bit, too."""
+    """False for a folder, which may have the executable bit, too."""
     return path.is_file() and os.access(path, os.X_OK)
 
 
 def path_folders(env: Mapping[str, str] = os.environ) -> list[Path]:
-    """Return the folders of the variable PATH in their order."""
     return [Path(folder).absolute() for folder in env.get("PATH", os.defpath).split(os.pathsep) if folder]
 
 

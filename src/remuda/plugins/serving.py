@@ -1,5 +1,4 @@
-"""Functions that both kinds of plugins in Python use as programs: stdout for the handshake, a gRPC server on a
-socket."""
+"""What both kinds of plugins in Python use as programs: stdout for the handshake, a gRPC server on a socket."""
 
 import asyncio
 import os
@@ -30,8 +29,8 @@ StreamMethod = Callable[[Service, Stream[Request, Response]], Coroutine[Any, Any
 def unary(
     as_status: Callable[[], AbstractContextManager[None]],
 ) -> Callable[[UnaryMethod[Service, Request, Response]], StreamMethod[Service, Request, Response]]:
-    """Return a decorator for methods of a gRPC service that take a request and return the answer, instead of a stream.
-    `as_status` returns a context manager that turns errors of the method into a gRPC status."""
+    """Decorator for gRPC methods that take a request and return the answer, instead of a stream. `as_status`: context
+    manager that turns errors into a gRPC status."""
 
     def decorate(method: UnaryMethod[Service, Request, Response]) -> StreamMethod[Service, Request, Response]:
         async def serve(service: Service, stream: Stream[Request, Response]) -> None:
@@ -46,7 +45,7 @@ def unary(
 
 
 async def receive(stream: Stream[Request, Any]) -> Request:
-    """Return the first message of a call. Raises GRPCError if there is none."""
+    """The first message of a call. Raises GRPCError if there is none."""
     message = await stream.recv_message()
     if message is None:
         raise GRPCError(Status.INVALID_ARGUMENT, "the call came without a message")
@@ -66,8 +65,7 @@ def reserve_stdout() -> Iterator[TextIO]:
 
 @asynccontextmanager
 async def listen(server: Server, sockets: str | None, context: ssl.SSLContext | None = None) -> AsyncIterator[Path]:
-    """Start the server on a unix socket below the host's folder `sockets` and yield its path. The server is stopped at
-    the end of the `async with` block. `context`: for TLS."""
+    """Serve on a unix socket below the host's folder `sockets` during the `async with` block; yields its path."""
     folder = _socket_folder(sockets or tempfile.gettempdir())
     try:
         path = folder / "socket"
@@ -82,8 +80,7 @@ async def listen(server: Server, sockets: str | None, context: ssl.SSLContext | 
 
 
 def _socket_folder(parent: str) -> Path:
-    """Create a folder for a socket below `parent`, or below /tmp if the path would be too long for a unix socket, and
-    return it."""
+    """Create a folder below `parent`, or below /tmp if the path would be too long for a unix socket."""
     folder = Path(tempfile.mkdtemp(prefix="plugin", dir=parent))
     if len(os.fsencode(folder / "socket")) <= LONGEST_PATH_BYTES:
         return folder

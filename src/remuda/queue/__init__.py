@@ -1,13 +1,10 @@
-"""Queue of waiting jobs in memory: decides which job a runner gets next. Pure; any process can rebuild it from the
-store.
+"""Queue of waiting jobs in memory: decides which job a runner gets next. Pure; any process can rebuild it.
 
-Order of the jobs that a runner can take (`remuda.model.runner`): first priority, which grows by a few steps while a job
-waits; then the project with the fewest assigned jobs; then age, which is the order of ids, so a job that comes back
-keeps its place. The caller leases the chosen job in the store. If that fails, it drops the job here and asks again. The
-cost of a choice does not depend on the number of jobs. Jobs with the same needs are in one *lane*, in which each
-project has a *line* of its jobs. A runner looks only at the first line of each lane that fits, by the *pools* that it
-serves: its organization, a group, or projects. Heaps are lazy: a change pushes a new entry, and outdated entries are
-dropped when they come to the top.
+Order: priority, which grows while a job waits; then the project with the fewest assigned jobs; then age (order of ids).
+The caller leases the chosen job in the store; if that fails, it drops the job here and asks again. Jobs with the same
+needs are in one *lane*, in which each project has a *line*. A runner looks only at the first line of each lane that
+fits, by the *pools* that it serves (organization, group, projects), so the cost does not depend on the number of jobs.
+Heaps are lazy: outdated entries are dropped when they come to the top.
 """
 
 import heapq
@@ -101,16 +98,16 @@ class _Line:
 
 
 class _Tally(msgspec.Struct):
-    """Numbers of a project's jobs compared with one job: those with a higher level, with the same level, and of the
-    latter those that are older."""
+    """A project's jobs compared with one job: of a higher level, of the same level, and of the latter the older
+    ones."""
 
     higher: int = 0
     equal: int = 0
     older: int = 0
 
     def before(self, turns: int) -> int:
-        """Return how many of these jobs of the same level are assigned to runners before the compared job. `turns`: how
-        many more assigned jobs the compared job's project has at its turn than this project has."""
+        """How many of these jobs of the same level are assigned before the compared job. `turns`: how many more
+        assigned jobs the compared job's project has at its turn than this project."""
         return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
 
@@ -200,7 +197,6 @@ class WaitingJobs:
         self._rank(line)
 
     def _line(self, key: CapabilityKey) -> _Line:
-        """Return the line of jobs with this key. It is created if there is none."""
         needs = (key.tags, key.protected)
         lane = self._lanes.get(needs)
         if lane is None:
@@ -224,11 +220,10 @@ class WaitingJobs:
             self.add(job_id, waiting.key, priority=priority, since=waiting.since)
 
     def discard(self, job_id: JobId) -> bool:
-        """Remove a job from the queue. False if it was not in the queue."""
         return self.take(job_id) is not None
 
     def take(self, job_id: JobId) -> Waiting | None:
-        """Remove a job from the queue and return its position; None if it was not in the queue."""
+        """Remove a job from the queue and return its position, if it was there."""
         waiting = self._jobs.pop(job_id, None)
         if waiting is None:
             return None
@@ -262,26 +257,23 @@ class WaitingJobs:
             self._rank(line)
 
     def how(self, job_id: JobId) -> Waiting | None:
-        """Return the position of a job; None if it is not in the queue."""
         return self._jobs.get(job_id)
 
     def choose(self, fingerprint: Fingerprint, now: float = 0.0) -> JobId | None:
-        """Return the job that a runner with this fingerprint should get next; None if there is none that it can take.
-        The job stays in the queue."""
+        """The job that a runner with this fingerprint should get next. It stays in the queue."""
         self._rise(now)
         ranks = (rank for lane in self._lanes_for(fingerprint) for rank in _firsts(lane, fingerprint))
         best = min(ranks, default=None)
         return best[2] if best else None
 
     def as_good(self, job_id: JobId) -> int:
-        """Return how many jobs a runner could get equally well instead of this one, itself included: same project,
-        needs and level."""
+        """Number of jobs that a runner could get equally well (same project, needs, level), itself included."""
         waiting = self._jobs[job_id]
         return len(waiting.line.levels[waiting.level])
 
     def alike(self, job_id: JobId, many: int) -> Iterator[JobId]:
-        """Yield the job and those that a runner could get equally well: of the same project, with the same needs and
-        level. The oldest come first, at most `many`; fewer if many entries of the heap are outdated."""
+        """Yield the jobs that a runner could get equally well (same project, needs, level), this one included. The
+        oldest come first, at most `many`; fewer if many entries of the heap are outdated."""
         level, line = self._jobs[job_id].level, self._jobs[job_id].line
         if len(line.front) - line.left < many:
             entries = islice(_in_order(line.jobs), 4 * many)
@@ -299,13 +291,11 @@ class WaitingJobs:
         return waiting is not None and waiting.line is line and waiting.level == level
 
     def count_by_key(self) -> dict[CapabilityKey, int]:
-        """Return the number of waiting jobs by capability key."""
         return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
 
     def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
-        """Return the place of a job among all jobs that these runners can take, or, without runners, among jobs with
-        its needs. None if it is not in the queue. Visits each job of the same level once. It assumes that assigned jobs
-        do not end: before the n-th job of a project is assigned, the project has n - 1 more assigned jobs than now."""
+        """Place of a job among all jobs that these runners can take, or, without runners, among jobs with its needs.
+        Visits each job of the same level once. It assumes that assigned jobs do not end."""
         self._rise(now)
         own = self._jobs.get(job_id)
         if own is None:

@@ -1,9 +1,8 @@
 """Estimates how long a job will wait, from the pick-ups of the last minutes by runners that can take it.
 
-The estimate is the number of jobs ahead times the average time per pick-up. The time of a pick-up counts from the one
-before it, or from the moment when the job began to wait if that is later. So an empty queue gives a short time, and a
-long queue the interval between pick-ups. The time since the last pick-up counts, too: a queue that stands still must
-not look fast. Pure and bounded; each process starts without data.
+It is the number of jobs ahead times the average time per pick-up, counted from the one before or from when the job
+began to wait. The time since the last pick-up counts, too: a queue that stands still must not look fast. Pure and
+bounded; each process starts without data.
 """
 
 from collections import OrderedDict, deque
@@ -21,8 +20,6 @@ _KINDS = 512
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The expected waiting time, and the number of pick-ups that it is based on."""
-
     seconds: float
     pick_ups: int
     within_seconds: float = WINDOW_SECONDS
@@ -43,8 +40,7 @@ class PickUps:
             self._made.popitem(last=False)
 
     def estimate(self, need: CapabilityKey, ahead: int, now: float, *, since: float | None = None) -> Estimate | None:
-        """Estimate how long a job will still wait that has `ahead` jobs before it and has waited since `since`. None if
-        no runner that can take it has picked up a job lately."""
+        """`ahead`: jobs before it; `since`: when it began to wait. None if no fitting runner picked up a job lately."""
         made = sorted(
             pick_up
             for fingerprint, pick_ups in self._made.items()

@@ -1,2 +1,1 @@
-"""Logs, metrics and trace spans of all services. Metrics have GitLab's names where GitLab has them, so dashboards keep
-working."""
+"""Logs, metrics and trace spans of all services. Metrics have GitLab's names where GitLab has them."""

@@ -1,8 +1,7 @@
 """Logging of all services: readable text on a terminal, otherwise one JSON object per line.
 
 Every line about a job has the field `job`, every line of a service `part`. Secrets are never passed to a logger. The
-library that writes the lines is imported with the first line that is shown, because its import takes as long as a
-whole local job may.
+library is imported with the first line that is shown, because that takes as long as a whole local job may.
 """
 
 import logging
@@ -38,13 +37,11 @@ def configure(*, level: str = "info", log_format: str = "auto", stream: TextIO |
 
 
 def set_level(level: str) -> None:
-    """Change the lowest level of events that are shown, for the whole process."""
     _Settings.level = logging.getLevelNamesMapping().get({"warn": "warning"}.get(level, level).upper(), logging.INFO)
 
 
 def logger(part: str) -> "Logger":
-    """Return the logger of a part, such as cell, manager or run. It may be created before or after `configure` is
-    called."""
+    """The logger of a part, such as cell, manager or run. It may be created before `configure` is called."""
     return Logger({"part": part})
 
 
@@ -57,7 +54,6 @@ class Logger:
         self._bound = bound
 
     def bind(self, **values: Any) -> "Logger":
-        """Return a logger that adds these values, too, to every event."""
         return Logger(self._bound | values)
 
     def debug(self, event: str, **values: Any) -> None:

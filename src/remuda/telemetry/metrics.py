@@ -1,8 +1,5 @@
-"""Metrics of one service, in a separate registry, because one process may run several services.
-
-Each service defines its metrics in its own `metrics` module. The Prometheus library is imported at the first scrape,
-because it brings an HTTP server and takes longer to import than a short job takes to run.
-"""
+"""Metrics of one service, in a separate registry, because one process may run several services. The Prometheus library
+is imported at the first scrape, because that takes longer than a short job."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -17,8 +14,6 @@ T = TypeVar("T")
 
 
 class Registry:
-    """All metrics of a service."""
-
     def __init__(self) -> None:
         self.families: list[Callable[[], Metric]] = []
         self.refreshers: list[Callable[[], None]] = []
@@ -26,8 +21,6 @@ class Registry:
 
 
 class Number:
-    """The value of a counter or a gauge."""
-
     __slots__ = ("value",)
 
     def __init__(self) -> None:
@@ -64,8 +57,7 @@ class _Labelled(Generic[T]):
         self.parts: dict[tuple[str, ...], T] = {} if labels else {(): new()}
 
     def labels(self, *values: str) -> T:
-        """Return the child metric with these label values, in the order of the label names. It is created if
-        missing."""
+        """The child with these label values, in the order of the label names. It is created if missing."""
         part = self.parts.get(values)
         if part is None:
             if len(values) != len(self.names):
@@ -135,7 +127,7 @@ class Histogram(_Labelled[Spread]):
 
 
 def render(registry: Registry) -> bytes:
-    """Return all metrics of a registry in the Prometheus text format."""
+    """All metrics of a registry in the Prometheus text format."""
     from prometheus_client import generate_latest
     from prometheus_client.registry import Collector
 

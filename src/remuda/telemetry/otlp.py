@@ -1,9 +1,8 @@
 """Sends spans to an OpenTelemetry collector in the background: OTLP over HTTP, as JSON.
 
-Adding a span never blocks and never fails. Spans that arrive faster than they can be sent, or during a long outage of
-the collector, are dropped and counted. If the collector is busy or unreachable, the exporter retries with growing
-waits; spans that it refuses are not sent again. At shutdown the remaining spans are sent within a few seconds or
-dropped. docs/decisions/0014-spans.md says why the OpenTelemetry SDK is not used.
+Adding a span never blocks and never fails. Spans that arrive too fast, or during a long outage, are dropped and
+counted. The exporter retries with growing waits; refused spans are not sent again. At shutdown the rest is sent within
+a few seconds or dropped. docs/decisions/0014-spans.md says why the OpenTelemetry SDK is not used.
 """
 
 import asyncio
@@ -41,14 +40,11 @@ Counted = Callable[[str, int], None]
 
 
 class _Answer(msgspec.Struct):
-    """The answer of a collector, with the number of refused spans."""
-
     partial: dict[str, int | str] = msgspec.field(name="partialSuccess", default_factory=dict)
 
 
 class SpanExporter:
-    """Queue of unsent spans, and the task that sends them (`run`). Leaving the context manager sends the rest. Raises
-    OtlpError if the settings are invalid."""
+    """Queue of unsent spans; `run` sends them, and leaving the context sends the rest. Raises OtlpError."""
 
     def __init__(self, settings: OtlpSettings, clock: Clock, counted: Counted) -> None:
         self._settings = settings
@@ -82,7 +78,6 @@ class SpanExporter:
             await self._session.__aexit__(kind, error, trace)
 
     def offer(self, span: Span) -> None:
-        """Queue a span, or drop it if the queue is full."""
         if len(self._waiting) >= MOST_WAITING:
             self._counted("dropped", 1)
             return

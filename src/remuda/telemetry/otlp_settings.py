@@ -1,5 +1,5 @@
 """Settings of the span exporter, read from OpenTelemetry's environment variables. Pure. A variable for traces takes
-precedence over the one for all signals. `remuda.telemetry.otlp` uses the result."""
+precedence over the one for all signals."""
 
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
@@ -16,8 +16,6 @@ class OtlpError(ValueError):
 
 
 class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Address, headers and timeout of a collector."""
-
     url: str
     headers: Mapping[str, str] = {}
     is_compressed: bool = False
@@ -28,7 +26,6 @@ class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_enabled(environment: Mapping[str, str]) -> bool:
-    """True if the environment variables enable the export of spans."""
     is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = environment.get("OTEL_TRACES_EXPORTER", "").split(",")
     is_named = bool(environment.get(f"{_TRACES}ENDPOINT") or environment.get(f"{_ALL}ENDPOINT"))
@@ -36,8 +33,7 @@ def is_enabled(environment: Mapping[str, str]) -> bool:
 
 
 def read_otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettings:
-    """Read the settings from environment variables. `service`: name of the service unless a variable sets another.
-    Raises OtlpError for an unsupported value."""
+    """`service`: name of the service unless a variable sets another. Raises OtlpError for an unsupported value."""
 
     def read_variable(name: str) -> str:
         return (environment.get(_TRACES + name) or environment.get(_ALL + name) or "").strip()
@@ -69,7 +65,7 @@ def read_otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpS
 
 
 def hide_password(url: str) -> str:
-    """Return the address without user name, password and query, which may be secret, for logs."""
+    """The address without user name, password and query, which may be secret, for logs."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 

@@ -1,8 +1,5 @@
-"""Spans as values, and their encoding as OTLP JSON. Pure.
-
-A span is created when its operation has ended. Its ids are derived from the operation, not random, so that a span that
-is created again after a restart has the same ids. `remuda.telemetry.otlp` sends spans.
-"""
+"""Spans as values, and their encoding as OTLP JSON. Pure. A span is created when its operation has ended. Its ids are
+derived from the operation, so that a span that is created again after a restart has the same ids."""
 
 import hashlib
 import re
@@ -54,7 +51,6 @@ def trace_id_of(*words: object) -> str:
 
 
 def span_id_of(*words: object) -> str:
-    """Derive a span id from the names of an operation."""
     return _digest(words, 8)
 
 

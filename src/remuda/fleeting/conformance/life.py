@@ -104,8 +104,7 @@ class Life:
         self.info = await self.init(dict(self.trial.config))
 
     async def call(self, what: str, method: Any, request: Any) -> Any:
-        """Call with the deadline of the trial. Raises TemporaryError, PermanentError or UnsupportedError, which name
-        `what`."""
+        """Call with the trial's deadline. Raises TemporaryError, PermanentError or UnsupportedError, naming `what`."""
         with translate_errors(what):
             return await method(request, timeout=self.trial.call_seconds)
 
@@ -167,8 +166,7 @@ class Life:
         return {name: state for name, state in (await self.update()).items() if name not in before}
 
     async def until(self, is_so: Callable[[dict[str, int]], bool], seconds: float) -> dict[str, int]:
-        """Update until `is_so` is true for the new instances or `seconds` are over; return their last states by
-        name."""
+        """Update until `is_so` is true for the new instances or `seconds` are over; return their last states."""
         pause, states = _FIRST_PAUSE_SECONDS, await self.new()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

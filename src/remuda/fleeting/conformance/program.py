@@ -1,5 +1,4 @@
-"""Conformance checks of a plugin's program: version, start without a host, handshake, missing or wrong
-configuration."""
+"""Conformance checks of a plugin's program: version, start without a host, handshake, missing or wrong settings."""
 
 import asyncio
 import os

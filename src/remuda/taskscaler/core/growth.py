@@ -25,8 +25,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     changes_at: float | None = None
 
     def narrow(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
-        """Apply a further limit; of equal ones the first is named. `changes_at`: when it ends; `numbers`: for its
-        text."""
+        """Apply a further limit; of equal ones the first is named. `changes_at`: its end; `numbers`: for its text."""
         instances = max(instances, 0)
         if self.instances is not None and self.instances <= instances:
             return self
