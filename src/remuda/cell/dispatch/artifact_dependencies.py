@@ -55,7 +55,7 @@ def _merge_dotenv(artifacts: Sequence[JobFiles]) -> dict[str, str]:
 
 
 async def _list_in_pipeline(store: Store, job: Job, family: Family | None = None) -> list[JobFiles]:
-    """Return the jobs of the same pipeline whose artifacts this job gets. Raises MissingDependencyError."""
+    """Return the jobs of the pipeline whose artifacts this job gets. Raises MissingDependencyError if they are gone."""
     if not job.artifacts_from:
         return []
     family = family or await store.pipelines.load_family(job.pipeline_id)

@@ -26,7 +26,7 @@ class UserCommands:
         self._clock = clock
 
     async def cancel_job(self, job_id: int, *, force: bool = False) -> Job:
-        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once."""
+        """Cancel a job: gracefully if its runner can, else or with `force` at once. An ended job stays as it is."""
         return await self._change(
             job_id, lambda family, number, now: lifecycle.cancel(family, number, now, force=force)
         )

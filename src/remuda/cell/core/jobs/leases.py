@@ -120,7 +120,8 @@ def deadline(
     """Return when the runner of this job counts as gone if it does not call; None if no runner has the job. Time before
     `since`, when this process began to receive calls, does not count, unless the cell is down so often that the
     deadline would never come (`outages`). A started job gets a little more than the allowed silence, because its last
-    calls may not be stored; a job that is being canceled gets less, because only its after_script still runs."""
+    calls may not be stored; a job that is being canceled gets less, because only its after_script still runs. A stored
+    time in the future counts as `since`."""
     if job.is_trigger:
         return None
     if is_unheard(job):

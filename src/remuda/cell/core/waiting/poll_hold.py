@@ -1,7 +1,7 @@
-"""Decides how long a job request is held open (long polling) while there is no job. A manager that says how long it can
-wait (`hold_seconds`), as Remuda's does, is held for the usual time of the cell. Others are answered at once unless
-configured otherwise: in gitlab-runner a held request occupies one of the `concurrent` workers and counts as demand for
-a machine. Its own module, because it is pure."""
+"""Decides how long a job request is held open (long polling) while there is no job, at most `poll_hold_seconds` of the
+cell. A manager that says how long it can wait (`hold_seconds`), as Remuda's does, is held. Others are answered at once
+unless configured otherwise: in gitlab-runner a held request occupies one of the `concurrent` workers and counts as
+demand for a machine. Its own module, because it is pure."""
 
 import math
 

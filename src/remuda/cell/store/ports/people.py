@@ -87,7 +87,8 @@ class PeopleStore:
             raise NotFoundError(f"there is no group {namespace.id}")
 
     async def remove_namespace(self, namespace_id: int) -> bool:
-        """Remove a namespace with members and variables. Raises ConflictError while it contains anything."""
+        """Remove a namespace with its members and variables. Raises ConflictError while it has projects or
+        namespaces."""
 
         async def remove(rows: Transaction) -> bool:
             has_project = await rows.has_match(PROJECTS, ProjectFilter(namespace_id=namespace_id))

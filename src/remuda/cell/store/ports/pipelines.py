@@ -31,11 +31,11 @@ class PipelineStore(ABC):
         schedule: Schedule | None = None,
         due_at: float | None = None,
     ) -> Family:
-        """Store a pipeline, its jobs, the handled ref and the schedule's next run time, in one transaction. Jobs that
-        can start are enqueued (`lifecycle.begin`). If a pipeline of this `upstream_job_id` exists, it is returned and
-        nothing is stored. `sees` is the ref and commit to mark as handled, `schedule` the schedule with its next run
-        time, `due_at` the time for which it runs: raises ConflictError if its row has another time, because another
-        process ran it."""
+        """Store a pipeline, its jobs, the handled ref and the schedule's next run time, in one transaction. The store
+        assigns all ids. Jobs that can start are enqueued (`lifecycle.begin`). If a pipeline of this `upstream_job_id`
+        exists, it is returned and nothing is stored. `sees` is the ref and commit to mark as handled, `schedule` the
+        schedule with its next run time, `due_at` the time for which it runs: raises ConflictError if its row has
+        another time, because another process ran it."""
         owner = pipeline.project_id
 
         async def add(rows: Transaction) -> Family:
