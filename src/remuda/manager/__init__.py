@@ -2,6 +2,5 @@
 results back.
 
 `core/` has the decisions without I/O, `polling/` requests jobs, `jobs/` runs them, `environments/` provides machines,
-`process/` supervises everything. The manager communicates with cells and agents only over the network or sockets. Its
-journal lets a new process resume the jobs of an earlier one.
+`process/` supervises everything. A journal lets a new process resume the jobs of an earlier one.
 """

@@ -17,7 +17,6 @@ from remuda.telemetry.logs import configure
 async def serve(
     config: Path, data: Path, *, jobs: Path | None, agent_idle_exit_seconds: float = IDLE_EXIT_SECONDS
 ) -> None:
-    """Run the manager until a signal stops or drains it."""
     events = SignalEvents()
     loop = asyncio.get_running_loop()
     for number, handler in events.handlers.items():
@@ -27,8 +26,7 @@ async def serve(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the manager with command line arguments. Returns the exit code: 0, or 2 for an error that the operator can
-    correct, such as an invalid configuration."""
+    """Run the manager with command line arguments. Returns 0, or 2 for an error that the operator can correct."""
     parser = argparse.ArgumentParser(prog="python -m remuda.manager", description="Requests jobs and runs them.")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)

@@ -1,2 +1,1 @@
-"""Compiles the job that a server sends (the payload) to the steps that the agent runs. Every module adds one kind of
-step or variable."""
+"""Compiles the job that a server sends (the payload) to the steps that the agent runs."""

@@ -1,7 +1,5 @@
-"""Reads GIT_CLONE_PATH, the working directory that a job chooses, and checks that it is allowed. Pure code without I/O.
-
-The path is relative to the builds folder, which is known only on the machine. `jobs/placement.py` stores it in the
-job's `JobPlace`; `start_request.py` fails a job whose path is not allowed.
+"""Checks GIT_CLONE_PATH, the working directory that a job chooses, relative to the builds folder. Pure code without
+I/O.
 
 Invariant: if jobs are isolated from each other (container, sandbox, or another user), the chosen folder is inside a
 folder that only jobs of the same project with the same GIT_CLONE_PATH use, because another job could place a symbolic
@@ -27,8 +25,7 @@ _FORM = re.compile(r"[^\0-\x1f\x7f\"'$`\\]+")
 
 
 def clone_path(payload: JobPayload, runner: RunnerConfig, slot: int) -> str:
-    """Return the job's GIT_CLONE_PATH relative to the builds folder; empty if it is not set. Raises CompileError if the
-    runner or the path does not allow it."""
+    """Return the job's GIT_CLONE_PATH; empty if it is not set. Raises CompileError if it is not allowed."""
     if not _is_named(payload, runner):
         return ""
     configured = Setting(runner=runner, system_id="", slot=slot, work_dir="", builds_dir="", cache_dir="")
@@ -51,8 +48,7 @@ def clone_path(payload: JobPayload, runner: RunnerConfig, slot: int) -> str:
 
 
 def with_clone_path(place: JobPlace, chosen: str, *, is_apart: bool) -> JobPlace:
-    """Return the place with the `chosen` working directory (empty: not chosen). With `is_apart` (jobs are isolated from
-    each other) it is inside a separate folder for this project and path."""
+    """Set the `chosen` working directory (may be empty), in a separate folder if jobs are isolated (`is_apart`)."""
     if chosen and is_apart:
         own = hashlib.sha256(f"{place.project}\0{chosen}".encode()).hexdigest()[:12]
         chosen = f"{place.own_folder}/@{own}/{chosen}"

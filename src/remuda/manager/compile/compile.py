@@ -1,9 +1,7 @@
 """Compiles a server's payload to the agent's `JobStart`: steps, variables, masks, banner. Pure code without I/O.
 
-The modules `secrets`, `sources`, `stored_files` (caches and artifacts), `user_steps` (the job's scripts) and
-`containers` each create steps; this module joins them in one list. The agent decides at run time which of them run. A
-custom executor has another list (`custom`). The banner, the first lines of the job's log, warns about requests of the
-payload that are not supported. `start_request.py` calls this once per job.
+Other modules create the steps, this one joins them in one list; the agent decides at run time which of them run. The
+banner, the first lines of the job's log, warns about requests of the payload that are not supported.
 """
 
 import json
@@ -44,8 +42,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def compile_job(payload: JobPayload, setting: Setting) -> JobStart:
-    """Compile a payload to the request that starts the job at the agent. `start_request.py` adds the values that depend
-    on the job's machine and folders. Raises CompileError if the job cannot run."""
+    """Compile a payload, without the values that depend on machine and folders. Raises CompileError."""
     timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
     configured = setting
     if is_custom(setting.runner):
@@ -118,8 +115,8 @@ def _containers(payload: JobPayload, setting: Setting, variables: Variables, tim
 
 
 def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
-    """Return all variables of a job, not expanded; a later one overrides an earlier one with the same name. The order
-    is: the runner's `environment`, its default values, the payload's variables, fixed values of the runner."""
+    """Return all variables, not expanded; a later one overrides an earlier one. The order: the runner's `environment`,
+    its default values, the payload's variables, fixed values of the runner."""
     environment = [Variable(key=key, value=value) for key, _, value in _pairs(setting.runner.environment)]
     authority = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
     image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
@@ -128,7 +125,7 @@ def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[V
 
 
 def runner_variables(payload: JobPayload, setting: Setting, timeout: int) -> dict[str, str]:
-    """Return the variables that the runner adds to those of the payload. `timeout` is the job's, in seconds."""
+    """Return the variables that the runner adds to those of the payload. `timeout` is in seconds."""
     image = {"CI_JOB_IMAGE": text} if (text := _image(payload, setting)) else {}
     return _defaults(setting, timeout) | image | _runner_constants()
 
@@ -169,8 +166,7 @@ def _pairs(environment: Iterable[str]) -> Iterable[tuple[str, str, str]]:
 
 
 def _masks(payload: JobPayload, expanded: Sequence[Variable]) -> tuple[str, ...]:
-    """Return the secret texts that the agent hides in the log. For masked variables these are the expanded and the
-    unexpanded value, because a script may print either."""
+    """Return the secret texts to hide in the log: values expanded and unexpanded, because a script may print either."""
     secrets = [payload.token]
     secrets += [variable.value for variable in payload.variables if variable.masked]
     secrets += [variable.value for variable in expanded if variable.masked]
@@ -184,8 +180,7 @@ def _prefixes(payload: JobPayload) -> list[str]:
 
 
 def _remarks(payload: JobPayload, setting: Setting, variables: Variables, dropped: int) -> Iterable[str]:
-    """Yield warnings about requests of the job that have no effect, for its log. `dropped` is the number of variables
-    with invalid names or values."""
+    """Yield warnings about requests without effect. `dropped` is the number of invalid variables."""
     if is_custom(setting.runner):
         yield from custom_remarks(setting)
     else:

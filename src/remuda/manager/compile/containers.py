@@ -1,12 +1,8 @@
-"""Compiles `image` and `services` of a job: the container for its own steps, and the service containers. Pure code
-without I/O.
+"""Compiles `image` and `services` of a job: the container for its own steps, and the service containers. Pure code.
 
-The runner's configuration limits images, services, users and pull policies; a violation fails the job. Services start
-first, the job's own steps run in the container, and at the end the services are always stopped. Checkout, caches and
-artifacts are handled outside of containers, where the job's own commands must not run; therefore the job's hooks around
-the checkout run in containers, too.
-
-Invariant: no container that mounts the working directory runs while the runner's own steps work in that directory.
+Checkout, caches and artifacts are handled outside of containers, where the job's own commands must not run; therefore
+the job's hooks around the checkout run in containers, too. Invariant: no container that mounts the working directory
+runs while the runner's own steps work in that directory.
 """
 
 import hashlib
@@ -30,18 +26,15 @@ _HOOKS = ("pre_get_sources_script", "post_get_sources_script")
 
 
 def image_of(payload: JobPayload, runner: RunnerConfig) -> str:
-    """Return the image of a job, from the payload or else the runner's default. Variables in it are not expanded."""
+    """Return the payload's image or else the runner's default. Variables in it are not expanded."""
     return own_image(payload) or runner.docker.image
 
 
 def own_image(payload: JobPayload) -> str:
-    """Return the image that the payload names; empty if it names none."""
     return str((payload.image or {}).get("name") or "")
 
 
 class Containers(msgspec.Struct, frozen=True, kw_only=True):
-    """The values from which the containers of a job are compiled."""
-
     payload: JobPayload
     runner: RunnerConfig
     variables: Variables
@@ -58,8 +51,7 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def engine(self) -> str:
-        """Address of the container engine. It is always passed to steps, because a job's own variable DOCKER_HOST may
-        name another engine."""
+        """Address of the container engine. Always passed on, because a job's DOCKER_HOST may name another engine."""
         return self.docker.host or DEFAULT_HOST
 
     @property
@@ -69,8 +61,8 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wrap_in_container(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry]]:
-    """Wrap the job's own steps (`inner`) in its container. Returns two lists of steps: services and container, and the
-    steps that stop the services at the end of the job."""
+    """Wrap the steps `inner`. Returns the steps with services and container, and those that stop the services at the
+    end."""
     services = _services(job)
     work = [*services, _container("container", job, joins=bool(services)) | {"run": inner}]
     stop = entry(STOP, "service_stop", {"engine": job.engine, "job": job.key})
@@ -81,8 +73,8 @@ def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
     """Change the steps of `get_sources` so that each hook around the checkout runs in its own container.
 
     No container runs during the checkout: git runs with the agent's rights, and a process that changes the repository
-    meanwhile could make git run programs. The checkout step removes containers that an earlier job left. It cannot use
-    the agent user's credentials, because the job chooses the addresses of submodules.
+    meanwhile could make git run programs. The checkout step cannot use the agent user's credentials, because the job
+    chooses the addresses of submodules.
     """
     return [
         _container(step["name"].removesuffix("_script"), job, joins=False) | {"run": [step]}
@@ -93,15 +85,13 @@ def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
 
 
 def _choose_engine(job: Containers) -> Entry:
-    """Return the input `engine` of the checkout step. Empty if the step may be unable to reach the engine: as the job's
-    user, in a sandbox, or over a network, which a policy may limit."""
+    """Return the checkout step's input `engine`; empty if the step may be unable to reach the engine."""
     own = job.runner.remuda
     is_reachable = job.engine.startswith("unix:") and not (own.run_as or own.first_uid or own.sandbox)
     return {"engine": literal(job.engine)} if is_reachable else {}
 
 
 def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str]:
-    """Yield warnings about container settings of the job that have no effect on this runner."""
     if not runner.has_containers:
         if payload.image and payload.image.get("name"):
             yield "image: is ignored; this runner runs jobs on its own machine"
@@ -194,19 +184,17 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
 
 
 def _in_slot(job: Containers) -> dict[str, Any]:
-    """Return the engine option that puts a container in the job's control group; empty if the job has none. It is
-    needed because an engine does not use the control group of its client."""
+    """Return the engine option for the job's control group, which an engine does not take from its client."""
     return {"cgroup_parent": f"/{job.cgroup}"} if job.cgroup else {}
 
 
 def _entry(name: str, step: str, inputs: dict[str, Any]) -> Entry:
-    """Return a step entry, without inputs that are empty."""
     return entry(name, step, {key: value for key, value in inputs.items() if value not in ("", [], {})})
 
 
 def _common(image: str, request: Mapping[str, Any], job: Containers) -> dict[str, Any]:
-    """Return the step inputs that the job's container and services have in common. `request` is the payload's `image`
-    or an entry of its `services`. Raises CompileError if the runner does not allow it."""
+    """Return the inputs for an `image` or an entry of `services`. Raises CompileError if the runner does not allow
+    it."""
     docker, variables = job.docker, job.variables
     options = request.get("executor_opts") or {}
     own = (options.get("docker") if isinstance(options, Mapping) else None) or {}
@@ -233,8 +221,7 @@ def _common(image: str, request: Mapping[str, Any], job: Containers) -> dict[str
 
 
 def _volume(written: str, variables: Variables) -> str:
-    """Expand the variables in a configured volume. Raises CompileError if that adds `..` to its path, because a job
-    could then mount another folder."""
+    """Expand variables. Raises CompileError if that adds `..`, because a job could then mount another folder."""
     volume = variables.expand(written)
     if volume != written and ".." in volume.partition(":")[0].split("/"):
         raise CompileError(f"volumes: {written}: a variable of this job makes it lead out of its folder ({volume!r})")
@@ -252,7 +239,6 @@ def _policies(request: Mapping[str, Any], docker: DockerConfig, variables: Varia
 
 
 def _service_request(service: ServiceConfig) -> dict[str, Any]:
-    """Convert a service of the runner's configuration to the form that services have in a payload."""
     pairs = [text.partition("=") for text in service.environment]
     return {
         "name": service.name,
@@ -264,8 +250,7 @@ def _service_request(service: ServiceConfig) -> dict[str, Any]:
 
 
 def _public(variables: Variables) -> dict[str, str]:
-    """Return the variables for a container's environment: only public ones, because all clients of the engine can read
-    them."""
+    """Return only public variables, because all clients of the engine can read a container's environment."""
     return {
         variable.key: variable.value
         for variable in variables.expand_all()
@@ -282,7 +267,7 @@ def _fits_any(name: str, patterns: Sequence[str], variables: Variables) -> bool:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Convert a glob for image names to a regular expression: `*` and `?` do not match a slash, `**` does."""
+    """Convert a glob for image names: `*` and `?` do not match a slash, `**` does."""
     words = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(words.get(part) or re.escape(part) for part in re.split(r"(\*\*|\*|\?)", text)))
 
@@ -300,8 +285,7 @@ def _texts(value: Any, key: str) -> list[str]:
 
 
 def _step_name(text: str, taken: set[str]) -> str:
-    """Return a step name for a service's alias or image that is not in `taken`, such as `service_postgres` for
-    registry.example.com/group/postgres:16."""
+    """Return an unused step name, such as `service_postgres` for registry.example.com/group/postgres:16."""
     last = re.split(r"[\s,]+", text.strip())[0].rpartition("/")[2]
     base = "service_" + re.sub(r"[^A-Za-z0-9_]", "_", re.split(r"[:@]", last)[0])
     number, name = 1, base

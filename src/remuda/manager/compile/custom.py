@@ -1,13 +1,8 @@
-"""Compiles jobs of `executor = "custom"`, GitLab's custom-executor protocol, to steps of the local agent. Pure code
-without I/O.
+"""Compiles jobs of `executor = "custom"`, GitLab's custom-executor protocol, to steps of the local agent. Pure code.
 
-In this protocol the operator's programs (the driver) run a job's scripts, one for every stage. A job becomes one
-`custom` step with a script for every stage, in gitlab-runner's order and with its names; `stdsteps/custom` calls the
-driver. All data for the driver is in one file variable, the *order*, so that it is not in the environment of the
-agent's own steps. Drivers get the job's variables as CUSTOM_ENV_NAME; each script also sets them. The builds folder is
-known only after the driver's `config_exec` program has run, so the job is compiled with placeholders for folders.
-
-The driver is responsible for the isolation of jobs.
+The operator's programs (the driver) run a job's scripts and isolate jobs. A job becomes one `custom` step with a script
+for every stage. All data for the driver is in one file variable, the *order*, so that it is not in the environment of
+the agent's own steps. The builds folder is known only after `config_exec` has run, so folders are placeholders.
 """
 
 import json
@@ -43,13 +38,11 @@ _TRUE = ("true", "t", "1")
 
 
 def is_custom(runner: RunnerConfig) -> bool:
-    """True if the runner has the custom executor, so that a driver runs its jobs."""
     return runner.executor == EXECUTOR
 
 
 def with_placeholders(setting: Setting) -> Setting:
-    """Return the setting with placeholders for folders, and without the signing key: artifacts are where the driver
-    runs the job, and the key must not go there."""
+    """Use placeholders for folders, and no signing key: artifacts are at the driver, and the key must not go there."""
     runner = setting.runner
     own = msgspec.structs.replace(runner.remuda, signing_key="")
     return msgspec.structs.replace(
@@ -62,8 +55,8 @@ def with_placeholders(setting: Setting) -> Setting:
 
 
 def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) -> tuple[list[Entry], dict[str, str]]:
-    """Return the steps of a job, and the scripts of gitlab-runner's own stages, such as get_sources, by stage name.
-    Raises CompileError for a job with `run`."""
+    """Return the steps, and the scripts of gitlab-runner's own stages by name. Raises CompileError for a job with
+    `run`."""
     if payload.run:
         raise CompileError("run: a driver of the custom executor is given scripts, and cannot run steps; use script")
     runner = setting.runner
@@ -94,8 +87,7 @@ def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) ->
 def driver_order(
     payload: JobPayload, configured: Setting, variables: Sequence[Variable], scripts: dict[str, str]
 ) -> Variable:
-    """Return the file variable with all data for the driver (the order). It is the only variable that the agent
-    gets."""
+    """Return the only variable that the agent gets: a file with all data for the driver (the order)."""
     runner = configured.runner
     custom = runner.custom
     services = [
@@ -129,7 +121,6 @@ def driver_order(
 
 
 def custom_remarks(setting: Setting) -> Iterable[str]:
-    """Yield warnings about settings of the runner that have no effect with the custom executor."""
     if setting.runner.remuda.signing_key:
         yield "artifacts are not signed: they are where the driver runs jobs, out of reach of the runner's key"
 

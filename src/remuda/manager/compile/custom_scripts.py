@@ -1,11 +1,7 @@
-"""Generates shell scripts for the runner's own stages of a job (sources, caches, artifacts), for the custom executor,
-whose machines may not have Remuda. Pure code without I/O.
-
-The functions take the entries of standard steps and return POSIX sh scripts. Sources need only git. Caches and
-artifacts use `remuda-agent` if it is installed there, else `gitlab-runner` or `gitlab-runner-helper`; without any of
-them the script prints a warning, and the job continues. Scripts can use the job's variables, such as CI_PROJECT_DIR.
-`custom.py` is the caller.
-"""
+"""Generates POSIX sh scripts for the runner's own stages (sources, caches, artifacts), for the custom executor, whose
+machines may not have Remuda. Sources need only git. Caches and artifacts use `remuda-agent` if it is installed there,
+else `gitlab-runner` or `gitlab-runner-helper`; without any of them the script prints a warning, and the job
+continues."""
 
 import json
 import shlex
@@ -67,8 +63,7 @@ def _plain(value: Any) -> Any:
 
 
 def sources_script(entries: Sequence[Entry]) -> str:
-    """Return the script of the stage get_sources, with the checkout and the hooks around it; `entries` come from
-    `sources.get_sources`."""
+    """Return the script of the stage get_sources: the checkout and the hooks around it."""
     parts = [STRICT, 'mkdir -p "$CI_PROJECT_DIR"', 'cd "$CI_PROJECT_DIR"']
     if not entries:
         return "\n".join([*parts, "echo 'Skipping Git repository setup'"])
@@ -198,8 +193,7 @@ def download_script(entries: Sequence[Entry], url: str) -> str:
 
 
 def upload_script(entries: Sequence[Entry], url: str) -> str:
-    """Return the script of the stage upload_artifacts_on_success or upload_artifacts_on_failure; `url` is the
-    server's."""
+    """Return the script of a stage that uploads artifacts; `url` is the server's."""
     parts = [STRICT]
     for entry in entries:
         inputs = plain(entry)
@@ -215,7 +209,7 @@ def upload_script(entries: Sequence[Entry], url: str) -> str:
 
 
 def cleanup_script(names: Iterable[str]) -> str:
-    """Return the script of the stage cleanup_file_variables, which deletes the files of the file variables `names`."""
+    """Return the script that deletes the files of the file variables `names`."""
     files = " ".join(f'"$CI_PROJECT_DIR.tmp/"{shlex.quote(name)}' for name in names)
     return f"{STRICT}\nrm -f {_PRIVATE} {files}".rstrip()
 
@@ -227,14 +221,13 @@ def _path_options(inputs: Mapping[str, Any]) -> list[str]:
 
 
 def _cache_file(folder: str | None, key: str) -> str:
-    """Return the path of a cache archive that gitlab-runner reads and writes. Remuda's archive in the same folder has
-    another name and format."""
+    """Return the path of gitlab-runner's cache archive; Remuda's in the same folder has another name and format."""
     return f"{folder or '.'}/{file_name(key).removesuffix(SUFFIX)}/cache.zip"
 
 
 def _through(step: str, inputs: Mapping[str, Any], instead: str, what: str, *, forgiving: bool = False) -> str:
-    """Return shell code that runs a standard step with `remuda-agent`, or else the command `instead` with
-    gitlab-runner. `what` names the work in warnings; with `forgiving` a failure is only a warning."""
+    """Return shell code that runs a step with `remuda-agent`, or else the command `instead`. `what` names the work in
+    warnings; with `forgiving` a failure is only a warning."""
     on_failure = f"echo 'WARNING: {what} failed'" if forgiving else "exit $_code"
     file = '"$CI_PROJECT_DIR.tmp/remuda-inputs"'
     return f"""_code=0

@@ -1,8 +1,7 @@
-"""Computes how long the environment of a failed job is kept for debugging (on hold), and the note about it in the job's
-log. Pure code without I/O.
+"""Computes how long the environment of a failed job is kept for debugging (on hold). Pure code without I/O.
 
 The runner's `hold_failed` is the default. A job may ask for more or less with the variable REMUDA_HOLD_FAILED, up to
-the runner's `hold_by_job`. `start_request.py` sends the result to the agent, which keeps the environment.
+the runner's `hold_by_job`.
 """
 
 from collections.abc import Iterable
@@ -27,8 +26,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hold_of(config: RemudaConfig, variables: Iterable[JobVariable], job_id: int, *, may_shell: bool) -> Hold:
-    """Return how long a job is kept on hold if it fails, from the runner's settings and the job's variables. Without
-    `may_shell` (a shell can be opened in the job) it is not kept, because nobody could look at it."""
+    """Return the hold of a job if it fails. Without `may_shell` it is not kept, because nobody could look at it."""
     asked = next((variable.value.strip() for variable in variables if variable.key == VARIABLE), "")
     if not may_shell:
         return Hold()

@@ -1,9 +1,7 @@
 """Stores working directory and variables of a job, so that a user can open a shell in the directory after it failed.
 
-The files are written when a job starts, and deleted when it succeeds. The variables are those of the job's scripts; for
-file variables new files are written, because the agent deletes its own at the end of the job. Only this user can read
-the files, because some are secret. They stay until the data folder is deleted. `job.py` writes them, a command reads
-them.
+File variables get new files, because the agent deletes its own at the end of the job. Only this user can read the
+files, because some are secret. They are deleted when the job succeeds, else they stay until the data folder is deleted.
 """
 
 import json
@@ -19,8 +17,6 @@ from remuda.wire.agent_client import JobVariable
 
 
 class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The working directory and variables of a failed job."""
-
     work_dir: Path
     environment: Mapping[str, str]
     """Variables for a shell. File variables are paths of existing files; values too large for a process environment
@@ -28,8 +24,7 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_kept_job(data: Path, job_id: int) -> KeptJob | None:
-    """Return working directory and variables of a failed job from the manager's data folder; None if the job did not
-    fail or its directory was not kept."""
+    """Return the stored data; None if the job did not fail or its directory was not kept."""
     try:
         content = json.loads((_folder(data, job_id) / "job.json").read_bytes())
     except FileNotFoundError:
@@ -43,7 +38,6 @@ def read_kept_job(data: Path, job_id: int) -> KeptJob | None:
 
 
 def write(data: Path, job_id: int, *, work_dir: str, variables: Iterable[JobVariable]) -> None:
-    """Store working directory and variables of a job that starts."""
     folder = _folder(data, job_id)
     files = folder / "files"
     files.mkdir(mode=0o700, parents=True, exist_ok=True)

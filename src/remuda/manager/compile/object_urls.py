@@ -1,8 +1,7 @@
-"""Creates presigned URLs (S3 signature version 4, unsigned body) for caches in an object storage. Pure code without
-I/O.
+"""Creates presigned URLs (S3 signature version 4, unsigned body) for caches in an object storage. Pure code.
 
-A URL is valid for one method, one object and a limited time. Machines that run jobs get only such URLs, never the
-credentials. Objects are named as gitlab-runner names them, so that both kinds of runners can share a bucket.
+A URL is valid for one method, one object and a limited time. Machines that run jobs never get the credentials. Objects
+are named as gitlab-runner names them, so that both kinds of runners can share a bucket.
 """
 
 import hashlib
@@ -22,8 +21,6 @@ _SERVICE = "s3"
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """Address and credentials of an S3 bucket."""
-
     scheme: str
     host: str
     """With the port, if there is one."""
@@ -36,7 +33,6 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bucket_of(config: S3Config) -> Bucket:
-    """Return address and credentials of the bucket that a runner's cache section names, with its defaults."""
     server, region = config.server_address or AMAZON, config.location or DEFAULT_REGION
     is_amazon = server == AMAZON or server.endswith(".amazonaws.com")
     in_path = not is_amazon or "." in config.bucket if config.path_style is None else config.path_style
@@ -63,8 +59,7 @@ def object_name(config: CacheConfig, *, runner: str, project: str, key: str) -> 
 
 
 def sign_url(bucket: Bucket, method: str, name: str, *, at: float, seconds: int) -> str:
-    """Return a presigned URL that allows one HTTP method on one object, valid for `seconds` from the time `at` on (at
-    most LONGEST_SECONDS)."""
+    """Return a URL for one method and object, valid for `seconds` (at most LONGEST_SECONDS) from the time `at` on."""
     moment = datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%SZ")
     scope = f"{moment[:8]}/{bucket.region}/{_SERVICE}/aws4_request"
     path = quote(f"{bucket.prefix}/{name}", safe="/-_.~")

@@ -1,4 +1,4 @@
-"""Compiles `secrets` of a job to the step that fetches them, the first one of the job. Pure code without I/O.
+"""Compiles `secrets` of a job to its first step, which fetches them. Pure code without I/O.
 
 Only HashiCorp Vault is supported; any other kind fails the job before it starts. The login tokens are a separate input
 of the step, because the other input is visible in the step's result.
@@ -17,8 +17,7 @@ OPEN = ("role",)
 
 
 def resolve_secrets(payload: JobPayload, variables: Variables) -> list[Entry]:
-    """Return one step that fetches all secrets of the job; an empty list if it has none. Raises CompileError if a
-    secret is not supported or incomplete."""
+    """Return at most one step, which fetches all secrets. Raises CompileError if one is unsupported or incomplete."""
     if not payload.secrets:
         return []
     secrets: dict[str, Any] = {}

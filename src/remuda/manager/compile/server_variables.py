@@ -1,10 +1,8 @@
-"""Collects predefined variables (such as CI_PROJECT_PATH) with values that the job's author cannot change. Pure code
-without I/O.
+"""Collects predefined variables (such as CI_PROJECT_PATH) with values that the job's author cannot change. Pure code.
 
-They are used by steps that a policy inserts, and in values of the runner's docker section. The payload's `variables`
-cannot be trusted, because a job may override predefined names there. A Remuda cell also sends which names are
-overridden, with its own values (`remuda.predefined`). For other servers the values are taken from the rest of the
-payload. `step_policy.py` and `compile.py` are the callers.
+The payload's `variables` cannot be trusted, because a job may override predefined names there. A Remuda cell also sends
+which names are overridden, with its own values (`remuda.predefined`). For other servers the values are taken from the
+rest of the payload.
 """
 
 import re
@@ -30,15 +28,14 @@ def collect_trusted_variables(payload: JobPayload, setting: Setting, own: dict[s
 
 
 def find_invented(payload: JobPayload) -> list[str]:
-    """Return names that only a server sets, for which this server has no value in this job, but the job's author has
-    set one. Other names that begin with `CI_` are left out, because projects use them, too."""
+    """Return names that only a server sets but the job's author has set. Other names with `CI_` are left out, because
+    projects use them, too."""
     overridden = _read_overridden(payload) or {}
     return [name for name, value in overridden.items() if value is None and _SERVERS_OWN.fullmatch(name)]
 
 
 def _read_overridden(payload: JobPayload) -> dict[str, str | None] | None:
-    """Return the predefined names that the job overrides, with the cell's own values (None: it has none). Returns None
-    if the server is not a cell."""
+    """Return overridden names with the cell's own values (None: it has none); None if the server is not a cell."""
     overridden: Any = payload.remuda.get("predefined") if isinstance(payload.remuda, dict) else None
     return overridden if isinstance(overridden, dict) else None
 

@@ -1,8 +1,6 @@
-"""Compiles the checkout of a job, with the options of its GIT_ variables, and the hooks around it. Pure code without
-I/O.
+"""Compiles the checkout of a job, with the options of its GIT_ variables, and the hooks around it. Pure code.
 
-With GIT_STRATEGY none there is neither a checkout nor a hook. Before the checkout the runner's hook script runs before
-the job's, after the checkout it runs after the job's. A failing hook fails the job like any other step.
+With GIT_STRATEGY none there is neither a checkout nor a hook. The runner's hooks enclose those of the job.
 """
 
 import posixpath
@@ -27,9 +25,9 @@ _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 
 
 def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
-    """Return the steps for hooks and checkout, in order. Repository mirrors are in `cache_dir`, shared by all projects;
-    with a sandbox, where a job can write to its project's caches, each project and its protected refs have their own.
-    Raises CompileError if a GIT_ variable is invalid."""
+    """Return the steps for hooks and checkout. Repository mirrors are in `cache_dir`, shared by all projects; with a
+    sandbox, where a job can write to its project's caches, each project and its protected refs have their own. Raises
+    CompileError."""
     strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
     if strategy not in STRATEGIES:
         raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")
@@ -70,7 +68,6 @@ def source_remarks(variables: Variables) -> Iterable[str]:
 
 
 def _git_options(variables: Variables) -> dict[str, Any]:
-    """Return the inputs of the checkout step that the job's GIT_ variables set."""
     options: dict[str, Any] = {}
     for name, key in (("GIT_CLEAN_FLAGS", "clean_flags"), ("GIT_FETCH_EXTRA_FLAGS", "fetch_flags")):
         if flags := variables[name]:
@@ -104,7 +101,6 @@ def _number(text: str) -> int | None:
 
 
 def _repo_url(payload: JobPayload, runner: RunnerConfig) -> str:
-    """Return the URL to clone from: the payload's, or the project's path below the runner's `clone_url`."""
     if not runner.clone_url:
         return payload.git_info.repo_url
     path = path_of_project(payload, runner)

@@ -1,5 +1,5 @@
-"""Creates the request that starts a job at an agent: the compiled payload, and values that depend on the job's machine
-and folders. `job.py` sends it."""
+"""Creates the request that starts a job at an agent: the compiled payload, and values that depend on machine and
+folders."""
 
 import os
 
@@ -19,8 +19,6 @@ from remuda.wire.runner_api import JobPayload
 
 
 class StartContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The values, besides the payload, from which the start request is created."""
-
     runner: RunnerConfig
     place: JobPlace
     prepared: PreparedPlace
@@ -33,8 +31,7 @@ class StartContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_request(payload: JobPayload, context: StartContext) -> JobStart:
-    """Create the request that starts a job at the agent. Raises CompileError, with a message for the job's author, if
-    the job cannot run on this runner."""
+    """Create the request. Raises CompileError, with a message for the job's author, if the job cannot run here."""
     runner, prepared = context.runner, context.prepared
     chosen = clone_path(payload, runner, context.place.slot)
     builds_dir = prepared.work_dir.removesuffix(f"/{chosen}") if context.place.clone_path else prepared.builds_dir
@@ -76,8 +73,8 @@ def start_request(payload: JobPayload, context: StartContext) -> JobStart:
 
 
 def _cache_folders(payload: JobPayload, cache_dir: str) -> tuple[str, ...]:
-    """Return the cache folders that the job may write to. A job of a protected ref may write to the protected and the
-    unprotected folder, because with `cache:unprotect` it shares caches with other refs."""
+    """Return the writable cache folders. A job of a protected ref also gets the unprotected one, for
+    `cache:unprotect`."""
     repo_url = payload.git_info.repo_url
     kinds = (False, True) if payload.git_info.protected else (False,)
     return tuple(cache_folder(cache_dir, repo_url, is_protected=kind) for kind in kinds)

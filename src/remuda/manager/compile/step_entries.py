@@ -1,8 +1,4 @@
-"""Types and helpers that all modules of the compilation share: `Setting`, and entries of a job's list of steps. Pure
-code without I/O.
-
-`compile.py` joins the list; `sources.py`, `stored_files.py`, `user_steps.py` and others each create a part of it.
-"""
+"""Types and helpers that all modules of the compilation share: `Setting`, and entries of a job's list of steps."""
 
 import posixpath
 from collections.abc import Mapping
@@ -52,8 +48,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entry(name: str, step: str, inputs: dict[str, Any], *, origin: str = "compiled") -> Entry:
-    """Return an entry for the list of steps that runs the builtin step `step`. Inputs are literal: text that looks like
-    an expression is escaped. `origin` says who wrote the step: `compiled` or `user`."""
+    """Return an entry that runs the builtin step `step`. Inputs are escaped, so that they are not evaluated as
+    expressions. `origin` says who wrote the step: `compiled` or `user`."""
     return {"name": name, "step": f"builtin://{step}", "inputs": literal(inputs), "origin": origin}
 
 
@@ -75,30 +71,28 @@ def number_name(name: str, number: int) -> str:
 
 
 def lines(script: str) -> list[str]:
-    """Return a script of the configuration as a list with one element; empty if the script is blank."""
+    """Return a script as a list with one element; empty if the script is blank."""
     return [script] if script.strip() else []
 
 
 def api_url(runner: RunnerConfig) -> str:
-    """Return the URL of the API of the runner's server."""
     return f"{api_root(runner.url)}/api/v4"
 
 
 def expand_paths(paths: list[str] | None, variables: Variables, setting: Setting) -> list[str]:
-    """Expand the variables in paths, and make paths below the working directory relative to it."""
+    """Expand variables in paths, and make paths below the working directory relative to it."""
     expanded = [variables.expand(path) for path in paths or ()]
     return ["." if path == setting.work_dir else path.removeprefix(f"{setting.work_dir}/") for path in expanded]
 
 
 def cache_folder(cache_dir: str, repo_url: str, *, is_protected: bool = False) -> str:
-    """Return the folder for a project's caches. Protected refs have a separate folder, which jobs of other refs cannot
+    """Return the folder for a project's caches. Protected refs have a separate one, which jobs of other refs cannot
     use; its suffix `@protected` is unambiguous, because no project path contains an `@`."""
     return posixpath.join(cache_dir, project_path(repo_url)) + ("@protected" if is_protected else "")
 
 
 def project_path(repo_url: str) -> str:
-    """Return the project's path from its repository URL, without `.git`. It is normalized, so that it contains no `..`;
-    `project` if the URL has no path."""
+    """Return the normalized path without `.git` and `..`; `project` if the URL has no path."""
     try:
         path = urlsplit(repo_url).path
     except ValueError:  # not an address: the checkout fails later
@@ -108,7 +102,6 @@ def project_path(repo_url: str) -> str:
 
 
 def path_of_project(payload: JobPayload, runner: RunnerConfig) -> str:
-    """Return the project's path on its server, from the payload or else from the repository URL."""
     if path := payload.job_info.project_full_path:
         return path
     prefix = urlsplit(api_root(runner.url)).path.strip("/")

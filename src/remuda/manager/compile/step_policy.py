@@ -1,9 +1,7 @@
-"""Joins the step policies of a job, that of the runner's configuration and that of the cell, for the agent. Pure code
-without I/O.
+"""Joins the step policies of a job, that of the runner's configuration and that of the cell, for the agent. Pure code.
 
 A step policy restricts which steps a job may run, and may insert steps. It is parsed here, so that an invalid policy
-fails the job before anything runs; the agent enforces it. This module also computes the user that runs a job's steps:
-one user for all jobs, or one for each slot.
+fails the job before anything runs; the agent enforces it.
 """
 
 import json
@@ -20,11 +18,8 @@ VERSION = 1
 
 
 def policy_text(payload: JobPayload, setting: Setting, own: Callable[[], dict[str, str]]) -> str:
-    """Return the policy for the agent as JSON; empty if there is none. The runner's policy comes first, and the cell's
-    cannot weaken it. Raises CompileError if a policy is invalid.
-
-    If the policy inserts steps, the JSON contains variables for them; `own` returns those that this runner adds.
-    """
+    """Return the policy as JSON; empty if there is none. The runner's policy comes first, and the cell's cannot weaken
+    it. `own` returns this runner's variables for inserted steps. Raises CompileError if a policy is invalid."""
     runner = setting.runner
     layers = (
         [{"author": f"runner {runner.name}".strip(), "document": runner.remuda.policy}] if runner.remuda.policy else []
@@ -54,8 +49,8 @@ def run_as(runner: RunnerConfig, slot: int) -> str:
 
 
 def has_own_user(runner: RunnerConfig) -> bool:
-    """True if each slot has its own user that no other job on the machine uses: `first_uid` is set, and the machines
-    are created for this runner. Machines of a fixed list may be shared with other managers."""
+    """True if no other job on the machine uses the slot's user: `first_uid` is set, and the machines are created for
+    this runner. Machines of a fixed list may be shared with other managers."""
     return bool(runner.remuda.first_uid) and runner.executor in WITH_MACHINES and not runner.remuda.machines
 
 

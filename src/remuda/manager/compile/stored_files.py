@@ -1,11 +1,8 @@
 """Compiles the steps that restore and save caches, and download and upload artifacts. Pure code without I/O.
 
-Each cache and artifact has its own step, because each has its own `when`. A failing cache step never fails the job.
-Caches are below the environment's cache folder, by project path. If caches are in an object storage, the steps get
-presigned URLs, valid as long as the job may take, and not the runner's credentials.
-
-A runner with a signing key signs every artifact archive: a separate step before the upload writes an attestation, which
-is uploaded with the archive.
+Each cache and artifact has its own step, because each has its own `when`. A failing cache step never fails the job. If
+caches are in an object storage, the steps get presigned URLs, not credentials. A runner with a signing key signs every
+artifact archive: a step before the upload writes an attestation, which is uploaded with the archive.
 """
 
 from collections.abc import Iterable, Iterator
@@ -53,7 +50,6 @@ class _Cache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def restore_caches(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """Return the steps that restore the job's caches before its own steps."""
     caches = [cache for cache in _caches(payload) if _policy(cache, variables)[0]]
     return [
         entry(
@@ -69,7 +65,6 @@ def restore_caches(payload: JobPayload, setting: Setting, variables: Variables) 
 
 
 def save_caches(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """Return the steps that save the job's caches after its own steps."""
     caches = [cache for cache in _caches(payload) if _policy(cache, variables)[1]]
     return [
         entry(
@@ -94,8 +89,7 @@ def cache_remarks(payload: JobPayload, runner: RunnerConfig, variables: Variable
 
 
 def download_artifacts(payload: JobPayload, runner: RunnerConfig) -> list[Entry]:
-    """Return the step that downloads the artifacts of the jobs that this job depends on; an empty list if there are
-    none."""
+    """Return at most one step, which downloads the artifacts of the jobs that this job depends on."""
     dependencies = [
         {"id": job.id, "name": job.name, "token": job.token or payload.token, "filename": job.artifacts_file.filename}
         for job in payload.dependencies or ()
@@ -106,8 +100,7 @@ def download_artifacts(payload: JobPayload, runner: RunnerConfig) -> list[Entry]
 
 
 def upload_artifacts(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """Return the steps that upload the artifact archive and each report. If the runner has a signing key, a signing
-    step comes before the upload of an archive."""
+    """Return the steps that upload the archive and each report, with a signing step if the runner has a key."""
     entries = []
     for number, artifact in enumerate(payload.artifacts or (), start=1):
         condition = {"if": _condition(artifact.when, "artifacts:when")}
@@ -150,13 +143,12 @@ def _sign_inputs(payload: JobPayload, runner: RunnerConfig) -> dict[str, Any]:
 
 
 def runs_apart(runner: RunnerConfig) -> bool:
-    """True if a job's own steps run as another user or in a container, so that they cannot read files of the agent's
-    user, such as a signing key."""
+    """True if a job's steps run as another user or in a container, so that they cannot read the agent's files."""
     return bool(runner.remuda.run_as or runner.remuda.first_uid or runner.has_containers)
 
 
 def _caches(payload: JobPayload) -> Iterator[_Cache]:
-    """Yield the caches of the payload that select any files. Raises CompileError if a cache is invalid."""
+    """Yield the caches that select any files. Raises CompileError if a cache is invalid."""
     for number, item in enumerate(payload.cache or ()):
         try:
             cache = msgspec.convert(item, _Cache)
@@ -212,16 +204,14 @@ def _save_inputs(payload: JobPayload, setting: Setting, *, key: str) -> dict[str
 
 
 def _folder(payload: JobPayload, setting: Setting, key: str) -> dict[str, str]:
-    """Return the step inputs with the folder of a cache key. Servers append `-protected` to keys of protected refs,
-    unless the cache is shared with other refs; such keys have a separate folder."""
+    """Return the folder input. Servers append `-protected` to keys of protected refs, which have a separate folder."""
     is_protected = bool(payload.git_info.protected) and key.endswith(RESERVED)
     folder = cache_folder(setting.cache_dir, payload.git_info.repo_url, is_protected=is_protected)
     return {"folder": folder, "root": setting.cache_dir}
 
 
 def _object_url(payload: JobPayload, setting: Setting, method: str, key: str) -> str:
-    """Return a presigned URL for the archive of a cache key, valid as long as the job may take. `method` is GET or
-    PUT."""
+    """Return a presigned URL for `method` (GET or PUT), valid as long as the job may take."""
     runner = setting.runner
     project = str(payload.job_info.project_id or project_path(payload.git_info.repo_url))
     name = object_name(

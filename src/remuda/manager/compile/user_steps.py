@@ -2,7 +2,7 @@
 
 Steps of a `run` are parsed here as the agent will parse them, so that an error fails the job before anything starts.
 `run` is GitLab's format, so keys that only Remuda has are refused. The runner's pre_build_script and post_build_script
-run in the shell of every script; around a `run`, which has no such shell, they are separate steps.
+run in the shell of every script; around a `run` they are separate steps.
 """
 
 import json
@@ -21,8 +21,8 @@ _OWN = ("pre_build_script", "post_build_script", AFTER_SCRIPT)
 
 
 def user_steps(payload: JobPayload, runner: RunnerConfig, variables: Variables, taken: Collection[str]) -> list[Entry]:
-    """Return the job's own steps, with after_script last. `taken` are the names of the runner's own steps. Raises
-    CompileError if `run` is invalid or uses such a name."""
+    """Return the job's steps, with after_script last. Raises CompileError if `run` is invalid or uses a `taken`
+    name."""
     run = payload.run if isinstance(payload.run, str) else ""
     work = _run_steps(run, runner, {*taken, *_OWN}) if run else _scripts(payload, runner)
     return [*work, *_after_script(payload, variables)]

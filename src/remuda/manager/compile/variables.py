@@ -1,7 +1,7 @@
-"""Expands `$NAME` and `${NAME}` in the values of a job's variables. Pure code without I/O.
+"""Expands `$NAME` and `${NAME}` in the values of a job's variables, as GitLab does. Pure code without I/O.
 
-As in GitLab, a raw value is not expanded, an unknown name becomes an empty text, and `$$` becomes a dollar sign. A
-circular reference, or a value that would exceed the length limit, is not expanded.
+A raw value is not expanded, an unknown name becomes an empty text, and `$$` becomes a dollar sign. A circular
+reference, or a value that would exceed the length limit, is not expanded.
 """
 
 import re
@@ -25,7 +25,6 @@ class Variables:
         self._growing: list[str] = []  # names being expanded, the outermost first
 
     def expand_all(self) -> list[Variable]:
-        """Return each variable once, with its expanded value."""
         return [
             Variable(
                 key=variable.key,
@@ -56,8 +55,7 @@ class Variables:
         return self._expanded[key]
 
     def expand(self, text: str) -> str:
-        """Replace the references to variables in a text by their expanded values. A reference to a file variable
-        stays, because only the agent knows the file's path."""
+        """Expand references, except those to file variables, because only the agent knows the file's path."""
         if "$" not in text:
             return text
         room = LONGEST_VALUE

@@ -1,2 +1,2 @@
-"""Reads, checks, edits and explains the manager's configuration: gitlab-runner's `config.toml` with Remuda's own
+"""Reads, checks, edits and explains the manager's configuration: gitlab-runner's `config.toml` with Remuda's
 sections."""

@@ -1,8 +1,7 @@
 """Types for the autoscaling sections: `[runners.autoscaler]`, `[runners.instance]` and the older `[runners.machine]`.
 
-The values are as in the file; `fleet_setup.py` converts them for the scaler. A runner with a fixed list of machines
-(`[[runners.remuda.machines]]`) creates no machines; the list takes `capacity_per_instance`, `max_use_count` and the
-login of `connector_config` as defaults. `as_autoscaler` converts a Docker Machine section to `[runners.autoscaler]`.
+A runner with a fixed list of machines (`[[runners.remuda.machines]]`) creates no machines; the list takes
+`capacity_per_instance`, `max_use_count` and the login of `connector_config` as defaults.
 """
 
 from typing import Any
@@ -89,10 +88,8 @@ class AutoscalerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FallbackConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.remuda.fallback]]`: a group that is used when those before it have no capacity.
-
-    The keys are those of `[runners.autoscaler]`, and so are their defaults, except the plugin's own settings.
-    """
+    """One `[[runners.remuda.fallback]]`: a group that is used when those before it have no capacity. The keys are those
+    of `[runners.autoscaler]`, and so are their defaults, except the plugin's own settings."""
 
     name: str = ""
     """The group's name in messages and in stored states. Default: the plugin's name."""
@@ -148,8 +145,8 @@ class MachineConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 def as_autoscaler(machine: MachineConfig, *, limit: int) -> AutoscalerConfig:
-    """Convert a `[runners.machine]` section to `[runners.autoscaler]`, with the plugin `docker-machine`. `limit` is the
-    runner's limit of jobs. Its periods stay in Docker Machine's form, which has more fields than cron."""
+    """Convert to `[runners.autoscaler]` with the plugin `docker-machine`; `limit` is the runner's limit of jobs.
+    Periods stay in Docker Machine's form, which has more fields than cron."""
 
     def policy(section: MachineConfig | MachineAutoscaling, periods: tuple[str, ...], zone: str) -> AutoscalerPolicy:
         has_factor = section.idle_scale_factor > 0

@@ -1,7 +1,5 @@
-"""Types for `[runners.cache]` of gitlab-runner's configuration: caches in an object storage.
-
-Only S3 is supported; with another kind there is a warning, and caches stay in a folder on the machine.
-"""
+"""Types for `[runners.cache]`: caches in an object storage. Only S3 is supported; other kinds cause a warning, and
+caches stay in a folder on the machine."""
 
 import msgspec
 

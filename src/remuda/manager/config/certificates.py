@@ -1,8 +1,6 @@
-"""Finds the TLS files of a runner: `tls-ca-file` and others, or the files in `certs/` beside the configuration file.
-
-As in gitlab-runner, the defaults are `certs/HOST.crt`, `HOST.auth.crt` and `HOST.auth.key`. Jobs get the certificate
-authority as a file, because they may run on another machine; they never get the runner's own key.
-"""
+"""Finds the TLS files of a runner: `tls-ca-file` and others, or else `certs/HOST.crt`, `HOST.auth.crt` and
+`HOST.auth.key` beside the configuration file, as gitlab-runner does. Jobs get the certificate authority, never the
+runner's own key."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,8 +11,7 @@ from remuda.manager.config.values import RunnerConfig
 
 
 def with_certificates(runner: RunnerConfig, folder: Path) -> RunnerConfig:
-    """Return the runner with default TLS files for its server from `folder`, if they exist and the runner's section
-    names none."""
+    """Add default TLS files from `folder`, if they exist and the runner's section names none."""
     host = urlsplit(runner.url).hostname
     if not host or not runner.url.startswith("https:") or not folder.is_dir():
         return runner
@@ -28,8 +25,7 @@ def with_certificates(runner: RunnerConfig, folder: Path) -> RunnerConfig:
 
 
 def authority_of(runner: RunnerConfig) -> str:
-    """Return the PEM text of the certificate authority of the runner's server; empty if none is configured or the URL
-    is not https."""
+    """Return the server's certificate authority as PEM; empty if none is configured or the URL is not https."""
     if not runner.tls_ca_file or not runner.url.startswith("https:"):
         return ""
     try:

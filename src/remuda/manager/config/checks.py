@@ -1,7 +1,6 @@
 """Checks the values of a configuration: each runner by itself, then all together. Pure code without I/O.
 
-Every error is a ConfigError that begins with the key; `load.py` is the caller and adds file and line. `keys/` handles
-unknown keys and keys without effect.
+Every error is a ConfigError that begins with the key; `load.py` adds file and line.
 """
 
 import re
@@ -29,7 +28,7 @@ LOG_FORMATS = {"runner": "auto", "text": "text", "json": "json"}
 
 
 def check_runner(runner: RunnerConfig, where: str) -> None:
-    """Raise ConfigError if a runner's values are invalid. `where` is the runner's key, such as `runners[0]`."""
+    """Raise ConfigError if a value is invalid. `where` is the runner's key, such as `runners[0]`."""
     if not runner.url:
         raise ConfigError(f"{where}.url: is missing; give the server's address, for example https://gitlab.example.com")
     address = urlsplit(runner.url)
@@ -85,7 +84,6 @@ def check_whole(config: ManagerConfig) -> None:
 
 
 def _check_executor(runner: RunnerConfig, where: str) -> None:
-    """Raise ConfigError if the executor is unknown or a section that it needs is invalid."""
     if runner.executor not in EXECUTORS:
         problem = repr(runner.executor) if runner.executor else "is missing"
         raise ConfigError(f"{where}.executor: {problem}; write one of {', '.join(EXECUTORS)}")
@@ -173,8 +171,8 @@ def _check_uids(config: ManagerConfig) -> None:
 
 
 def _check_fleet_keys(config: ManagerConfig) -> None:
-    """Raise ConfigError if two runners that create machines have the same server and the same id or name, by which
-    machines are assigned to runners."""
+    """Raise ConfigError if runners that create machines share server and id or name, which assign machines to
+    runners."""
     keys = set()
     for index, runner in enumerate(config.runners):
         if runner.executor not in WITH_MACHINES or runner.remuda.machines:

@@ -1,5 +1,4 @@
-"""Type and checks for `[runners.custom]`: the operator's programs for GitLab's custom-executor protocol.
-`compile/custom.py` uses the values."""
+"""Type and checks for `[runners.custom]`: the operator's programs for GitLab's custom-executor protocol."""
 
 import msgspec
 
@@ -51,7 +50,6 @@ class CustomConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(custom: CustomConfig, where: str) -> None:
-    """Raise ConfigError if the section is incomplete or invalid, so that no job could run."""
     if not custom.run_exec:
         raise ConfigError(f"{where}.run_exec: is missing; name the program that runs the parts of a job")
     for field in msgspec.structs.fields(CustomConfig):

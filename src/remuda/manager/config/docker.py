@@ -1,8 +1,4 @@
-"""Types and checks for `[runners.docker]`: the containers of jobs.
-
-Names and meanings are gitlab-runner's; `keys/docker.py` documents each key. `compile/containers.py` converts the values
-to steps.
-"""
+"""Types and checks for `[runners.docker]`: the containers of jobs. Names and meanings are gitlab-runner's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -157,18 +153,16 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.wait_for_services_timeout or DEFAULT_WAIT_SECONDS, 0)
 
     def job_options(self) -> dict[str, Any]:
-        """Return the container engine's options for a job's container that do not depend on its image."""
+        """Return the engine's options for a job's container that do not depend on its image."""
         names = {name: name for name in (*_SAME_FOR_BOTH, *_LIMITS, *_OF_JOBS)}
         return self._options(names | {"ipc_mode": "ipcmode"})
 
     def service_options(self) -> dict[str, Any]:
-        """Return the container engine's options for a service container."""
         own = {"security_opt": "services_security_opt", "tmpfs": "services_tmpfs"}
         own |= {name: f"service_{name}" for name in _LIMITS}
         return self._options({name: name for name in _SAME_FOR_BOTH} | own)
 
     def network_options(self) -> dict[str, Any]:
-        """Return the container engine's options for a job's network."""
         return self._options({name: name for name in _NETWORK})
 
     def _options(self, names: Mapping[str, str]) -> dict[str, Any]:
@@ -177,7 +171,6 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(docker: DockerConfig, where: str) -> None:
-    """Raise ConfigError if a value of the section is invalid. `where` is the section's key."""
     # Imported here because only runners with containers need them.
     from remuda.stdsteps.common.errors import StepError
     from remuda.stdsteps.common.sizes import parse_size

@@ -1,8 +1,5 @@
-"""Explains how Remuda treats a gitlab-runner configuration: each key, problems, and advice for the migration.
-
-The facts about keys come from `keys/`, the problems from `load.py`; a plugin's settings are checked with its schema.
-The only I/O is in `look`, which searches for plugins. `remuda manager doctor` prints the report.
-"""
+"""Explains how Remuda treats a gitlab-runner configuration: each key, problems, and advice for the migration. The only
+I/O is in `look`, which searches for plugins."""
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +18,6 @@ from remuda.manager.config.values import WITH_MACHINES, ManagerConfig, Remark
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """How Remuda treats one key of the file."""
-
     line: int | None
     key: str
     """Such as `runners[0].docker.image`."""
@@ -31,8 +26,6 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The report that `remuda manager doctor` prints."""
-
     diagnoses: tuple[Diagnosis, ...] = ()
     problems: tuple[Remark, ...] = ()
     """Why Remuda would not start with this file."""
@@ -46,8 +39,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def examine(
     text: str, *, file: str, environment: Mapping[str, str], look: Callable[[str], Look] = lambda _: Look()
 ) -> Report:
-    """Examine the text of a configuration file and return the report. `look` finds a plugin and asks it for its
-    schema."""
+    """Examine the text of a configuration file. `look` finds a plugin and asks it for its schema."""
     inspection = inspect(text, file=file, environment=environment)
     try:
         document = tomllib.loads(text)
@@ -71,8 +63,7 @@ def examine(
 
 
 def _settings(use: Use, seen: Look, lines: Mapping[str, int]) -> list[Diagnosis]:
-    """Return a diagnosis for each setting in a plugin's `plugin_config`, and for each required one that is missing; an
-    empty list if the plugin's schema is unknown."""
+    """Diagnose each setting in `plugin_config` and each missing required one; empty if the schema is unknown."""
     if seen.schema is None or use.settings is None:
         return []
     where = f"{use.where}.plugin_config"
@@ -108,7 +99,7 @@ def _diagnosis(finding: Finding, lines: Mapping[str, int]) -> Diagnosis:
 
 
 def _is_header(finding: Finding) -> bool:
-    """True if the finding is a section whose keys have their own diagnoses, so that it needs none."""
+    """True if the finding is a section whose keys have their own diagnoses."""
     return not finding.is_foreign and not finding.fact.is_open and isinstance(finding.value, Mapping)
 
 

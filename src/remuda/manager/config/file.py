@@ -1,7 +1,5 @@
-"""Edits a configuration file, and keeps its comments and order.
-
-The file is readable by its owner only. It is replaced as a whole, so after a crash it has the old or the new content.
-If it is a symbolic link, its target is replaced. The package `registration` is the caller.
+"""Edits a configuration file, and keeps its comments and order. The file is replaced as a whole, readable by its owner
+only; of a symbolic link the target is replaced.
 
 Invariant: one process at a time reads, changes and writes the file (`edit`). Changes are never based on an earlier
 read, because a running manager may have written a new token meanwhile.
@@ -26,16 +24,13 @@ _NEW_FILE = {"concurrent": 1, "check_interval": 0}
 
 
 class ConfigFile:
-    """A parsed configuration file that can be changed and written."""
-
     def __init__(self, path: Path, document: tomlkit.TOMLDocument) -> None:
         self.path = path
         self._document = document
 
     @classmethod
     def read(cls, path: Path, *, may_be_new: bool = False) -> "ConfigFile":
-        """Read the file. With `may_be_new`, a missing file gives a new document with default values. Raises ConfigError
-        if the file is missing otherwise, unreadable, or not valid TOML."""
+        """Read the file, which may be missing with `may_be_new`. Raises ConfigError if it is unreadable or not TOML."""
         try:
             text = read_regular(path)
             return cls(path, tomlkit.parse(text if text.endswith("\n") or not text else f"{text}\n"))
@@ -73,7 +68,7 @@ class ConfigFile:
         return list(runners) if isinstance(runners, AoT) else []
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Append a `[[runners]]` section with its subsections. Raises ConfigError if `runners` is not a list."""
+        """Append a `[[runners]]` section. Raises ConfigError if `runners` is not a list."""
         if "runners" not in self._document:
             self._document.append("runners", tomlkit.aot())
         runners = self._document["runners"]
@@ -90,7 +85,6 @@ class ConfigFile:
         return [own for own in self.runners if all(own.get(key) == entry.get(key) for key in ("url", "token"))]
 
     def remove(self, entries: list[Table]) -> None:
-        """Remove these `[[runners]]` sections; sections that are not in the document are ignored."""
         runners = self._document.get("runners")
         if not isinstance(runners, AoT):
             return
@@ -101,7 +95,6 @@ class ConfigFile:
             del self._document["runners"]
 
     def check(self) -> None:
-        """Raise ConfigError if the changed document is not a valid configuration."""
         parse(self.text, file=str(self.path), environment=os.environ)
 
     def write(self) -> None:
@@ -115,14 +108,12 @@ class ConfigFile:
 
     @property
     def is_writable(self) -> bool:
-        """True if the permissions of the file's folder allow this process to replace the file."""
         return os.access(self.path.resolve().parent, os.W_OK | os.X_OK)
 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Lock the folder against other processes within the `with` block. The folder itself is locked, so that no lock
-    file is left. Without effect on file systems without locks."""
+    """Lock the folder itself, so that no lock file is left. Without effect on file systems without locks."""
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -139,8 +130,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _table(entry: Mapping[str, Any]) -> Table:
-    """Convert a mapping to a TOML table. Plain keys come before subsections, because TOML would otherwise read them as
-    keys of the subsection."""
+    """Convert to a table. Plain keys come first, because TOML would read them as keys of a subsection before them."""
     table = tomlkit.table()
     for key, value in entry.items():
         if not isinstance(value, Mapping) and not _is_list_of_tables(value):

@@ -1,9 +1,5 @@
-"""Converts a runner's autoscaling configuration to the scaler's types: groups, limits and policies, with defaults.
-
-It also computes the runner's name in state files and owner tags, which stays the same when its token changes.
-`scaling_checks.py` checks the settings; the `autoscaled` environment is the caller. The only I/O is reading login key
-files.
-"""
+"""Converts a runner's autoscaling configuration to the scaler's types: groups, limits and policies, with defaults. The
+only I/O is reading login key files."""
 
 import hashlib
 import re
@@ -39,8 +35,7 @@ def is_autoscaled(runner: RunnerConfig) -> bool:
 
 
 def autoscaler_of(runner: RunnerConfig) -> AutoscalerConfig:
-    """Return the runner's `[runners.autoscaler]` section, or for Docker Machine its `[runners.machine]` section in that
-    form."""
+    """Return `[runners.autoscaler]`, or for Docker Machine its `[runners.machine]` section in that form."""
     if runner.executor == DOCKER_MACHINE:
         return as_autoscaler(runner.machine, limit=runner.limit)
     return runner.autoscaler
@@ -57,10 +52,8 @@ def login_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) -
 
 
 def runner_key(runner: RunnerConfig) -> str:
-    """Return the name of a runner in state files and owner tags. It is computed from the runner's id or name, so that a
-    new token does not change it, and includes a digest of the server, because runners of two servers may have the same
-    id.
-    """
+    """Return the name of a runner in state files and owner tags. A new token does not change it; a digest of the server
+    is included, because runners of two servers may have the same id."""
     name = str(runner.id) if runner.id else runner.name or runner.short_token
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "runner"
     server = hashlib.sha256(f"{runner.url.rstrip('/')}\0{name}".encode()).hexdigest()[:6]
@@ -68,7 +61,6 @@ def runner_key(runner: RunnerConfig) -> str:
 
 
 def host_key_path(folder: Path, instance: str) -> Path:
-    """Return the path of the file that stores the first host key of an instance."""
     return folder / "host-keys" / hashlib.sha256(instance.encode()).hexdigest()[:32]
 
 
@@ -78,7 +70,6 @@ def owner_of(runner: RunnerConfig, system_id: str) -> str:
 
 
 def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
-    """Convert the runner's autoscaling policies to rules of the scaler."""
     return tuple(
         PolicyRule(
             periods=policy.periods,
@@ -95,8 +86,7 @@ def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
 
 
 def group_names(runner: RunnerConfig) -> tuple[str, ...]:
-    """Return the names of the runner's instance groups, in the order in which they are used. The default name is that
-    of the plugin; repeated names are numbered."""
+    """Return the groups' names in order of use: by default the plugin's, with numbers if they repeat."""
     bases = [_plugin_name(autoscaler_of(runner).plugin)]
     bases += [fallback.name or _plugin_name(fallback.plugin) for fallback in runner.remuda.fallback]
     seen: Counter[str] = Counter()
@@ -108,7 +98,6 @@ def group_names(runner: RunnerConfig) -> tuple[str, ...]:
 
 
 def plugins_of(runner: RunnerConfig) -> dict[str, str]:
-    """Return the configured plugin of each instance group, by group name."""
     plugins = [section.plugin for section in sections_of(runner)]
     return dict(zip(group_names(runner), plugins, strict=True))
 
@@ -153,7 +142,6 @@ def _groups(runner: RunnerConfig, owner: str) -> "tuple[GroupSetup, ...]":
 
 
 def limits_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) -> "Limits":
-    """Return the scaler's limits for one instance group of a runner; `section` is that of the group."""
     from remuda.taskscaler.core.values import Limits
 
     scaling = autoscaler_of(runner)
@@ -171,8 +159,7 @@ def limits_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) 
 
 
 def as_connector(login: ConnectorConfig) -> "Connector":
-    """Convert a login to the plugin interface's type. Raises ConfigError if the key file cannot be read, ValueError if
-    a duration is invalid."""
+    """Convert a login. Raises ConfigError if the key file cannot be read, ValueError if a duration is invalid."""
     from remuda.fleeting.port import KEEPALIVE_SECONDS, TIMEOUT_SECONDS, Connector
 
     try:
@@ -194,12 +181,10 @@ def as_connector(login: ConnectorConfig) -> "Connector":
 
 
 def read_key(login: ConnectorConfig) -> bytes:
-    """Return the content of the login's private key file; empty if none is configured. Raises OSError if it cannot be
-    read."""
+    """Return the private key; empty if none is configured. Raises OSError if it cannot be read."""
     return Path(login.key_path).expanduser().read_bytes() if login.key_path else b""
 
 
 def _plugin_name(plugin: str) -> str:
-    """Return the short name of a plugin: `aws` for `fleeting-plugin-aws`, `/opt/bin/fleeting-plugin-aws` and
-    `registry/group/aws:1.2`."""
+    """Return `aws` for `fleeting-plugin-aws`, `/opt/bin/fleeting-plugin-aws` and `registry/group/aws:1.2`."""
     return Path(plugin).name.partition(":")[0].removeprefix("fleeting-plugin-") or "group"

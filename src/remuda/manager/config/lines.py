@@ -1,8 +1,5 @@
 """Finds the line numbers of the keys in a `config.toml`. tomllib does not report positions, so the text is scanned.
-
-The scan recognizes section headers and keys, and skips multi-line strings and lists. Keys of an inline table have the
-line of that table. `load.py` and `doctor.py` add the lines to their messages.
-"""
+Keys of an inline table have the line of that table."""
 
 import re
 from collections.abc import Mapping
@@ -44,14 +41,13 @@ def find_lines(text: str) -> Lines:
 
 
 def line_of_message(message: str, lines: Lines) -> int | None:
-    """Return the line of the key with which a message begins; None if it does not begin with a key of the file."""
+    """Return the line of the key with which a message begins."""
     place = _PLACE.match(message)
     return line_of(place[0], lines) if place is not None else None
 
 
 def line_of(where: str, lines: Lines) -> int | None:
-    """Return the line of the key `where`, or of the nearest section around it if the key is not in the file; None if
-    neither is."""
+    """Return the line of the key `where`, or of the nearest section around it."""
     while where:
         where = where.rstrip(".")
         if where in lines:
@@ -61,8 +57,8 @@ def line_of(where: str, lines: Lines) -> int | None:
 
 
 def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str:
-    """Return the name of a section with array indexes, such as `runners[0].docker`. `parts` are the names in its
-    header; `arrays` has the current index of each array, and is updated if `is_array` (a `[[...]]` header)."""
+    """Return a section's name with array indexes, such as `runners[0].docker`, and count a new `[[...]]` in
+    `arrays`."""
     name = ""
     for index, part in enumerate(parts):
         name = f"{name}.{part.strip(chr(34) + chr(39))}" if name else part.strip("\"'")
@@ -74,8 +70,7 @@ def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str
 
 
 def _after(text: str, depth: int, until: str) -> tuple[int, str]:
-    """Return the bracket depth and the delimiter of an open multi-line string at the end of a line; `depth` and `until`
-    are those at its begin."""
+    """Return bracket depth and open multi-line string delimiter at the end of a line, from those at its begin."""
     position = 0
     while position < len(text):
         if until:

@@ -1,9 +1,7 @@
 """Loads gitlab-runner's `config.toml` into immutable objects (`values.py`).
 
-It checks which keys are known (`keys/`), converts the types, expands environment variables, and checks the values
-(`checks.py`). Every message has file, line and key. Unknown keys and keys without effect cause warnings, with the
-nearest known name. Only the file itself and the certificates beside it are read. `service.py` is the main caller;
-`file.py` edits the file.
+Every message has file, line and key. Unknown keys and keys without effect cause warnings, with the nearest known name.
+Only the file itself and the certificates beside it are read.
 """
 
 import os
@@ -27,11 +25,8 @@ _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idle: bool = False) -> Loaded:
-    """Read a configuration file. Raises ConfigError if it is missing or invalid.
-
-    With `may_be_idle` a file without runners is valid; an empty file is still an error, because an editor may be about
-    to write it. `environment` has the environment variables; None: those of this process.
-    """
+    """Read a configuration file. Raises ConfigError if it is missing or invalid. With `may_be_idle` a file without
+    runners is valid; an empty file is still an error, because an editor may be about to write it."""
     try:
         text = read_regular(path)
     except FileNotFoundError:
@@ -48,16 +43,14 @@ def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idl
 
 
 def read_regular(path: Path) -> str:
-    """Return the text of a regular file. Raises OSError if it is a pipe or a device, which cannot be read again at a
-    reload."""
+    """Read a regular file. Raises OSError if it is a pipe or a device, which cannot be read again at a reload."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError("it is no regular file")
     return path.read_text(encoding="utf-8")
 
 
 def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Loaded:
-    """Convert the text of a configuration file; `file` is its name for messages. With `may_be_idle` it may have no
-    runners. Raises ConfigError with the first problem if it is invalid."""
+    """Convert the text of the file named `file`. Raises ConfigError with the first problem if it is invalid."""
     inspection = inspect(text, file=file, environment=environment, may_be_idle=may_be_idle)
     if inspection.problems:
         raise ConfigError(inspection.problems[0].in_file(file))
@@ -66,8 +59,7 @@ def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: 
 
 
 def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Inspection:
-    """Return all problems and warnings about the text of a configuration file, and the configuration if there are no
-    problems. With `may_be_idle` a file without runners is no problem."""
+    """Return all problems and warnings, and the configuration if there are no problems."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -92,8 +84,7 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
 
 
 def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], *, is_valid: bool) -> Iterator[str]:
-    """Yield warnings about the values of the runner at `index`, except about keys that `warnings` already mention.
-    `is_valid`: the file has no problems, so that autoscaling can be checked, too."""
+    """Yield warnings about a runner, except keys in `warnings`. `is_valid`: autoscaling can be checked, too."""
     runner, where = config.runners[index], f"runners[{index}]"
     if (problem := runner.cache.problem) and not any(warning.startswith(f"{where}.cache") for warning in warnings):
         yield f"{where}.cache: {problem}; caches are kept in cache_dir on this machine instead"
@@ -112,8 +103,7 @@ def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], 
 def _check_values(
     document: Mapping[str, Any], environment: Mapping[str, str]
 ) -> tuple[ManagerConfig | None, list[str]]:
-    """Convert and check the values. Returns the configuration (None if a type is wrong) and the problems: at most one
-    for each runner, and one for the rest of the file."""
+    """Return the configuration (None if a type is wrong) and at most one problem per runner and one for the rest."""
     relevant = _relevant_sections(document)
     try:
         config = msgspec.convert(relevant, ManagerConfig)
@@ -149,8 +139,7 @@ def _describe(error: msgspec.ValidationError) -> str:
 
 
 def _review(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return two lists of messages about the keys of a document: warnings, and problems with keys that must not be
-    ignored."""
+    """Return warnings, and problems with keys that must not be ignored."""
     # Imported here because callers that make the values themselves do not need the table.
     from remuda.manager.config.keys.fact import Verdict
     from remuda.manager.config.keys.table import walk
@@ -173,8 +162,6 @@ def _review(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _relevant_sections(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document without sections of executors that a runner does not use, and with defaults for listed
-    machines."""
     runners = document.get("runners")
     if not isinstance(runners, list):
         return dict(document)
@@ -185,8 +172,7 @@ def _relevant_sections(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a runner's section without the subsections of other executors, which gitlab-runner ignores, too, and with
-    defaults for listed machines."""
+    """Return a runner's section without those of other executors, which gitlab-runner ignores, too."""
     executor = runner.get("executor")
     relevant = {key: value for key, value in runner.items() if executor in SECTIONS.get(key, (executor,))}
     own = relevant.get("remuda")
@@ -199,8 +185,7 @@ def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _expand(text: str, where: str, environment: Mapping[str, str]) -> str:
-    """Replace `$NAME` and `${NAME}` in the value of the key `where` by environment variables. Raises ConfigError if one
-    is not set."""
+    """Replace `$NAME` and `${NAME}` by environment variables. Raises ConfigError if one is not set."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]

@@ -1,9 +1,7 @@
-"""Warns about autoscaling plugins of a configuration that are missing on this host, or whose settings violate their
-schema.
+"""Warns about autoscaling plugins that are missing on this host, or whose settings violate their schema.
 
 These are only warnings, because the manager may run on another host, and a plugin checks its settings itself when it
-starts. `look_at` runs the plugin's program, with a timeout; the rest has no I/O. `remuda manager check` and `doctor`
-are the callers.
+starts.
 """
 
 import os
@@ -43,8 +41,6 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
-    """A section of a configuration that uses a plugin."""
-
     where: str
     """The section, such as `runners[0].autoscaler`."""
     plugin: str
@@ -55,7 +51,6 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The configuration key that names the plugin, for messages."""
         return self.where if self.settings is None else f"{self.where}.plugin"
 
 
@@ -76,7 +71,6 @@ def look_at(plugin: str) -> Look:
 
 
 def is_on_path(program: str) -> bool:
-    """True if the program exists on this host; a name without a folder is searched on PATH."""
     return shutil.which(os.path.expanduser(program)) is not None
 
 
@@ -111,8 +105,7 @@ def find_uses(document: Mapping[str, Any]) -> list[Use]:
 def warn_of_plugins(
     text: str, *, look: Callable[[str], Look] = look_at, has_program: Callable[[str], bool] = is_on_path
 ) -> list[Remark]:
-    """Return warnings, with line numbers, about the plugins in the text of a configuration file; none if it is not
-    valid TOML. `look` and `has_program` search for plugins and programs."""
+    """Return warnings about the plugins in the text of a configuration file; none if it is not valid TOML."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -125,8 +118,7 @@ def warn_of_plugins(
 
 
 def find_doubts(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Iterator[str]:
-    """Yield warnings about one use of a plugin; each begins with the configuration key. `seen` is the result of the
-    search for the plugin."""
+    """Yield warnings about one use of a plugin; each begins with the configuration key."""
     if seen.problem:
         yield f"{use.key}: on this host {seen.problem}. If the manager runs on another host, it has to be there"
         return
@@ -153,8 +145,7 @@ def find_doubts(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Ite
 
 
 def _variables(value: Any, where: str = "") -> Iterator[str]:
-    """Yield the keys of settings, also nested ones, whose value is just `$NAME` or `${NAME}`. `where` is the key of
-    `value`."""
+    """Yield the keys of settings, also nested ones, whose value is just `$NAME` or `${NAME}`."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _variables(item, f"{where}.{key}" if where else str(key))

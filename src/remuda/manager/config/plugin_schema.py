@@ -1,9 +1,5 @@
-"""Checks a plugin's settings against the plugin's JSON schema. Pure code without I/O.
-
-Unknown schema rules are ignored, so that a newer plugin causes no false warnings; the plugin checks its settings itself
-when it starts. Messages never contain a setting's value, because it may be a password. `plugin_checks.py` and
-`doctor.py` are the callers.
-"""
+"""Checks a plugin's settings against the plugin's JSON schema. Unknown schema rules are ignored, so that a newer plugin
+causes no false warnings. Messages never contain a setting's value, because it may be a password."""
 
 import operator
 import re
@@ -40,7 +36,7 @@ _LIMITS = (
 
 
 def find_mismatches(settings: Any, schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the settings that violate the schema: pairs of a key, such as `qemu.disk`, and the problem."""
+    """Return pairs of a key, such as `qemu.disk`, and the problem."""
     return list(_check(settings, schema, "", schema, 0))
 
 

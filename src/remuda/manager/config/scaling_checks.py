@@ -1,8 +1,7 @@
-"""Checks the settings of runners with autoscaling.
+"""Checks the settings of runners with autoscaling. The only I/O is reading login key files.
 
 Settings with which no machine could be created are errors; settings that may not do what their author expects cause
-warnings. Each message begins with its key. `checks.py` and `load.py` are the callers. `plugin_checks.py` has the checks
-that depend on this host. The only I/O here is reading login key files.
+warnings. Each message begins with its key.
 """
 
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ _NUMBERS = ("capacity_per_instance", "max_use_count", "max_instances", "failure_
 
 
 def check_scaling(runner: RunnerConfig, where: str) -> None:
-    """Raise ConfigError if no machine could be created with the runner's settings. `where` is the runner's key."""
+    """Raise ConfigError if no machine could be created with the runner's settings."""
     scaling = autoscaler_of(runner)
     section = _section(runner, where)
     if runner.executor == DOCKER_MACHINE:
@@ -59,8 +58,7 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
 
 
 def find_doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[str]:
-    """Return warnings about valid settings that may not do what their author expects. `where` is the runner's key,
-    `concurrent` the manager's limit of jobs."""
+    """Warn about valid settings that may surprise their author; `concurrent` is the manager's limit of jobs."""
     warnings = [*_policy_doubts(runner, where), *_runner_doubts(runner, where)]
     # 1 is the default of a new file; a higher number was chosen on purpose.
     if concurrent == 1 and (most := most_jobs(runner) or 0) > 1:
@@ -69,8 +67,7 @@ def find_doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[st
 
 
 def policy_key(runner: RunnerConfig, where: str, index: int, key: str) -> str:
-    """Return the key of a setting of the policy at `index` as it is written in the file; Docker Machine's section has
-    other names."""
+    """Return a policy's key as it is written in the file; Docker Machine's section has other names."""
     if runner.executor != DOCKER_MACHINE:
         return f"{where}.autoscaler.policy[{index}].{key}"
     # In the order of `as_autoscaler`: the section itself, its off-peak keys if there are any, then its list.
@@ -111,8 +108,7 @@ def _policy_doubts(runner: RunnerConfig, where: str) -> Iterator[str]:
 
 
 def most_jobs(runner: RunnerConfig) -> int | None:
-    """Return how many jobs can run on all machines of a runner at the same time; None if the configuration sets no
-    limit."""
+    """Return how many jobs can run on all machines of a runner at the same time; None: no limit."""
     limits = [limits_of(runner, section) for section in sections_of(runner)]
     if runner.remuda.plugin_scales or not all(group.max_instances for group in limits):
         return None

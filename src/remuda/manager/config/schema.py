@@ -1,9 +1,5 @@
-"""Generates the JSON schema of `config.toml`, for editors and for programs that write such files.
-
-It is built from the types (`values.py`) and the table of keys (`keys/`), which also has keys without effect; each
-description says how Remuda treats the key. Unknown keys are allowed, except in Remuda's own sections. `remuda manager
-schema` prints it.
-"""
+"""Generates the JSON schema of `config.toml`, for editors, from the types (`values.py`) and the table of keys
+(`keys/`). Unknown keys are allowed, except in Remuda's own sections."""
 
 from typing import Any
 
@@ -44,8 +40,7 @@ def build_schema() -> dict[str, Any]:
 
 
 def _inline(node: Any, components: dict[str, Any]) -> Any:
-    """Return a schema with all references replaced by their targets, so that each use of a section can have its own
-    description."""
+    """Replace all references by their targets, so that each use of a section can have its own description."""
     if isinstance(node, list):
         return [_inline(item, components) for item in node]
     if not isinstance(node, dict):
@@ -56,8 +51,7 @@ def _inline(node: Any, components: dict[str, Any]) -> Any:
 
 
 def _place(root: dict[str, Any], parts: list[str], fact: Fact) -> None:
-    """Add the description of a key to the schema `root`, with the key itself and its sections if they are missing.
-    `parts` is the key's path."""
+    """Add a key's description to the schema `root`, with the key and its sections if they are missing."""
     node, path = root, ""
     for part in parts[:-1]:
         path = f"{path}.{part}" if path else part

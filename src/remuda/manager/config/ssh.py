@@ -1,8 +1,5 @@
 """Types and checks for `[runners.ssh]` and `[[runners.remuda.machines]]`: machines that jobs run on, reached by SSH.
-
-The checks find incomplete values; they do not connect to the machines. The environments `ssh` and `machines` use the
-values.
-"""
+The checks do not connect to the machines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -68,7 +65,6 @@ def with_defaults(machine: Mapping[str, Any], runner: Mapping[str, Any]) -> dict
 
 
 def check_ssh(ssh: SshConfig, where: str) -> None:
-    """Raise ConfigError if the section is incomplete or invalid. `where` is its key."""
     if not ssh.host:
         raise ConfigError(f"{where}.host: is missing; name the machine that jobs run on")
     if not str(ssh.port).isdigit() or not 0 < int(ssh.port) < 65536:
@@ -78,7 +74,7 @@ def check_ssh(ssh: SshConfig, where: str) -> None:
 
 
 def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
-    """Raise ConfigError if a machine of the list is incomplete or two have the same name. `where` is the list's key."""
+    """Raise ConfigError if a machine of the list is incomplete or two have the same name."""
     for index, machine in enumerate(machines):
         place = f"{where}[{index}]"
         if not machine.host:
@@ -98,6 +94,6 @@ def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
 
 
 def table_of(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a subsection of a parsed section; empty if it is missing or not a table."""
+    """Return a subsection; empty if it is missing or not a table."""
     table = owner.get(key)
     return table if isinstance(table, Mapping) else {}

@@ -1,8 +1,7 @@
 """Types for a configuration: the whole file, a runner, and Remuda's own sections. All are immutable.
 
-The fields are the supported keys, with gitlab-runner's names and defaults; `keys/` documents every key of
-gitlab-runner. Durations and sizes are stored as written (`checks.py` has checked them); a property such as
-`prepare_seconds` returns the number.
+The fields are the supported keys, with gitlab-runner's names and defaults. Durations and sizes are stored as written; a
+property such as `prepare_seconds` returns the number.
 """
 
 import re
@@ -311,15 +310,11 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """A valid configuration and its warnings."""
-
     config: ManagerConfig
     warnings: tuple[str, ...] = ()
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem or warning about a configuration file, with its line."""
-
     line: int | None = None
     text: str
     """Begins with the key it is about, such as `runners[0].limit`."""
@@ -329,8 +324,7 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of checking a configuration file: all problems and warnings, and the configuration if there are no
-    problems."""
+    """All problems and warnings about a configuration file, and the configuration if there are no problems."""
 
     config: ManagerConfig | None = None
     problems: tuple[Remark, ...] = ()
@@ -343,8 +337,7 @@ def short_token(token: str) -> str:
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Split `host:port`, `:port` or `[v6]:port` (v6: an IPv6 address). Without a host it is 0.0.0.0. Raises ValueError
-    if the text is not an address."""
+    """Split `host:port`, `:port` or `[v6]:port`. Without a host it is 0.0.0.0. Raises ValueError."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r} is no address; write host:port, for example 127.0.0.1:9252")

@@ -1,2 +1,1 @@
-"""Says for every key of `config.toml` whether it works, differs, is ignored or refused. The loader, `remuda manager
-doctor` and the docs use this table."""
+"""Says for every key of `config.toml` whether it works, differs, is ignored or refused."""

@@ -1,7 +1,4 @@
-"""The type of a fact about one configuration key: how Remuda treats it, and its description. Pure code without I/O.
-
-The other modules of this folder are tables of facts; `table.py` joins them.
-"""
+"""The type of a fact about one configuration key: how Remuda treats it, and its description."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +7,6 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """How Remuda treats a key."""
-
     WORKS = "works"  # as gitlab-runner does it, or Remuda's own key
     DIFFERS = "differs"  # has an effect, another one than with gitlab-runner
     IGNORED = "ignored"  # accepted without effect
@@ -49,7 +44,6 @@ def works(about: str, default: str = "", *, is_open: bool = False) -> Fact:
 
 
 def own(about: str, default: str = "", *, is_open: bool = False) -> Fact:
-    """Return a fact about a key that only Remuda has."""
     return Fact(verdict=Verdict.WORKS, about=about, default=default, is_own=True, is_open=is_open)
 
 

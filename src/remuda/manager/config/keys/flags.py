@@ -1,8 +1,5 @@
-"""Facts about `[runners.feature_flags]`, gitlab-runner's switches: how Remuda treats each. `table.py` joins them.
-
-Most flags choose between two behaviours, of which Remuda has only one; the fact says which. Flags for Kubernetes and
-PowerShell have no effect, and are listed so that they are not reported as unknown.
-"""
+"""Facts about `[runners.feature_flags]`, gitlab-runner's switches: how Remuda treats each. Most choose between two
+behaviours, of which Remuda has only one. Flags without effect are listed so that they are not reported as unknown."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,8 +8,6 @@ from remuda.manager.config.keys.fact import Fact, Facts, differs, ignored, works
 
 
 def _always(about: str) -> Fact:
-    """Return a fact about a flag whose behaviour Remuda always has, so that it cannot be switched off."""
-
     def off(value: Any) -> Fact | None:
         return None if value else differs(f"cannot be switched off: {about}")
 

@@ -1,8 +1,5 @@
 """Facts about the sections for ssh, instance, autoscaler, Docker Machine and custom executors: how Remuda treats each
-key. `table.py` joins them.
-
-The autoscaling sections apply to runners without a fixed list of machines; such a list takes its defaults from them.
-"""
+key."""
 
 from dataclasses import replace
 from typing import Any

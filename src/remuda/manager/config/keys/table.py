@@ -1,8 +1,6 @@
-"""The table of facts about all keys by path, such as `runners.docker.image`, and a function that finds the fact for
-each key of a document. Pure code without I/O.
+"""The table of facts about all keys by path, such as `runners.docker.image`. Pure code without I/O.
 
-For an unknown key the nearest known name is suggested. A fact about a section applies to all keys in it. `load.py`
-(warnings and problems), `doctor.py` (each key) and the generated docs use the table.
+For an unknown key the nearest known name is suggested. A fact about a section applies to all keys in it.
 """
 
 import re
@@ -44,8 +42,6 @@ _MARKS = re.compile(r"\[([^\]]*)\]\([^)]*\)|`")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A key of a configuration file with its value and the fact about it."""
-
     where: str
     """Such as `runners[0].docker.image`."""
     path: str
@@ -60,18 +56,15 @@ class Finding:
 
     @property
     def about(self) -> str:
-        """The text of the fact, without Markdown markup."""
         return plain(self.fact.about)
 
 
 def plain(text: str) -> str:
-    """Remove Markdown links and code marks from a text."""
     return _MARKS.sub(lambda match: match[1] or "", text)
 
 
 def walk(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield a finding for each key of a parsed configuration file. A section of an executor that the runner does not
-    use is a single finding."""
+    """Yield a finding for each key. A section of an executor that the runner does not use is a single finding."""
     yield from _walk(document, "", "", is_below=False)
 
 
