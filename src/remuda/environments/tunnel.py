@@ -142,8 +142,7 @@ class _Transport(asyncio.Transport):
 
 
 async def open_tunnel(outer: Channel, machine: str) -> Tunnel:
-    """`outer`: channel to the plugin that only this tunnel uses; it is closed with the tunnel. Raises the errors of the
-    Connect call."""
+    """`outer`: channel that only this tunnel uses and closes. Raises the errors of the plugin's Connect call."""
     tunnel = Tunnel(outer, machine)
     try:
         await tunnel.wait_open()

@@ -156,7 +156,7 @@ def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
 
 
 def _may_be(kind: inspect.Type, value: Any) -> bool:
-    """True if the value has the form (table, list or scalar) of a union's member `kind`; errors are reported for it."""
+    """True if the value has the form (table, list, scalar) of `kind`; selects the union member to report errors for."""
     if isinstance(value, Mapping):
         return isinstance(kind, inspect.StructType | inspect.DictType)
     if isinstance(value, list):

@@ -26,7 +26,7 @@ def main(host: str, program: str) -> None:
 
 
 def explain_start_error(program: str, error: OSError) -> str:
-    """Names a missing interpreter of a script, for which the system reports only ENOENT."""
+    """Why a program cannot be started; names a missing interpreter, for which the system reports only ENOENT."""
     if isinstance(error, FileNotFoundError) and (interpreter := read_interpreter(program)):
         return f"the interpreter of its first line, {interpreter}, is not there"
     return error.strerror or str(error)

@@ -98,8 +98,7 @@ class _Line:
 
 
 class _Tally(msgspec.Struct):
-    """A project's jobs compared with one job: of a higher level, of the same level, and of the latter the older
-    ones."""
+    """A project's jobs compared with one job: of a higher level, of the same level, and older ones of that level."""
 
     higher: int = 0
     equal: int = 0

@@ -40,7 +40,7 @@ class PickUps:
             self._made.popitem(last=False)
 
     def estimate(self, need: CapabilityKey, ahead: int, now: float, *, since: float | None = None) -> Estimate | None:
-        """`ahead`: jobs before it; `since`: when it began to wait. None if no fitting runner picked up a job lately."""
+        """Expected wait of a job behind `ahead` others that waits since `since`. None without pick-ups lately."""
         made = sorted(
             pick_up
             for fingerprint, pick_ups in self._made.items()

@@ -28,6 +28,8 @@ class Content(Protocol):
 
 
 class Answer(Protocol):
+    """The response of a server to one call."""
+
     @property
     def status(self) -> int: ...
 

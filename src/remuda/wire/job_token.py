@@ -130,8 +130,7 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
 
 
 def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
-    """Check format, signature, audience and expiry. `keys`: by id. Raises TokenError, UnknownKeyError or
-    ExpiredError."""
+    """Check format, signature, audience, expiry. `keys`: by id. Raises TokenError, UnknownKeyError or ExpiredError."""
     if not token.startswith(PREFIX) or len(token) > 4096 or not token.isascii():
         raise TokenError("not a job token")
     signed, _, signature = token.removeprefix(PREFIX).rpartition(".")

@@ -113,7 +113,7 @@ class PendingRequests:
         return None
 
     def give_up_doubtful(self, group: str, began_at: float) -> int:
-        """Give up doubtful requests that ended before `began_at`, the start of an update; return their size."""
+        """Give up doubtful requests that ended before the update of `began_at`; return the number of instances."""
         given_up = [one for one in self.of(group) if one.phase is Phase.DOUBTFUL and one.ended_at <= began_at]
         for one in given_up:
             self._drop(one)

@@ -30,6 +30,8 @@ LOOKS = Backoff(first_seconds=0.25, ceiling_seconds=2.0)
 
 @runtime_checkable
 class CanClose(Protocol):
+    """A plugin that must be closed, for example because it runs in a process of its own."""
+
     async def close(self) -> None: ...
 
 

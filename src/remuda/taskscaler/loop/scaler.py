@@ -296,7 +296,7 @@ class Scaler:
         self._wake.set()
 
     def _hand_out(self) -> bool:
-        """Assign free slots to jobs; True if one got one. `acquire` returns it when the state file is written."""
+        """Assign free slots to jobs; True if any got one. `acquire` returns it when the state file is written."""
         grants = self._roster.hand_out()
         for holder, slot in grants:
             self._planner.granted += 1
