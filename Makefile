@@ -1,8 +1,5 @@
 # Everything here works from a fresh clone with Python 3.11, git and make; each target sets up what it needs.
-# The system's Python where it can make a virtual environment: Debian builds it with optimizations (the tests take a
-# quarter less time), and jobs of other users can read it, unlike a Python inside somebody's home.
-PYTHON ?= $(shell /usr/bin/python3 -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-	&& echo /usr/bin/python3 || echo python3)
+PYTHON ?= python3
 # Some machines tell Python not to keep compiled modules. Without them every start of a process takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv

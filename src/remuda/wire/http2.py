@@ -8,6 +8,7 @@ TaskGroup or, before Python 3.11.4, `asyncio.timeout` would count. Importing thi
 """
 
 import asyncio
+from collections import Counter
 from types import TracebackType
 
 from grpclib.client import Channel
@@ -43,16 +44,25 @@ def disable_frame_texts() -> None:
     Frame.__repr__ = object.__repr__  # type: ignore[method-assign]
 
 
+_cancel_tasks = Wrapper.cancel
 _raise_error = Wrapper.__exit__
 
 
-def _take_back_cancellation(
+def _count_cancellations(wrapper: Wrapper, error: Exception) -> None:
+    requests = wrapper.__dict__.setdefault("requests", Counter())
+    requests.update(wrapper._tasks)
+    _cancel_tasks(wrapper, error)
+
+
+def _take_back_cancellations(
     wrapper: Wrapper, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
 ) -> None:
     task = asyncio.current_task()
-    if wrapper.cancelled and kind is asyncio.CancelledError and task is not None and task.cancelling():
-        task.uncancel()
+    if task is not None and "requests" in wrapper.__dict__:
+        for _ in range(wrapper.__dict__["requests"].pop(task, 0)):
+            task.uncancel()
     _raise_error(wrapper, kind, error, traceback)
 
 
-Wrapper.__exit__ = _take_back_cancellation  # type: ignore[method-assign]
+Wrapper.cancel = _count_cancellations  # type: ignore[method-assign]
+Wrapper.__exit__ = _take_back_cancellations  # type: ignore[method-assign]

@@ -108,7 +108,7 @@ async def test_machines_of_a_runner_that_was_renamed_while_no_manager_ran_are_sw
     (tmp_path / "config.toml").write_text(text.replace('"instance"', '"shell"'))
     words = ["scale", "sweep", "--data", str(tmp_path / "data")]
     async with a_manager(tmp_path):
-        await until(lambda: said("machines are left that no runner") == 1, seconds=60)
+        await until(lambda: said("machines exist that belong to no configured runner") == 1, seconds=60)
         assert await asyncio.to_thread(call, words) == 0
         assert len(machines()) == 2
         assert await asyncio.to_thread(call, [*words, "--remove"]) == 0
