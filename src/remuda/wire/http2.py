@@ -64,5 +64,5 @@ def _take_back_cancellations(
     _raise_error(wrapper, kind, error, traceback)
 
 
-Wrapper.cancel = _count_cancellations  # type: ignore[method-assign]
+Wrapper.cancel = _count_cancellations  # type: ignore[assignment,method-assign]
 Wrapper.__exit__ = _take_back_cancellations  # type: ignore[method-assign]
