@@ -1,5 +1,4 @@
-"""Checks GIT_CLONE_PATH, the working directory that a job chooses, relative to the builds folder. Pure code without
-I/O.
+"""Checks GIT_CLONE_PATH, the working directory that a job chooses, relative to the builds folder. Pure code.
 
 Invariant: if jobs are isolated from each other (container, sandbox, or another user), the chosen folder is inside a
 folder that only jobs of the same project with the same GIT_CLONE_PATH use, because another job could place a symbolic

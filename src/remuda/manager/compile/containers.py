@@ -61,8 +61,7 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wrap_in_container(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry]]:
-    """Wrap the steps `inner`. Returns the steps with services and container, and those that stop the services at the
-    end."""
+    """Wrap the steps `inner`. Returns steps with services and container, and steps that stop the services."""
     services = _services(job)
     work = [*services, _container("container", job, joins=bool(services)) | {"run": inner}]
     stop = entry(STOP, "service_stop", {"engine": job.engine, "job": job.key})

@@ -1,5 +1,4 @@
-"""The actions of a job's state machine, one type each. `Life.next_action` returns them, `remuda.manager.jobs.job`
-performs them."""
+"""The actions of a job's state machine: `Life.next_action` returns them, `remuda.manager.jobs.job` performs them."""
 
 import msgspec
 
@@ -57,8 +56,8 @@ class SendFinal(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Delete the job at the agent and clean up its folders. With `tells_agent` false, the agent is lost, and only the
-    folders are cleaned up."""
+    """Delete the job at the agent and clean up its folders; only the latter if the agent is lost (`tells_agent`
+    false)."""
 
     tells_agent: bool = True
 

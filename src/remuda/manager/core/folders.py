@@ -1,9 +1,7 @@
 """Assigns slots to jobs so that no two jobs of a runner use the same folder on one machine. Pure code without I/O.
 
-A slot's number is part of the working directory's name (`slots.py`). A recovered job works in the folder of its former
-slot number. If a newer job already has that slot, the recovered job gets another slot, and is called displaced. That is
-harmless on different machines. On the same machine the two jobs swap slots before the newer one begins, so that it uses
-another folder. `job_table.py` owns the object; a job calls `settle` before its folders are prepared.
+A recovered job works in the folder of its former slot number. If a newer job has that slot, the recovered job gets
+another one, and is called displaced. On the same machine the two swap slots before the newer one begins.
 """
 
 from collections.abc import Callable
@@ -19,14 +17,13 @@ class Folders:
         self._displaced: dict[str, Slot] = {}  # the slot of the folder they use, if it is not their own slot
 
     def assign(self, key: str, slot: Slot, number: int) -> None:
-        """Give a slot to a job. `number` names the folder that the job uses; it differs from the slot's number for a
-        displaced job."""
+        """Give a slot to a job; the folder `number` differs from the slot's for a displaced job."""
         self._slots[key] = slot
         if slot.number != number:
             self._displaced[key] = Slot(slot.runner, number)
 
     def settle(self, key: str, is_beside: Callable[[str], bool]) -> int:
-        """Return the folder number for a job that is about to begin; the job may swap slots with a displaced one.
+        """Return the folder number for a job that is about to begin; it may swap slots with a displaced one.
         `is_beside` is true for keys of jobs on the same machine."""
         self._displaced.pop(key, None)
         while rival := self._rival(key, is_beside):
@@ -39,6 +36,5 @@ class Folders:
         return next((other for other, slot in self._displaced.items() if slot == own and is_beside(other)), "")
 
     def let_go(self, key: str) -> Slot:
-        """Remove a job that is over, and return its slot."""
         self._displaced.pop(key, None)
         return self._slots.pop(key)

@@ -1,8 +1,7 @@
 """The state machine of one job in the manager: events in, actions out. Pure code without I/O.
 
-The `on_` methods record what happened (an answer of the server, an event of the agent, a failed call); `next_action`
-returns what to do, one action at a time. `remuda.manager.jobs.job` performs the actions, and stores `Life.record`
-before each one, so that a new process continues a job from its stored record.
+The `on_` methods record what happened; `next_action` returns what to do, one action at a time. `Life.record` is stored
+before each action, so that a new process continues a job from its stored record.
 
     received --PUT running: 200--> acknowledged --agent took it--> started --it ended--> ended --PUT final--> over
     found --PUT running: 200--> started   ended --PUT final, hold wanted--> on hold --released, or time is up--> over
@@ -110,7 +109,6 @@ class Life:
 
     @property
     def record(self) -> Record:
-        """The state to store, from which a new process continues the job."""
         return Record(
             phase=Phase.ENDED if self.phase is Phase.OVER and self.outcome else self.phase,
             log_offset=self.trace.confirmed,
@@ -154,7 +152,7 @@ class Life:
                 return self._relay(now)
 
     def hold_seconds(self, now: float) -> float:
-        """Return the seconds for which the failed job is still kept for debugging (on hold); 0 if it is not on hold."""
+        """Return the seconds for which the failed job is still kept for debugging (on hold); 0 if it is not."""
         outcome = None if self._agent_is_lost else self.outcome
         return max(outcome.held_until - self._epoch - now, 0.0) if outcome else 0.0
 
@@ -164,12 +162,10 @@ class Life:
             self.outcome = msgspec.structs.replace(self.outcome, held_until=0.0)
 
     def call_soon(self) -> None:
-        """Make the next keep-alive due now."""
         self._contact_at = float("-inf")
 
     def keep_alive_action(self, now: float) -> KeepAlive | Wait:
-        """Return a keep-alive if one is due, else how long to wait for it. Used while the machine is being acquired or
-        prepared, which may take long."""
+        """Return a keep-alive if one is due. Used while a machine is acquired or prepared, which may take long."""
         due = max(self._contact_at + self._limits.keep_alive, self._server_at)
         return KeepAlive(self.trace.confirmed, _checksum(self.trace.crc)) if now >= due else Wait(due)
 
@@ -213,8 +209,7 @@ class Life:
         return self._trace_sent_at + self._interval
 
     def _results_due(self, now: float) -> float:
-        """Return when to send waiting step results. The rule is that of `_trace_due`, with the interval
-        RESULTS_SECONDS, because people watch the results."""
+        """As `_trace_due`, but with the interval RESULTS_SECONDS, because people watch the results."""
         if self.phase is Phase.ENDED or self.results.bytes_waiting >= CHUNK_BYTES:
             return now
         if self._results_sent_at is None:
@@ -222,7 +217,6 @@ class Life:
         return self._results_sent_at + RESULTS_SECONDS
 
     def _needs_more(self) -> bool:
-        """True if log bytes or step results are still to be received from the agent."""
         if self.outcome is None:
             return True
         if self._agent_forgot:
@@ -257,8 +251,8 @@ class Life:
             self.results.drop()
 
     def on_ended(self, outcome: Outcome, now: float) -> None:
-        """Record the job's end and outcome. The agent sends this event after all log and results; if some are still
-        missing, they are requested again, and given up after several attempts without new data."""
+        """Record the job's end. The agent sends this event after all log and results; if some are still missing, they
+        are requested again, and given up after several attempts without new data."""
         if self.phase is Phase.STARTED:
             self.phase, self.outcome, self._since = Phase.ENDED, outcome, now
         # The event may be older than the last subscription; only repeated empty ones mean that nothing is left.
@@ -268,18 +262,16 @@ class Life:
             self._agent_forgot = True
 
     def on_unknown_job(self, now: float) -> None:
-        """Fail the job, because the agent reported that it does not have it."""
         self._subscribed_at = None
         self._agent_forgot = True
         self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, "the agent lost the job: its files are gone", now)
 
     def on_agent_back(self) -> None:
-        """Record that the agent is connected again, so that the next call to it may follow at once."""
         self._agent_failures, self._agent_down_since, self._agent_at = 0, None, 0.0
 
     def on_agent_failed(self, cause: str, now: float) -> None:
-        """Record that a call to the agent failed or its connection broke. Sets the time of the next attempt; after
-        `Limits.agent` seconds of failures the job fails, or a job that is over is no longer closed there."""
+        """Record that a call to the agent failed. After `Limits.agent` seconds of failures the job fails, or a job that
+        is over is no longer closed there."""
         self._agent_failures += 1
         self._agent_at = now + _BACKOFF.delay(self._agent_failures, jitter=self._jitter)
         if self._agent_down_since is None:
@@ -297,36 +289,29 @@ class Life:
             self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, text, now)
 
     def on_machine_lost(self, cause: str, now: float) -> None:
-        """Fail the job, because its machine and agent are permanently lost."""
         self._agent_is_lost = self._agent_forgot = True
         self._subscribed_at, self._agent_at = None, now
         self.fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause, now)
 
     def on_unsubscribed(self) -> None:
-        """Record that the agent was asked to send no more events, until the next subscription."""
         self._subscribed_at = None
 
     # Results of actions.
 
     def on_subscribed(self) -> None:
-        """Record that the agent was asked to send events from `position` on."""
         self._subscribed_at = self.position
 
     def on_placed(self, machine: str) -> None:
-        """Record the machine that the environment assigned to the job."""
         self.machine, self._has_place = machine, True
 
     def on_started(self) -> None:
-        """Record that the agent has accepted the job."""
         self.phase = Phase.STARTED
         self.on_agent_back()
 
     def on_cancel_sent(self) -> None:
-        """Record that the agent received the cancel request."""
         self._cancel_sent = True
 
     def on_closed(self) -> None:
-        """Record that the job is deleted at the agent and its folders are cleaned up."""
         self._has_place = False
 
     def fail(self, reason: FailureReason, message: str, now: float) -> None:
@@ -359,8 +344,8 @@ class Life:
     # Answers of the server.
 
     def on_no_answer(self, now: float, cause: str) -> None:
-        """Record that a call to the server had no answer or an unexpected status. Sets the time of the next attempt; a
-        job that is not acknowledged or has ended is dropped when its time limit is over."""
+        """Record that a call to the server had no answer or an unexpected status. A job that is not acknowledged or has
+        ended is dropped when its time limit is over."""
         self._server_failures += 1
         self._server_at = now + _BACKOFF.delay(self._server_failures, jitter=self._jitter)
         endings = {Phase.FOUND: self._limits.ending, Phase.ENDED: self._limits.ending}
@@ -369,7 +354,6 @@ class Life:
             self._drop(f"given up after {limit / 3600:.0f} h without an answer that counts: {cause}")
 
     def on_reply(self, call: Call, reply: JobReply, now: float) -> None:
-        """Apply the server's answer to a call: confirm what was sent, cancel or drop the job, or repeat the call."""
         if reply.interval_seconds:
             self._interval = reply.interval_seconds
         is_lost = reply.status == 403 or (reply.status == 404 and not isinstance(call, SendTrace | SendResults))
@@ -390,7 +374,7 @@ class Life:
         self._contact_at = now
 
     def _apply_reply(self, call: Call, reply: JobReply, now: float) -> bool:
-        """Apply an answer according to the kind of its call. Returns False if the call must be repeated later."""
+        """Apply an answer. Returns False if the call must be repeated later."""
         match call:
             case Acknowledge():
                 return self._apply_acknowledged(reply.status)
@@ -467,8 +451,7 @@ class Life:
         return True
 
     def _rewind_trace(self, size: int) -> None:
-        """Continue the log at `size`, the number of bytes that the server has. Earlier bytes are requested from the
-        agent again; the manager's own error line is appended again."""
+        """Continue the log at `size`, the number of bytes that the server has, with earlier bytes from the agent."""
         outcome = self.outcome
         if outcome is not None and outcome.note:
             note = outcome.note.encode()
@@ -483,7 +466,6 @@ class Life:
             self._subscribed_at = None
 
     def _finish(self, now: float) -> None:
-        """Put the job on hold if that is wanted, else end it: the server has its final state."""
         self.phase = Phase.ON_HOLD if self.hold_seconds(now) else Phase.OVER
 
     def _drop(self, problem: str) -> None:
@@ -497,8 +479,7 @@ def _checksum(crc: int | None) -> str | None:
 
 
 def accepted_reason(reason: str, listed: Collection[str]) -> str:
-    """Return `reason` if the server accepts it, because it is in `listed` or known to every server; else the nearest
-    reason that the server accepts."""
+    """Return `reason` if it is in `listed` or known to every server; else the nearest that the server accepts."""
     if reason in listed or reason in ALWAYS_ACCEPTED:
         return reason
     return _FALLBACK_REASONS.get(reason, FailureReason.UNKNOWN_FAILURE)

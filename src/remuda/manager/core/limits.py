@@ -4,8 +4,6 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a job, in seconds."""
-
     keep_alive: float = 30.0
     """Longest time between two calls to the server."""
     acknowledge: float = 3600.0

@@ -1,7 +1,6 @@
-"""Chooses the machine for the next job from a list, and computes the list's capacity. Pure code without I/O.
+"""Chooses the machine for the next job from a list: that with the lowest ratio of jobs to capacity. Pure code.
 
-The machine with the lowest ratio of jobs to capacity is chosen; among equals the first one. A machine that is not
-usable, or has reached its use count, keeps its jobs and gets no more. `environments/machines.py` is the caller.
+A machine that is not usable, or has reached its use count, keeps its jobs and gets no more.
 """
 
 from collections.abc import Iterable
@@ -11,8 +10,6 @@ from remuda.lib.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineState:
-    """The load and limits of one machine."""
-
     name: str
     capacity: int | None
     """Jobs at the same time; None: any number."""
@@ -37,7 +34,6 @@ class MachineState:
 
 
 def choose(machines: Iterable[MachineState]) -> str | None:
-    """Return the name of the machine for the next job, or None if no machine has room."""
     candidates = [machine for machine in machines if machine.has_room]
     return min(candidates, key=lambda machine: machine.jobs / (machine.capacity or 1)).name if candidates else None
 

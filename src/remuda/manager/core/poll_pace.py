@@ -1,8 +1,6 @@
-"""Computes the pause before a runner's next request for a job, and its server's health, from the server's answers so
-far. Pure code without I/O.
+"""Computes the pause before a runner's next request for a job, and its server's health. Pure code without I/O.
 
-All requests of a runner share one `Pace`. A server that fails or refuses gets one request at a time; other runners are
-not affected. `poller.py` is the caller.
+All requests of a runner share one `Pace`. A server that fails or refuses gets one request at a time.
 """
 
 from enum import StrEnum
@@ -57,12 +55,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         asked_seconds: float | None = None,
         jitter: float = 1.0,
     ) -> tuple["Pace", float]:
-        """Return the pace after an answer, and the seconds to wait before the next request.
-
-        `status` is the HTTP status, or None without an answer; `took_seconds` is the duration of the request. With
-        `may_hold` the server may support long polling. `asked_seconds` is the pause that the server asked for
-        (Retry-After, end of its rate limit).
-        """
+        """Return the pace after an answer, and the seconds to wait before the next request. `status` is None without an
+        answer; `took_seconds` is the duration of the request. With `may_hold` the server may support long polling.
+        `asked_seconds` is the pause that the server asked for (Retry-After, end of its rate limit)."""
         rest = max(0.0, self.check_interval_seconds - took_seconds)
         calm = msgspec.structs.replace(self, refusals=0, troubles=0, quick=0)
         match status:
@@ -87,8 +82,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at_least(asked_seconds: float | None, own_seconds: float, jitter: float) -> float:
-    """Return `own_seconds`, or the pause that the server asked for if that is longer (at most LONGEST_WAIT_SECONDS,
-    plus jitter)."""
+    """Return the longer pause, the server's with jitter and at most LONGEST_WAIT_SECONDS."""
     if asked_seconds is None:
         return own_seconds
     return max(own_seconds, min(asked_seconds, LONGEST_WAIT_SECONDS) * (1 + _JITTER * jitter))

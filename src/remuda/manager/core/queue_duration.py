@@ -1,8 +1,7 @@
-"""Checks whether a job waited for its runner longer than the operator accepts (`job_queuing_durations`). Pure code
-without I/O.
+"""Checks whether a job waited for its runner longer than the operator accepts (`job_queuing_durations`). Pure code.
 
 If several entries match the time and the project's number of running jobs, the last one is used. An invalid entry never
-matches; the configuration check has reported it. `metrics.py` is the caller.
+matches.
 """
 
 import re
@@ -15,8 +14,8 @@ from remuda.manager.config.values import QueuingDuration
 def is_too_long(
     entries: Sequence[QueuingDuration], *, now: datetime, queued_seconds: float, project_jobs_running: str
 ) -> bool:
-    """True if `queued_seconds` is above the threshold of the matching entry; False if no entry matches. `now` must have
-    a time zone; `project_jobs_running` is the server's text, for example `5` or `+Inf`."""
+    """True if the threshold of the matching entry is exceeded. `now` must have a time zone; `project_jobs_running` is
+    the server's text, for example `5` or `+Inf`."""
     for entry in reversed(entries):
         if entry.threshold_seconds and _is_period(entry, now) and _fits(entry, project_jobs_running):
             return queued_seconds > entry.threshold_seconds

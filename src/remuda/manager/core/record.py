@@ -1,7 +1,4 @@
-"""The data that the manager stores for a job: as received (`JobRow`), and its progress and outcome (`Record`).
-
-`life.py` produces records, `remuda.manager.jobs.journal` stores them; a new process resumes jobs from them.
-"""
+"""The data that the manager stores for a job: as received (`JobRow`), and its progress and outcome (`Record`)."""
 
 from enum import StrEnum
 
@@ -19,8 +16,7 @@ AGAIN_SECONDS = 10.0
 
 
 class Phase(StrEnum):
-    """The phases of a job. The journal stores the values; a job in phase OVER that has an outcome is stored as
-    ENDED."""
+    """The phases of a job. The journal stores a job in phase OVER that has an outcome as ENDED."""
 
     RECEIVED = "received"  # handed out by the server; not yet acknowledged
     ACKNOWLEDGED = "acknowledged"  # acknowledged; the agent may or may not have it
@@ -94,9 +90,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def is_worth_storing(self, stored: "Record", *, seconds: float = 0.0, again_bytes: int = AGAIN_BYTES) -> bool:
         """True if this record should replace the `stored` one, which is `seconds` old.
 
-        Small progress of log and results is not worth a write, because the server ignores log bytes and results that
-        it gets twice. A running job is stored after `again_bytes` of log or AGAIN_SECONDS, because the agent keeps
-        log and results until their position is stored.
+        Small progress is not worth a write, because the server ignores log bytes and results that it gets twice. A
+        running job is stored after `again_bytes` of log or AGAIN_SECONDS, because the agent keeps log and results until
+        their position is stored.
         """
         is_old = self.phase is not Phase.ENDED and seconds >= AGAIN_SECONDS
         if self.phase not in _RELAYED or is_old or self.log_offset - stored.log_offset >= again_bytes:
@@ -106,6 +102,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def again_bytes(waiting_limit_bytes: int) -> int:
-    """Return how many log bytes may be sent before the position is stored. `waiting_limit_bytes` is the most log that
-    the agent buffers (0: no limit): positions must be stored before that buffer is full, or the job's output stops."""
+    """Return how many log bytes may be sent before the position is stored. The agent buffers at most
+    `waiting_limit_bytes` (0: no limit); positions must be stored before that is full, or the job's output stops."""
     return min(AGAIN_BYTES, waiting_limit_bytes // 4) if waiting_limit_bytes > 0 else AGAIN_BYTES

@@ -1,8 +1,7 @@
 """Buffers for the log bytes and step results of one job, between agent and server. Pure code without I/O.
 
 Agent and server use the same positions (byte offsets, sequence numbers). Data waits here until the server has confirmed
-it. Data out of sequence is ignored, because it can be requested from the agent again. Positions that agent or server
-report are accepted without a check. `life.py` owns the buffers and decides when to send.
+it. Data out of sequence is ignored, because it can be requested from the agent again.
 """
 
 import zlib
@@ -17,8 +16,7 @@ HIGH_BYTES = 2 << 20
 
 
 class TraceRelay:
-    """Buffers log bytes. The agent has sent the bytes before `received`, the server has those before `confirmed`, and
-    the bytes between are in the buffer."""
+    """Buffers log bytes: those between `confirmed` (the server has all before) and `received` (from the agent)."""
 
     __slots__ = ("_crc", "_most", "_waiting", "confirmed", "received")
 
@@ -31,7 +29,6 @@ class TraceRelay:
 
     @property
     def bytes_waiting(self) -> int:
-        """Number of buffered bytes that are still to be sent to the server."""
         return len(self._waiting)
 
     @property
@@ -40,8 +37,8 @@ class TraceRelay:
         return self._crc if self.received >= self.confirmed else None
 
     def add(self, offset: int, data: bytes, *, is_first: bool = False) -> None:
-        """Add bytes from the agent; bytes out of sequence are ignored. `is_first`: the agent has deleted all bytes
-        before `offset`, because the server has them."""
+        """Add bytes from the agent. `is_first`: it has deleted all bytes before `offset`, because the server has
+        them."""
         if is_first and offset > self.received:
             self._waiting.clear()
             self.received, self.confirmed = offset, max(offset, self.confirmed)
@@ -63,8 +60,8 @@ class TraceRelay:
         self._most = max(min(self._most, refused) // 2, LEAST_BYTES)
 
     def server_has(self, size: int) -> None:
-        """Set the number of bytes that the server reports to have. If it has less than expected, the bytes from there
-        on must be received from the agent again."""
+        """Set the number of bytes that the server has. If it has less than expected, the agent must send bytes
+        again."""
         if self.confirmed <= size <= self.received:
             self._sum(self._waiting[: size - self.confirmed])
             del self._waiting[: size - self.confirmed]
@@ -83,8 +80,8 @@ class TraceRelay:
 
 
 class ResultRelay:
-    """Buffers step results. `received` is the sequence number of the next result from the agent, `confirmed` that of
-    the next one for the server; the first result has number 1."""
+    """Buffers step results. `received` is the number (from 1) of the next result from the agent, `confirmed` that of
+    the next one for the server."""
 
     __slots__ = ("_waiting", "bytes_waiting", "confirmed", "received")
 
@@ -95,7 +92,6 @@ class ResultRelay:
         self.bytes_waiting = 0
 
     def add(self, seq: int, document: bytes) -> None:
-        """Add a step result (JSON) from the agent. A result out of sequence is ignored."""
         if seq != self.received:
             return
         self.received += 1
@@ -104,8 +100,7 @@ class ResultRelay:
             self.bytes_waiting += len(document)
 
     def head(self) -> list[bytes]:
-        """Return the next results to send, together at most CHUNK_BYTES; a larger result is returned alone. The list is
-        empty if none wait."""
+        """Return the next results to send, together at most CHUNK_BYTES; a larger result is returned alone."""
         batch: list[bytes] = []
         size = 0
         for _, document in self._waiting:
@@ -121,8 +116,7 @@ class ResultRelay:
         self.bytes_waiting = 0
 
     def server_wants(self, seq: int) -> None:
-        """Set the number of the next result that the server needs. If it needs earlier results again, they must be
-        received from the agent again."""
+        """Set the next result that the server needs. If it is an earlier one, the agent must send results again."""
         while self._waiting and self._waiting[0][0] < seq:
             self.bytes_waiting -= len(self._waiting.popleft()[1])
         first = self._waiting[0][0] if self._waiting else self.received

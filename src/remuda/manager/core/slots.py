@@ -1,11 +1,8 @@
-"""Counts job slots. A slot is reserved before a job is requested, and is free again when the job is over. Pure code
-without I/O.
+"""Counts job slots. A slot is reserved before a job is requested, and is free again when the job is over. Pure code.
 
 A slot counts against `concurrent` (all runners), its runner's `limit`, and the capacity of the environment, which
-several runners may share. Each runner numbers its slots, and the lowest free number is used first. The number is part
-of the working directory's name, so no two jobs share a working directory. `polling/room.py` is the caller.
-
-The cost of a call does not grow with the number of slots: thousands may be taken.
+several runners may share. The number is part of the working directory's name, so no two jobs share one. The cost of a
+call does not grow with the number of slots: thousands may be taken.
 """
 
 import heapq
@@ -52,8 +49,6 @@ class _Numbers:
 
 
 class Slots:
-    """The taken slots of all runners."""
-
     def __init__(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
         """`limits` has each runner's `limit` (0 or missing: none). `places` names each runner's environment; a runner
         that is missing there shares its environment with no other."""
@@ -74,11 +69,10 @@ class Slots:
         return self._in_place[self._place(runner)]
 
     def share_place(self, runner: str, other: str) -> bool:
-        """True if two runners have the same environment."""
         return self._place(runner) == self._place(other)
 
     def change(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
-        """Change the limits and environments, as in the constructor. Taken slots stay taken, even above the limits."""
+        """Change the limits and environments. Taken slots stay taken, even above the limits."""
         self._concurrent = concurrent
         self._limits = limits
         self._places = places or {}
@@ -94,8 +88,7 @@ class Slots:
         return capacity is not None and self._in_place[self._place(runner)] >= capacity
 
     def reserve(self, runner: str, capacity: int | None = None) -> Slot | None:
-        """Reserve the runner's lowest free slot. Returns None if a limit is reached; `capacity` is that of the runner's
-        environment (None: no limit)."""
+        """Reserve the runner's lowest free slot; None if a limit or the environment's `capacity` is reached."""
         if not self.free or self.is_full(runner, capacity):
             return None
         slot = Slot(runner, self._of(runner).take_lowest())
@@ -103,8 +96,7 @@ class Slots:
         return slot
 
     def adopt(self, slot: Slot) -> Slot:
-        """Take the slot of a job of an earlier process, even above the limits, and return it. If it is already taken,
-        take the runner's lowest free slot instead."""
+        """Take the slot of a job of an earlier process, even above the limits; if it is taken, the lowest free one."""
         numbers = self._of(slot.runner)
         if slot.number in numbers.taken:
             slot = Slot(slot.runner, numbers.take_lowest())
@@ -114,7 +106,6 @@ class Slots:
         return slot
 
     def release(self, slot: Slot) -> None:
-        """Free a slot. Without effect if it is already free."""
         numbers = self._of(slot.runner)
         if slot.number in numbers.taken:
             numbers.give_back(slot.number)

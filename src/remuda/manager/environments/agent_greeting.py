@@ -1,5 +1,5 @@
-"""Makes the first call on a new connection to an agent, which checks that the agent answers and speaks our protocol
-version. Used by all kinds of environments."""
+"""Makes the first call on a new connection to an agent, which checks that it answers and speaks our protocol
+version."""
 
 import asyncio
 
@@ -17,8 +17,8 @@ class OtherProtocolError(EnvironmentTemporaryError):
 
 
 async def greet(client: AgentClient, *, seconds: float) -> None:
-    """Check that the agent answers within `seconds`. Raises one of NO_ANSWER if it does not, or OtherProtocolError if
-    its protocol version differs; the client is then closed."""
+    """Check that the agent answers. Raises one of NO_ANSWER if it does not, or OtherProtocolError; the client is then
+    closed."""
     try:
         async with asyncio.timeout(seconds):
             hello = await client.hello()

@@ -1,8 +1,5 @@
-"""Starts the agent's process on this machine.
-
-Separate from `local.py`, which imports more: a command that starts cell, manager and agent together can start the agent
-first, while the other modules are still being imported.
-"""
+"""Starts the agent's process on this machine. Its own module, because a command that starts cell, manager and agent
+together can start the agent first, while the other modules are still being imported."""
 
 import os
 import signal
@@ -16,7 +13,6 @@ _LOG_LIMIT_BYTES = 1 << 20
 
 
 def agent_data(manager_data: Path) -> Path:
-    """Return the data folder of a manager's local agent."""
     return manager_data.absolute() / "agent"
 
 
@@ -26,10 +22,8 @@ def agent_log(manager_data: Path) -> Path:
 
 def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequence[str] = ()) -> int:
     """Start an agent in its own session, with its own log file and no inherited file descriptors; returns its process
-    id. The agent ends itself after `idle_exit_seconds` without jobs.
-
-    `around` is a command prefix, such as a sandbox; the process id is then that of the prefix.
-    """
+    id, or that of the command prefix `around`, such as a sandbox. The agent ends itself after `idle_exit_seconds`
+    without jobs."""
     log = agent_log(manager_data)
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
@@ -55,7 +49,6 @@ def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequenc
 
 
 def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for the agent: the manager's without its own settings, some of which are secret.
-    Variables for kill points (used by tests) stay."""
+    """Return the manager's variables without its own settings, some of which are secret."""
     allowed = ("REMUDA_KILL_POINT", "REMUDA_KILL_MARK", "REMUDA_CGROUP")
     return {key: value for key, value in environ.items() if not key.startswith(("REMUDA_", "OTEL_")) or key in allowed}

@@ -1,9 +1,7 @@
 """The autoscaled environment: a scaler creates and removes machines, and assigns them to jobs.
 
-Each machine (instance) has one or more slots, and a job uses one slot. If an instance disappears, its jobs fail at
-once; if no machine can be created for a job, the job fails with the scaler's explanation. `remuda.taskscaler` decides
-how many machines exist, `instances.py` logs in to them, `remote_machine.py` prepares folders and runs commands on them.
-`manager.scaling` runs the scaler.
+Each machine (instance) has one or more slots, and a job uses one. If an instance disappears, its jobs fail at once; if
+no machine can be created for a job, the job fails with the scaler's explanation.
 """
 
 import asyncio
@@ -108,7 +106,6 @@ class AutoscaledEnvironment:
 
     @property
     def runner(self) -> RunnerConfig:
-        """The current configuration of the environment's runner."""
         return self._runner
 
     @property
@@ -116,18 +113,15 @@ class AutoscaledEnvironment:
         return self._setup
 
     async def run(self) -> None:
-        """Run the scaler until cancelled."""
         self._running = asyncio.current_task()
         await self._scaler.run()
 
     def setup_for(self, runner: RunnerConfig) -> FleetSetup:
-        """Return the scaler's setup for a configuration of the environment's runner. Raises ConfigError if a key file
-        cannot be read."""
+        """Return the scaler's setup for a configuration. Raises ConfigError if a key file cannot be read."""
         return self._setup if runner == self._runner else fleet_setup(runner, system_id=self._system_id)
 
     def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
-        """Apply a new configuration of the environment's runner; `setup` comes from `setup_for`. If a group's plugin
-        changed, the new configuration is ignored until the manager restarts."""
+        """Apply a new configuration; `setup` comes from `setup_for`. A changed plugin needs a restart."""
         if runner == self._runner:
             return
         if plugins_of(runner) != plugins_of(self._runner):
@@ -138,14 +132,12 @@ class AutoscaledEnvironment:
         self._scaler.change(setup)
 
     def set_taken(self, slots: int) -> None:
-        """Set how many of the manager's job slots are taken by jobs of this environment and by open requests for
-        jobs."""
+        """Set how many job slots are taken by jobs of this environment and by open requests for jobs."""
         self._taken = slots
         self._update_open_requests()
 
     def end_recovery(self) -> None:
-        """Tell the scaler that the search for jobs of earlier processes is over, so that it frees slots whose jobs were
-        not found."""
+        """Let the scaler free slots whose jobs were not found: the search for jobs of earlier processes is over."""
         self._scaler.end_recovery()
 
     def discard(self) -> None:
@@ -156,8 +148,7 @@ class AutoscaledEnvironment:
         self._scaler.change(self._setup)
 
     def drain(self, *, is_draining: bool, is_ending: bool = False) -> None:
-        """Tell the scaler whether jobs are still requested. `is_draining`: no more jobs are requested now; `is_ending`:
-        never again, because the runner is no longer configured."""
+        """`is_draining`: no more jobs are requested now; `is_ending`: never again, because the runner was removed."""
         self._scaler.drain(is_draining=is_draining, is_ending=is_ending)
 
     def refresh(self) -> None:
@@ -254,8 +245,7 @@ class AutoscaledEnvironment:
         return sorted(with_jobs)
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """Return the most free disk space of any machine. Machines with a full disk do not matter, because the health
-        check replaces them."""
+        """Return the most free disk of any machine: the health check replaces machines with a full disk."""
         free = self._instances.disk_free_bytes
         return Usage(disk_free_bytes=UNKNOWN_BYTES if free is None else free)
 
@@ -286,8 +276,7 @@ class AutoscaledEnvironment:
             await self._instances.close()
 
     async def _list_instances(self) -> list[str]:
-        """Return the names of running instances. Waits until all groups have listed their instances, at most
-        FIRST_LOOK_SECONDS."""
+        """Return running instances after all groups have listed theirs, at most FIRST_LOOK_SECONDS later."""
         until = self._clock.monotonic() + FIRST_LOOK_SECONDS
         while True:
             now = self._scaler.status()
@@ -319,8 +308,7 @@ class AutoscaledEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     def _note_lost(self, instance: str, holders: Sequence[str], why: str) -> None:
-        """Record that an instance disappeared, so that its jobs (`holders`) fail at once and not after a connection
-        timeout. `why` is the provider's explanation, if any."""
+        """Record that an instance disappeared, so that its jobs (`holders`) fail at once and not after a timeout."""
         about = {"machine": instance, "jobs": len(holders)} | ({"cause": why} if why else {})
         self._log.error("instance disappeared from its group; its jobs fail", **about)
         if holders or instance in self._held.values():

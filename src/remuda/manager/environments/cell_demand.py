@@ -1,5 +1,5 @@
 """Asks a Remuda cell for its demand: how many jobs wait there for machines of this manager. A plain GitLab reports
-none. `autoscaled.py` passes the demand to its scaler."""
+none."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ class CellDemand:
         """True if it is known whether the server is a cell. Without machines no other request has shown it."""
 
     async def ask(self, waiting: Mapping[str, int]) -> "Demand":
-        """Ask the server and return this manager's share of the demand. `waiting` are jobs that already wait here for a
-        machine, by demand key. Raises TemporaryError if the server gives no valid answer."""
+        """Return this manager's share of the demand. `waiting` are jobs that already wait here for a machine, by demand
+        key. Raises TemporaryError if the server gives no valid answer."""
         from remuda.fleeting.errors import TemporaryError
         from remuda.taskscaler.core.share import own_demand
 

@@ -1,8 +1,7 @@
 """Stores the plugin settings of a fleet (the machines of one runner) in a file beside the fleet's state.
 
-If a runner is removed from the configuration while no manager runs, `remuda scale sweep` reads this file to list and
-remove the fleet's machines. The file contains settings of the runner's section, so only the manager's user can read it.
-It is deleted when the fleet is no longer configured and has no machines.
+If a runner is removed from the configuration while no manager runs, `remuda scale sweep` reads this file to remove the
+fleet's machines. Only the manager's user can read it, because settings may be secret.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,16 +23,12 @@ from remuda.telemetry.logs import logger
 
 
 class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored plugin settings of one instance group."""
-
     plugin: str
     config: dict[str, Any] = {}
     login: ConnectorConfig = ConnectorConfig()
 
 
 class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file: the plugin settings of all groups of a fleet."""
-
     runner: str = ""
     """The runner's name."""
     owner: str = ""
@@ -46,7 +41,7 @@ def record_path(state: Path) -> Path:
 
 
 def read_record(path: Path) -> FleetRecord:
-    """Read the stored settings of a fleet. Returns an empty record if the file is missing or invalid."""
+    """Return the stored settings; empty if the file is missing or invalid."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=FleetRecord)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -80,8 +75,7 @@ def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
 
 
 def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> None:
-    """Log that a group's `plugin_config` has changed while it has machines (`ids`). The manager cannot know whether the
-    plugin still finds these machines with the new settings."""
+    """Log that `plugin_config` changed while a group has machines, which the plugin may no longer find."""
     logger("manager").warning(
         "plugin_config changed since machines of the group were created",
         runner=runner.name or runner.short_token,
@@ -95,7 +89,7 @@ def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> Non
 
 
 def remove_record(folder: Path, fleet: str) -> None:
-    """Delete the stored settings and the state file of a fleet that is no longer configured, if it has no machines."""
+    """Delete settings and state of a fleet that is no longer configured, if it has no machines."""
     state = state_path(folder, fleet)
     if _read_unattended(state) == {}:
         with suppress(OSError):
@@ -108,12 +102,9 @@ def remove_files(state: Path) -> None:
 
 
 def unattended_groups(stored: Stored, attended: Collection[str], fleet: str) -> dict[str, tuple[str, ...]]:
-    """Return the groups in a fleet's stored state that are not in `attended` (the configured groups), with the ids of
-    their instances.
-
-    Instances that belong to another fleet are left out. A group with unfinished requests for instances is included even
-    without known instances, because the provider may have created some.
-    """
+    """Return the groups in a fleet's stored state that are not in `attended`, with the ids of their instances.
+    Instances of another fleet are left out. A group with unfinished requests for instances is included even without
+    known instances, because the provider may have created some."""
     groups: dict[str, list[str]] = {}
     for instance in stored.instances:
         if instance.group not in attended and instance.owner.rpartition("/")[2] in ("", fleet):
@@ -125,8 +116,7 @@ def unattended_groups(stored: Stored, attended: Collection[str], fleet: str) -> 
 
 
 def _read_unattended(state: Path) -> dict[str, tuple[str, ...]] | None:
-    """Return all groups of a state file with their instance ids, or None if a part of the file is unreadable, so that
-    there may be more."""
+    """Return all groups with their instance ids; None if a part is unreadable, so that there may be more."""
     try:
         stored = read_state(state)
     except (StateError, OSError):

@@ -1,7 +1,5 @@
-"""Logs in to the instances of a fleet over SSH with the login that the plugin reports, prepares them for jobs, and
-checks their health.
+"""Logs in to the instances of a fleet over SSH, prepares them for jobs, and checks their health.
 
-The scaler calls `Instances` to prepare, check and forget machines; `autoscaled.py` gets the machines of jobs from it.
 The first host key of a machine is trusted and stored, so that it is checked later, unless known_hosts_file is
 configured. A booting machine that refuses connections is tried again until its timeout; a machine that denies the login
 only for DENIED_SECONDS.
@@ -31,8 +29,6 @@ SSH_PORT = 22
 
 @dataclass
 class _Entry:
-    """A machine, its login, and the progress of its preparation."""
-
     machine: RemoteMachine
     info: ConnectInfo
     tried_at: float | None = None
@@ -42,8 +38,6 @@ class _Entry:
 
 
 class Instances:
-    """The SSH machines of one fleet, by instance name."""
-
     def __init__(
         self,
         runner: RunnerConfig,
@@ -55,8 +49,7 @@ class Instances:
         base: str = "",
     ) -> None:
         """`ask` gets address and login of an instance from its plugin; it may raise TemporaryError or PermanentError.
-        `folder` is for stored host keys. `base` replaces the usual base folder on the machines, for tests.
-        """
+        `folder` is for stored host keys. `base` replaces the usual base folder on the machines, for tests."""
         self._ask = ask
         self._base = base
         self._folder = folder
@@ -131,23 +124,20 @@ class Instances:
             await entry.machine.close()
 
     async def connect(self, instance: str) -> RemoteMachine:
-        """Return the machine of an instance, and log in to it if it is not connected. The plugin is then asked for the
-        address, which may have changed."""
+        """Log in if needed, after asking the plugin for the address, which may have changed."""
         entry = await self._find(instance)
         if not entry.machine.is_up:
             await self._log_in(instance, entry)
         return entry.machine
 
     async def _find(self, instance: str) -> _Entry:
-        """Return the entry of an instance. If its machine is not connected, ask the plugin for the address first."""
         entry = self._entries.get(instance)
         if entry is not None and entry.machine.is_up:
             return entry
         return await self._update(instance, await self._ask(instance))
 
     def cut(self, instance: str) -> None:
-        """Abort the connection to an instance that no longer exists, so that calls fail at once and not after a
-        timeout."""
+        """Abort the connection to a vanished instance, so that calls fail at once and not after a timeout."""
         if (entry := self._entries.get(instance)) is not None:
             entry.machine.abort()
 
@@ -187,8 +177,7 @@ class Instances:
         return new
 
     def _address(self, instance: str, info: ConnectInfo) -> Address:
-        """Return the SSH address and login for an instance. Raises PermanentError if the plugin's address or protocol
-        cannot be used."""
+        """Return the SSH address. Raises PermanentError if the plugin's address or protocol cannot be used."""
         group = self._groups.get(instance.partition("/")[0])
         login = info.connector
         if login.protocol not in ("", "ssh"):
@@ -208,8 +197,8 @@ class Instances:
         )
 
     def _read_pin(self, instance: str) -> str:
-        """Return the host key that was stored at the first login; empty if none is stored or known_hosts_file is used.
-        Raises PermanentError if the file is unreadable, because another key must not be trusted then."""
+        """Return the host key of the first login; empty if none is stored or known_hosts_file is used. Raises
+        PermanentError if the file is unreadable, because another key must not be trusted then."""
         if self._own.known_hosts_file:
             return ""
         file, cause = self._pin_file(instance), "it is empty"
@@ -236,8 +225,7 @@ class Instances:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Split `host`, `host:port`, `v6`, `[v6]` or `[v6]:port` (v6: an IPv6 address). The port is 0 if there is none.
-    Raises PermanentError if the address is invalid."""
+    """Split `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`. The port may be 0. Raises PermanentError."""
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         port = rest.removeprefix(":")

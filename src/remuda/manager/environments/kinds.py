@@ -1,9 +1,7 @@
-"""Creates environments: chooses the kind for a runner's executor, and shares one environment among runners whose jobs
-run on the same machines.
+"""Creates environments, and shares one among runners whose jobs run on the same machines.
 
-The module of a kind is imported when it is first needed: most managers use one kind, and some are slow to import. While
-an environment is being closed, no new one with the same identity is created, so that never two use the same machines.
-`supervision.py` is the caller.
+The module of a kind is imported when it is first needed, because some are slow to import. While an environment is being
+closed, no new one with the same identity is created, so that never two use the same machines.
 """
 
 import asyncio
@@ -60,8 +58,6 @@ def kind_of(runner: RunnerConfig) -> str:
 
 
 def plugin_factory(context: EnvironmentContext, clock: Clock) -> "Callable[[str], InstanceGroup]":
-    """Return a function that creates the client for a plugin's instance group, from the plugin's name."""
-
     def host(plugin: str) -> "InstanceGroup":
         from remuda.fleeting.host import HostedGroup
 
@@ -122,13 +118,11 @@ def make_environment(
 
 
 def fleet_identity(fleet: str) -> str:
-    """Return the identity of the autoscaled environment of a fleet."""
     return f"{AUTOSCALED}-{fleet}"
 
 
 def identity(runner: RunnerConfig) -> str:
-    """Return the identity of a runner's environment: runners with the same identity share one. It is the same after a
-    restart."""
+    """Return a name that stays the same after a restart; runners with the same one share an environment."""
     kind = kind_of(runner)
     where: tuple[Any, ...]
     match kind:
@@ -149,8 +143,7 @@ def identity(runner: RunnerConfig) -> str:
 
 
 class Environments:
-    """The environments of a manager, by identity: creates each on first use, and closes unused ones. `make` creates an
-    environment, `identify` returns a runner's identity."""
+    """The environments of a manager, by identity: creates each on first use, and closes unused ones."""
 
     def __init__(
         self,
@@ -182,8 +175,8 @@ class Environments:
                 )
 
     def of(self, runner: RunnerConfig) -> Environment:
-        """Return the environment of a runner, and create it on first use. Raises ClosingError while an environment with
-        the same identity is being closed."""
+        """Return or create a runner's environment. Raises ClosingError while one of the same identity is being
+        closed."""
         self.check([runner])
         name = self._identify(runner)
         if name not in self._known:
@@ -209,15 +202,13 @@ class Environments:
         start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]],
         discard: Callable[[Environment], None],
     ) -> None:
-        """Close all environments that are not in `used`: call `discard` with each, and close it in a task that `start`
-        creates."""
+        """Call `discard` with each environment not in `used`, and close it in a task that `start` creates."""
         for name, environment in list(self._known.items()):
             if not any(environment is other for other in used):
                 discard(environment)
                 start(f"end of environment {name}", self._begin_closing(name))
 
     async def close(self) -> None:
-        """Close all environments, one after the other."""
         for name in list(self._known):
             await self._begin_closing(name)()
 
@@ -226,8 +217,7 @@ class Environments:
         return partial(self._close, name, self._known.pop(name))
 
     async def _close(self, name: str, environment: Environment) -> None:
-        """Close an environment. An error is logged and not retried: the next process finds agents and machines that are
-        left."""
+        """Log an error and do not retry: the next process finds agents and machines that are left."""
         try:
             await environment.close()
         except Exception as error:  # noqa: BLE001 - the others must be closed, too

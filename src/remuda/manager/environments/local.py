@@ -1,8 +1,7 @@
 """The `local` environment: jobs run on the manager's own machine, as its user, under one agent.
 
-The agent runs in its own session, so it outlives the manager. It resumes its jobs after a crash, and ends some time
-after the last job. The manager reaches it through the socket in the agent's data folder; a lock there prevents a second
-agent. This module creates folders and starts the agent.
+The agent runs in its own session, so it outlives the manager. The manager reaches it through the socket in the agent's
+data folder; a lock there prevents a second agent.
 """
 
 import asyncio
@@ -84,8 +83,7 @@ class LocalEnvironment:
         return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches), hidden=self._hidden)
 
     def _make(self, place: JobPlace) -> None:
-        """Create the job's working directory and temporary folder. If the job runs as another user (`run_as`), these
-        and its cache folder belong to that user."""
+        """Create the job's folders; they belong to the user `run_as` if the job has one."""
         base, folder = self._below(place.builds_dir, "builds", place.folder)
         is_owned = bool(place.run_as)
         if not place.may_have_begun:
@@ -113,8 +111,8 @@ class LocalEnvironment:
             hand_over(above / caches, person, cache, closed=True)
 
     def _below(self, configured: str, usual: str, folder: str) -> tuple[Path, str]:
-        """Split the path of `folder` in two: a trusted base, which may contain symbolic links, and the rest, which must
-        not. The base is the `configured` folder, or the data folder, where folders of this kind are in `usual`."""
+        """Split the path of `folder` into a trusted base, which may contain symbolic links, and the rest, which must
+        not. The base is the `configured` folder, or the folder `usual` in the data folder."""
         return (self._data / configured, folder) if configured else (self._data, f"{usual}/{folder}")
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
@@ -158,7 +156,6 @@ class LocalEnvironment:
         return builds, builds / place.folder
 
     async def _reach(self) -> AgentClient | None:
-        """Return a client for the running agent, or None if no agent answers."""
         socket = socket_of(self._agent)
         if socket is None:
             return None
@@ -196,7 +193,7 @@ class LocalEnvironment:
 
 
 def _existing_folder(folder: Path) -> Path:
-    """Return the folder, or its nearest existing parent, to measure the disk on which it will be created."""
+    """Return the folder or its nearest existing parent, to measure the disk on which it will be created."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 

@@ -1,11 +1,8 @@
-"""The environments with fixed machines behind SSH: `ssh`, one machine for any number of jobs, and `machines`, a list of
-machines.
+"""The environments with fixed machines behind SSH: `ssh`, one machine for any number of jobs, and `machines`, a list.
 
-Assigns machines to jobs and tracks which machines are usable. `core/machine_choice.py` chooses a machine,
-`remote_machine.py` runs commands on it. An unreachable machine gets no new jobs; connecting is tried again in the
-background with growing pauses, and the cause is logged. Its current jobs wait until the manager's time limit for
-unreachable agents. A machine with a use count runs only that many jobs; the count is stored on the machine, so that it
-survives restarts and is shared by all managers.
+An unreachable machine gets no new jobs; connecting is tried again in the background with growing pauses. Its current
+jobs wait until the manager's time limit for unreachable agents. A machine's use count is stored on the machine, so that
+it survives restarts and is shared by all managers.
 """
 
 import asyncio
@@ -37,8 +34,6 @@ _BACKOFF = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 @dataclass
 class _Member:
-    """A machine of the list, with its jobs and state."""
-
     machine: RemoteMachine
     capacity: int | None
     jobs: set[str] = field(default_factory=set)
@@ -53,8 +48,6 @@ class _Member:
 
 
 class MachinesEnvironment:
-    """Runs jobs on a fixed list of machines behind SSH."""
-
     def __init__(
         self, machines: Sequence[tuple[RemoteMachine, int | None]], *, clock: Clock, least_disk_bytes: int = 0
     ) -> None:
@@ -169,8 +162,7 @@ class MachinesEnvironment:
             self._machines[machine].jobs.discard(key)
 
     async def _try(self, member: _Member, place: JobPlace) -> None:
-        """Reserve the machine for the job. If it is unreachable or has reached its use count, release it again and mark
-        it, so that the caller tries another."""
+        """Reserve the machine; if it is unreachable or used up, mark it, so that the caller tries another."""
         self._hold(place.key, member.machine.name)
         member.acquiring += 1
         try:
@@ -232,8 +224,8 @@ class MachinesEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     async def _look_at_all(self) -> list[int]:
-        """Measure and return the free disk space of all connected machines and of those whose use count is not known
-        yet. If none of them answers, connect to further machines until one does."""
+        """Return the free disk space of machines that are connected or have an unknown use count, or else of the first
+        that answers."""
         async with asyncio.TaskGroup() as group:
             for member in self._machines.values():
                 is_new = member.machine.use_count and member.uses_left is None and not member.cause
@@ -280,8 +272,8 @@ class MachinesEnvironment:
         self._reconnects.start_once(self._reconnect(member), name=f"reconnect {name}")
 
     async def _reconnect(self, member: _Member) -> None:
-        """Try to connect to the machine, with growing pauses, until it is reachable. Nothing is awaited after the last
-        check of `cause`, so that a failure after it starts a new task."""
+        """Try until the machine is reachable. Nothing is awaited after the last check of `cause`, so that a failure
+        after it starts a new task."""
         failures = 1
         while member.cause:
             await self._clock.sleep(_BACKOFF.delay(failures))
@@ -306,7 +298,6 @@ class MachinesEnvironment:
 
 
 def ssh_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironment:
-    """Create the environment for `executor = "ssh"`: the machine in `[runners.ssh]`, for any number of jobs."""
     ssh = runner.ssh
     address = replace(_address(ssh), checks_host_key=ssh.disable_strict_host_key_checking is not True)
     machine = RemoteMachine(ssh.host, address, frozen=_frozen_agent(runner))
@@ -314,7 +305,6 @@ def ssh_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironment:
 
 
 def machines_environment(runner: RunnerConfig, clock: Clock) -> MachinesEnvironment:
-    """Create the environment for a runner with a list of machines (`[[runners.remuda.machines]]`)."""
     make = partial(_machine, frozen=_frozen_agent(runner))
     machines = [(make(entry), entry.capacity) for entry in runner.remuda.machines]
     return MachinesEnvironment(machines, clock=clock, least_disk_bytes=runner.remuda.least_disk_bytes)

@@ -1,8 +1,8 @@
 """The environment of a plugin: keeps the plugin's program running, and passes the manager's calls to it.
 
-The program is started at the first call, and restarted with growing pauses when it ends; machines, agents and jobs
-outlive it. A new plugin process first gets an `Adopt` call for every job that has a machine. While no plugin runs, the
-capacity is 0, so that no job is requested, and calls raise EnvironmentTemporaryError.
+The program is restarted with growing pauses when it ends; machines, agents and jobs outlive it. A new plugin process
+first gets an `Adopt` call for every job that has a machine. While no plugin runs, the capacity is 0, so that no job is
+requested, and calls raise EnvironmentTemporaryError.
 """
 
 import asyncio
@@ -38,8 +38,6 @@ _BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
 
 
 class PluginEnvironment:
-    """Runs jobs on machines that an environment plugin provides."""
-
     def __init__(self, runner: RunnerConfig, jobs: Path, *, clock: Clock) -> None:
         self._config = runner.remuda.environment
         self._runner = runner.name
@@ -61,7 +59,6 @@ class PluginEnvironment:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running plugin; None while it does not run."""
         return self._process.pid if self._process is not None and self._up.is_set() else None
 
     def capacity(self) -> int | None:
@@ -171,9 +168,8 @@ class PluginEnvironment:
             self._unreported.add(place.key)
 
     async def _plugin(self, place: JobPlace | None = None, machine: str = "") -> PluginClient:
-        """Return the client of the running plugin process, after `Adopt` was called for all jobs with machines; `place`
-        and `machine` add a job to them. Raises EnvironmentTemporaryError if the plugin does not run within
-        UP_SECONDS."""
+        """Return the client of the running plugin, after `Adopt` for all jobs with machines and for `place` on
+        `machine`. Raises EnvironmentTemporaryError if the plugin does not run within UP_SECONDS."""
         if place is not None:
             self._take(place, machine)
         self._keep()
@@ -215,8 +211,7 @@ class PluginEnvironment:
             await self._clock.sleep(pause)
 
     async def _run_once(self) -> None:
-        """Start the plugin and follow its capacity until it ends. The end is always an error, for example
-        PluginError."""
+        """Follow the plugin's capacity until it ends, which is always an error, for example PluginError."""
         process = EnvironmentProcess(find_plugin(self._config.plugin), say=self._log.info)
         client: PluginClient | None = None
         try:

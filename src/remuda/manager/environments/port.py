@@ -1,11 +1,10 @@
-"""The interface to environments, the places where jobs run. Its implementations are in this folder, see `kinds.py`.
+"""The interface to environments, the places where jobs run. An environment belongs to one runner, or to several with
+equal configuration. Its *machines* have names that survive restarts, and one agent each, which runs all jobs there.
 
-An environment belongs to one runner, or to several with equal configuration. It gives its *machines* names, which stay
-the same after restarts. Each machine has one agent, which runs all jobs there. The call order for a job is `acquire`,
-`prepare`, `run_hook`, then work through the agent of `connect`, then `run_hook` again and `clean_up`. Every call may be
-repeated, also by a new process, which calls `adopt` for each job that has a machine. Calls for different jobs may
-overlap; the environment isolates their working directories. A call may be cancelled at any time: a cancelled `acquire`
-leaves nothing, any other call leaves only what `clean_up` removes.
+The call order for a job is `acquire`, `prepare`, `run_hook`, then work through the agent of `connect`, then `run_hook`
+again and `clean_up`. Every call may be repeated, also by a new process, which calls `adopt` for each job that has a
+machine. Calls for different jobs may overlap. A call may be cancelled at any time: a cancelled `acquire` leaves
+nothing, any other call leaves only what `clean_up` removes.
 
 EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can never run here; from `connect`: the
 machine is gone for good, and all its jobs end with that cause.
@@ -26,8 +25,6 @@ _LIKE_TEMPORARY = re.compile(r"\.(tmp)(?=/|\Z)", re.IGNORECASE)
 
 
 class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that decide where a job's files are."""
-
     key: str
     """The agent's id of the job: unique for this hand-out, and the same in every process."""
     runner: str
@@ -59,7 +56,6 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
     """For `prepare`: the agent may have the job already, so its temporary folder is not emptied."""
 
     def command_of(self, hook: Hook) -> str:
-        """Return the operator's command for a hook; empty if none is configured."""
         return self.before_job if hook == "before_job" else self.after_job
 
     @property
@@ -76,14 +72,14 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def temporary_folder(self) -> str:
-        """Path, relative to the builds folder, of the folder that is removed after the job: its temporary folder, or
-        its whole folder if no later job uses that."""
+        """The folder that is removed after the job: its temporary one, or its whole folder if no later job uses
+        that."""
         return f"{self.folder}.tmp" if self.job is None else self.own_folder
 
 
 def project_folder(project: str) -> str:
-    """Return the folder name for a project's path. A `.tmp` at the end of a part becomes `@tmp`, because `app.tmp` is
-    the temporary folder of the project `app`."""
+    """Return the project's path with `@tmp` for a final `.tmp` of a part: `app.tmp` is the temporary folder of
+    `app`."""
     return _LIKE_TEMPORARY.sub(r"@\1", project)
 
 
@@ -102,8 +98,6 @@ class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Free resources on the machines of an environment."""
-
     disk_free_bytes: int
 
 
@@ -111,39 +105,32 @@ class Environment(Protocol):
     """Interface of an environment; see the module docstring for call order and errors."""
 
     def capacity(self) -> int | None:
-        """Return how many jobs can run at the same time (None: no limit). Called before every request for a job, so it
-        must be fast."""
+        """Return how many jobs can run at the same time (None: no limit). Called before every request, so must be
+        fast."""
 
     async def acquire(self, place: JobPlace) -> str:
-        """Wait for a machine for this job, and return its name. Another call with the same key returns the same
-        machine."""
+        """Wait for a machine for this job. Another call with the same key returns the same machine."""
 
     def adopt(self, place: JobPlace, machine: str) -> None:
         """Record that a job of an earlier process already uses this machine."""
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
-        """Create the job's working directory, and beside it a temporary one with the suffix `.tmp`.
-
-        Files of an earlier job in the working directory stay for the checkout. The temporary directory is emptied,
-        unless the job may have begun.
-        """
+        """Create the job's working directory, and beside it a temporary one with the suffix `.tmp`. Files of an earlier
+        job in the working directory stay for the checkout. The temporary one is emptied, unless the job may have
+        begun."""
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
-        """Run the operator's command before or after a job, on the machine and outside the job's isolation. Returns its
-        output; empty if no command is configured."""
+        """Run the operator's command on the machine, outside the job's isolation, and return its output."""
 
     async def connect(self, machine: str) -> AgentClient:
-        """Return a new connection to the machine's agent, after the agent has answered. Starts the agent if none
-        runs."""
+        """Return a new connection to the machine's agent, after it has answered. Starts the agent if none runs."""
 
     async def recover(self) -> Sequence[str]:
         """Return the names of machines that may have jobs of an earlier process that are missing in the journal."""
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """Return the least free disk space of the machines that may get the next job.
-
-        `folders` are configured folders to which jobs also write; an environment may ignore them.
-        """
+        """Return the least free disk space of the machines that may get the next job. `folders` are configured folders
+        to which jobs also write; an environment may ignore them."""
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         """Release the machine of a job that is over, and remove its files except those that later jobs reuse."""
@@ -153,10 +140,6 @@ class Environment(Protocol):
 
 
 def fixed_machine(environment: Environment) -> str:
-    """Return the name of the environment's only machine (its attribute `fixed_machine`), or an empty string if its
-    machines vary.
-
-    The agent of such a machine is connected before the first request for a job, and jobs are requested only while it is
-    connected.
-    """
+    """Return the name of the environment's only machine, or an empty string if its machines vary. The agent of such a
+    machine is connected before the first request for a job, and jobs are requested only while it is connected."""
     return getattr(environment, "fixed_machine", "")

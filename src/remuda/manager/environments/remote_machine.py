@@ -1,12 +1,9 @@
 """Manages one machine behind SSH: installs the agent and connects to it, creates and removes job folders, runs hooks.
 
-All files are in one folder, the same for every manager that logs in as that user, so that another manager finds the
-agent and its jobs: `/var/lib/remuda-machine` for root (other users cannot read root's home), else `~/.remuda`. It
-contains `bin/agent-DIGEST` (the program; a new version is a new file, because the old one may still run), `agent/` (the
-agent's data), `builds/`, `cache/`, and, on a machine with a use count, `uses/` with a file for every job.
-
-The shell scripts here are POSIX sh and may be repeated. Methods raise SshError if the machine is unreachable or a
-command fails. `machines.py` and `instances.py` are the callers.
+All files are in one folder, so that another manager that logs in as that user finds the agent and its jobs:
+`/var/lib/remuda-machine` for root (other users cannot read root's home), else `~/.remuda`. A new version of the agent
+is a new file, because the old one may still run. The shell scripts are POSIX sh and may be repeated. Methods raise
+SshError if the machine is unreachable or a command fails.
 """
 
 import asyncio
@@ -194,15 +191,11 @@ class UsedUpError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Installation:
-    """Where Remuda's files and the agent's program are on the machine."""
-
     base: PurePosixPath
     program: str
 
 
 class RemoteMachine:
-    """One machine behind SSH, with its connection, its folders and its agent."""
-
     def __init__(
         self,
         name: str,
@@ -231,17 +224,15 @@ class RemoteMachine:
         return self._ssh.is_up and self._installed is not None
 
     async def reach(self) -> None:
-        """Connect to the machine, and install the agent's program if it is missing. Raises SshError on failure."""
+        """Connect, and install the agent's program if it is missing. Raises SshError on failure."""
         await self._ssh.connect()
         await self._install()
 
     @property
     def address(self) -> Address:
-        """Address and login of the machine."""
         return self._ssh.address
 
     def trust_host_key(self, host_key: str) -> None:
-        """Accept only this host key at later connections."""
         self._ssh.address = replace(self._ssh.address, host_key=host_key, checks_host_key=True)
 
     async def log_in(self) -> str:
@@ -250,8 +241,7 @@ class RemoteMachine:
         return self._ssh.host_key
 
     async def need_sessions(self) -> None:
-        """Check that the machine's sshd allows enough sessions per connection for the agent and all commands that run
-        at the same time. Raises SshLastingError if it does not."""
+        """Raise SshLastingError if sshd does not allow enough sessions for the agent and concurrent commands."""
         needed = self._commands_at_once + 1
         if (most := await self._ssh.sessions(needed)) < needed:
             raise SshLastingError(
@@ -270,11 +260,8 @@ class RemoteMachine:
         self._ssh.abort()
 
     async def uses_left(self, claiming: str = "") -> int | None:
-        """Return how many jobs the machine may still begin (None: any number).
-
-        With `claiming`, the key of a job that begins, that job is counted first, but only once. Raises UsedUpError if
-        the use count leaves no room for it.
-        """
+        """Return how many jobs the machine may still begin (None: any number). The job with the key `claiming` is
+        counted first, but only once. Raises UsedUpError if there is no room for it."""
         if not self.use_count:
             return None
         installed = await self._install()
@@ -288,18 +275,15 @@ class RemoteMachine:
 
     @property
     def used_up(self) -> str:
-        """The message for a machine that has reached its use count."""
         folder = "its folder" if self._installed is None else str(self._installed.base)
         return f"{self.name} has had its {self.use_count} jobs; remove {folder}/uses there to start over"
 
     async def has_jobs(self) -> bool:
-        """True if the agent's data folder contains jobs."""
         installed = await self._install()
         return bool((await self._ssh.run(_script(_JOBS, str(installed.base)))).out)
 
     async def connect(self) -> AgentClient:
-        """Connect to the agent's socket, or else through a command that starts the agent. Returns a client after the
-        agent has answered. Raises SshError if it does not answer."""
+        """Connect to the agent's socket, or else through a command that starts the agent. Raises SshError."""
         installed = await self._install()
         socket = f"{installed.base}/agent/agent.sock"
         if len(socket) <= LONGEST_SOCKET_PATH and (client := await self._greet(await self._ssh.socket_channel(socket))):
@@ -314,8 +298,7 @@ class RemoteMachine:
         raise SshError(f"{self.name}: the agent does not answer: {cause}")
 
     async def _greet(self, channel: Channel) -> AgentClient | None:
-        """Return a client for the agent at the other end of the channel, or None if no agent answers. Raises SshError
-        if its protocol version differs."""
+        """Return a client, or None if no agent answers. Raises SshError if its protocol version differs."""
         client = AgentClient(channel)
         try:
             await greet(client, seconds=HELLO_SECONDS)
@@ -326,8 +309,7 @@ class RemoteMachine:
         return client
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:
-        """Create the working directory, temporary folder and cache folder of a job, and return their paths. Raises
-        EnvironmentLostError if the job's folder cannot be used, else SshError."""
+        """Create the job's folders. Raises EnvironmentLostError if the job's folder cannot be used, else SshError."""
         installed = await self._install()
         folders = _folders(installed.base, place)
         words = (
@@ -342,15 +324,13 @@ class RemoteMachine:
         return folders
 
     async def remove(self, place: JobPlace) -> None:
-        """Remove the job's temporary folder."""
         installed = await self._install()
         await self._ssh.run(
             _script(_REMOVE, *_below(installed.base, place.builds_dir, "builds", place.temporary_folder))
         )
 
     async def run_hook(self, hook: Hook, place: JobPlace) -> str:
-        """Run an operator's hook for a job and return its output; empty if none is configured. Raises
-        EnvironmentLostError if it fails or takes longer than HOOK_SECONDS."""
+        """Return the hook's output. Raises EnvironmentLostError if it fails or takes longer than HOOK_SECONDS."""
         if not (command := place.command_of(hook)):
             return ""
         installed = await self._install()
@@ -379,8 +359,7 @@ class RemoteMachine:
         await self._ssh.close()
 
     async def _install(self) -> _Installation:
-        """Return where the agent is installed. The first call, and the first after a failed connection to the agent,
-        checks the machine and installs the program if it is missing."""
+        """Check and install at the first call, and at the first after a failed connection to the agent."""
         async with self._installing:
             if self._installed is None:
                 try:
@@ -406,8 +385,7 @@ class RemoteMachine:
         return _Installation(base=base, program=f"{base}/bin/{facts['runs']}")
 
     async def _copy_program(self, folder: str, facts: MachineFacts, offered: Sequence[Offer]) -> str:
-        """Copy the forms of the agent's program (`offered`) to the machine until one runs, and return its path. Raises
-        SshError if none runs."""
+        """Copy the forms of the program until one runs, and return its path. Raises SshError if none runs."""
         failures = []
         for offer in choose(facts, offered):
             program = f"{folder}/{_name(offer)}"
@@ -424,12 +402,11 @@ class RemoteMachine:
 
 @functools.cache
 def _offers(frozen: Path | None) -> tuple[Offer, ...]:
-    """Return the forms of the agent's program that can be installed. They are built once for all machines."""
     return tuple(offers(frozen))
 
 
 def _name(offer: Offer) -> str:
-    """Return the file name of a program on the machine, with a digest, so that every version has another name."""
+    """Return a file name with a digest, so that every version of the program has another name."""
     return f"agent-{offer.digest[:16]}"
 
 
@@ -444,8 +421,8 @@ def _folders(base: PurePosixPath, place: JobPlace) -> PreparedPlace:
 
 
 def _below(base: PurePosixPath, configured: str, usual: str, folder: str) -> tuple[str, str]:
-    """Split the path of `folder` in two: a trusted base, which may contain symbolic links, and the rest, which must
-    not. The base is the `configured` folder, or `base`, where folders of this kind are in `usual`."""
+    """Split the path of `folder` into a trusted base, which may contain symbolic links, and the rest, which must not.
+    The base is the `configured` folder, or the folder `usual` in `base`."""
     return (str(base / configured), folder) if configured else (str(base), f"{usual}/{folder}")
 
 

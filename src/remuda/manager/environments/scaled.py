@@ -1,7 +1,5 @@
 """The interface of autoscaled environments: the methods that they have in addition to those of `Environment`.
-
-`remuda.manager.scaling` calls them; `autoscaled.py` implements them and has their documentation.
-"""
+`autoscaled.py` documents them."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -53,7 +51,7 @@ class Scaled(Protocol):
 
 
 def end_recovery(environments: Iterable[Environment]) -> None:
-    """Tell the autoscaled ones of these environments that the search for jobs of earlier processes is over."""
+    """Tell autoscaled environments that the search for jobs of earlier processes is over."""
     for environment in environments:
         if isinstance(environment, Scaled):
             environment.end_recovery()

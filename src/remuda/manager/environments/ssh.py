@@ -1,10 +1,9 @@
-"""An SSH connection to one machine, for commands and for gRPC channels to the agent there. Used by `remote_machine.py`.
+"""An SSH connection to one machine, for commands and for gRPC channels to the agent there. Only this module imports
+asyncssh.
 
-Only this module imports asyncssh. The connection is opened on first use, checked by keep-alives, and opened again on
-the next use after it broke. The machine's host key is checked against a configured or stored key or a known_hosts file;
-an unknown key is refused unless the operator disabled the check. `~/.ssh/config` and the user's SSH agent are ignored.
-
-Failures raise SshError with a message for people, or its subclass SshLastingError if a retry does not help.
+The connection is opened on first use, and again on the next use after it broke. An unknown host key is refused unless
+the operator disabled the check. `~/.ssh/config` and the user's SSH agent are ignored. Failures raise SshError with a
+message for people, or its subclass SshLastingError if a retry does not help.
 """
 
 import asyncio
@@ -45,8 +44,6 @@ class SshTimeoutError(SshError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Host, port, user, credentials and host key check of a machine."""
-
     host: str
     port: int = 22
     user: str = "root"
@@ -71,8 +68,6 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """Exit code and output of a command."""
-
     code: int
     out: bytes
     err: str
@@ -94,8 +89,7 @@ class SshConnection:
         return self._connection is not None and not self._connection.is_closed()
 
     async def connect(self) -> asyncssh.SSHClientConnection:
-        """Return the open connection, or open one. Concurrent callers share one attempt: if it fails, all of them raise
-        SshError."""
+        """Return the open connection, or open one. Concurrent callers share one attempt and its SshError."""
         before = self._failures
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
@@ -159,14 +153,12 @@ class SshConnection:
         return StreamChannel(lambda factory: connection.create_session(factory, line, encoding=None), self._lost_error)
 
     async def socket_channel(self, path: str) -> "StreamChannel":
-        """Return a gRPC channel to a UNIX socket on the machine. Its first call fails if the machine's sshd does not
-        allow forwarding to sockets."""
+        """Return a gRPC channel. Its first call fails if sshd does not allow forwarding to UNIX sockets."""
         connection = await self.connect()
         return StreamChannel(lambda factory: connection.create_unix_connection(factory, path), self._lost_error)
 
     def abort(self) -> None:
-        """Close the connection at once, without a goodbye: the machine no longer exists, and callers must not wait for
-        a timeout."""
+        """Close without a goodbye: the machine no longer exists, and callers must not wait for a timeout."""
         if self._connection is not None:
             self._connection.abort()
 
@@ -228,8 +220,7 @@ class SshConnection:
 
 
 class StreamChannel(LiveChannel):
-    """A gRPC channel over one channel of an SSH connection. `opens` opens the SSH channel with a session factory,
-    `lost_error` converts the error if that fails."""
+    """A gRPC channel over one SSH channel. `opens` opens that, `lost_error` converts the error if it fails."""
 
     def __init__(self, opens: Callable[[Any], Awaitable[object]], lost_error: Callable[[Exception], SshError]) -> None:
         super().__init__(path="ssh", config=CHANNEL_CONFIG)
@@ -253,8 +244,7 @@ class StreamChannel(LiveChannel):
 
 
 class _Transport(asyncio.Transport):
-    """Asyncio transport that writes the data of the HTTP/2 protocol to an SSH channel; data for a closed channel is
-    dropped."""
+    """Writes the data of the HTTP/2 protocol to an SSH channel; data for a closed channel is dropped."""
 
     def __init__(self, channel: "asyncssh.SSHClientChannel[bytes]") -> None:
         super().__init__()
@@ -275,7 +265,7 @@ class _Transport(asyncio.Transport):
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
-    """Receives the events of one SSH channel: passes data to the HTTP/2 protocol, and keeps the end of stderr."""
+    """Passes data of one SSH channel to the HTTP/2 protocol, and keeps the end of stderr."""
 
     def __init__(self, protocol: H2Protocol) -> None:
         self.protocol = protocol
@@ -316,15 +306,13 @@ class _Session(asyncssh.SSHClientSession[bytes]):
 
 
 def _client_keys(address: Address) -> Any:
-    """Return the private keys of a login in asyncssh's form, or None if it has none."""
     if address.key:
         return [asyncssh.import_private_key(address.key)]
     return [str(Path(address.identity_file).expanduser())] if address.identity_file else None
 
 
 def _trusted_keys(address: Address) -> Any:
-    """Return the trusted host keys in asyncssh's form; None disables the check. Raises SshError if the configured key
-    is invalid."""
+    """Return trusted host keys; None disables the check. Raises SshError if the configured key is invalid."""
     if not address.checks_host_key:
         return None
     if address.host_key:
