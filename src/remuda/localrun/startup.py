@@ -107,8 +107,8 @@ def start(data: Path | None, choice: IsolationChoice = "auto") -> Workspace:
 
 
 def _make_temporary_folder() -> Path:
-    """Create a folder in `runs_folder`, which another run may remove at any time while it is empty. If that belongs to
-    another user or others can access it, the system's temporary folder is used."""
+    """Create a new folder in `runs_folder()`, or in the system's temporary folder if others own or can access that one.
+    Tries again if another run, which ends, removes `runs_folder()` meanwhile."""
     shared = Path(runs_folder())
     while True:
         with suppress(FileExistsError):

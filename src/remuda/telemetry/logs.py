@@ -1,7 +1,7 @@
 """Logging of all services: readable text on a terminal, otherwise one JSON object per line.
 
 Every line about a job has the field `job`, every line of a service `part`. Secrets are never passed to a logger. The
-library is imported with the first line that is shown, because that takes as long as a whole local job may.
+logging library is imported only when a line is shown: the import takes as long as a whole short local job.
 """
 
 import logging

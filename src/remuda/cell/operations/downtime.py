@@ -88,11 +88,11 @@ class DowntimeFile:
                 self._was_set = not self._was_set
                 if self._was_set:
                     _log.warning(
-                        "wall clock jumped; deadlines of jobs follow it slowly",
+                        "wall clock jumped; the clock used for the timeouts of jobs follows it slowly",
                         seconds=round(ahead, 1),
                     )
                 else:
-                    _log.info("wall clock agrees with the clock of the deadlines again")
+                    _log.info("wall clock agrees again with the clock used for the timeouts of jobs")
 
 
 def _read(file: Path) -> tuple[Outage, ...]:

@@ -42,7 +42,7 @@ class ServerHealth:
         """Record that a call of a job (`key`) was answered. Logs that the server is back if no other job of the runner
         still waits for an answer."""
         if self._clear(runner, key):
-            self._log.info("server answers jobs again", runner=runner)
+            self._log.info("server reachable again; running jobs send their logs and results", runner=runner)
 
     def problem(self, runner: str) -> str:
         """Return a text about the outage of a runner's server, or an empty string if all its jobs get answers."""

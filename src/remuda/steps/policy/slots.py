@@ -32,7 +32,7 @@ class SlotGroup:
         self._note = job / NOTE
 
     def begin(self) -> None:
-        """Create the group and set its limits. Raises AgentError if a limit cannot be enforced."""
+        """Create the slot's control group (cgroup) and set its limits. Raises AgentError if one cannot be enforced."""
         if not self._note.exists():
             existing = [str(place) for place in list_places(self.path) if place.is_dir()]
             used = self._group.usage() if existing else None

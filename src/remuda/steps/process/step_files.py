@@ -173,7 +173,7 @@ class StepFiles:
                 os.unlink(self._shared + suffix)
 
     def remove_rare(self) -> None:
-        """Remove the step's files in the job's folder that only few steps have, such as those for a sandbox."""
+        """Remove the step's optional files, such as those for a sandbox. The files of all steps go with the job."""
         for suffix in _RARE:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)

@@ -76,7 +76,7 @@ class DemandTracker:
             except (TemporaryError, PermanentError) as error:
                 if not self.error:
                     logger("scaler").warning(
-                        "cannot fetch the server's demand for jobs; trying again", fleet=setup().name, cause=str(error)
+                        "cannot ask the server how many jobs wait; scaling without that number until the next try", fleet=setup().name, cause=str(error)
                     )
                 self.error = str(error)
             else:

@@ -64,8 +64,9 @@ async def large_content(
     limit_bytes: int,
     measure: Callable[[], Awaitable[int]] | None = None,
 ) -> AsyncIterator[T]:
-    """Load content with `read`, which gets the most bytes it may return and raises TooLargeError if there are more.
-    Above LARGE_BYTES it is read again, with memory (what `measure` returns, or the limit) reserved in the block."""
+    """Context manager: the content that `read(max_bytes)` returns; `read` raises TooLargeError if there is more. Reads
+    LARGE_BYTES at most. If there is more, reserves memory in `parsers` until the block ends (as much as `measure`
+    returns, or `limit_bytes`), and reads again with `limit_bytes`."""
     try:
         content = await read(min(LARGE_BYTES, limit_bytes))
     except TooLargeError:

@@ -108,7 +108,7 @@ async def show_settings(edge: Edge) -> dict[str, Any]:
 
 @routes.put("/api/v4/application/settings", ADMINISTRATOR, gives=ApplicationSettings)
 async def change_settings(edge: Edge, params: SettingsChange) -> dict[str, Any]:
-    """Change settings of the cell. 0 seconds mean no expiry."""
+    """Change settings of the cell. A lifetime of tokens of 0 seconds means that they do not expire."""
     changes: dict[str, int | bool | None] = {}
     for name, value in msgspec.structs.asdict(params).items():
         if value is not None:
