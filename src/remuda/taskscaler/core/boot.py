@@ -1,8 +1,8 @@
 """Estimates the boot time of a group's instances: from the request for an instance until it is ready.
 
-The estimate is a weighted quantile of the last boot times. An instance that has been starting for longer than that counts with
-its age, so a group that became slow is noticed early. `plan` creates instances for jobs that will be ready within this
-time.
+The estimate is a weighted quantile of the last boot times. An instance that has been starting for longer than
+that counts with its age, so a group that became slow is noticed early. `plan` creates instances for jobs that will be
+ready within this time.
 """
 
 from collections.abc import Iterable

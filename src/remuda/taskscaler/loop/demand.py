@@ -76,7 +76,9 @@ class DemandTracker:
             except (TemporaryError, PermanentError) as error:
                 if not self.error:
                     logger("scaler").warning(
-                        "cannot ask the server how many jobs wait; scaling without that number until the next try", fleet=setup().name, cause=str(error)
+                        "cannot ask the server how many jobs wait; scaling without that number until the next try",
+                        fleet=setup().name,
+                        cause=str(error),
                     )
                 self.error = str(error)
             else:
