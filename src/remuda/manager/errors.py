@@ -1,7 +1,4 @@
-"""The manager's errors. Every message says what happened, why, and what to do.
-
-At the boundary to an environment, EnvironmentTemporaryError is retried and EnvironmentLostError ends the job.
-"""
+"""The manager's errors. Every message says what happened, why, and what to do."""
 
 
 class ManagerError(Exception):
@@ -13,8 +10,7 @@ class ConfigError(ManagerError):
 
 
 class ClosingError(ConfigError):
-    """The configuration file is valid but cannot be used yet, because an environment that it needs is still being
-    closed."""
+    """The file is valid but cannot be used yet, because an environment that it needs is still being closed."""
 
 
 class DataFolderError(ManagerError):

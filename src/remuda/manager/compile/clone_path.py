@@ -1,8 +1,7 @@
 """Checks GIT_CLONE_PATH, the working directory that a job chooses, relative to the builds folder. Pure code.
 
-Invariant: if jobs are isolated from each other (container, sandbox, or another user), the chosen folder is inside a
-folder that only jobs of the same project with the same GIT_CLONE_PATH use, because another job could place a symbolic
-link there.
+Invariant: if jobs are isolated from each other (container, sandbox, other user), the chosen folder is inside a folder
+that only jobs of the same project and GIT_CLONE_PATH use: another job could place a symbolic link there.
 """
 
 import hashlib

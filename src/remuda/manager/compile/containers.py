@@ -192,8 +192,7 @@ def _entry(name: str, step: str, inputs: dict[str, Any]) -> Entry:
 
 
 def _common(image: str, request: Mapping[str, Any], job: Containers) -> dict[str, Any]:
-    """Return the inputs for an `image` or an entry of `services`. Raises CompileError if the runner does not allow
-    it."""
+    """Return the inputs for an `image` or an entry of `services`. Raises CompileError if that is not allowed."""
     docker, variables = job.docker, job.variables
     options = request.get("executor_opts") or {}
     own = (options.get("docker") if isinstance(options, Mapping) else None) or {}

@@ -55,8 +55,7 @@ def with_placeholders(setting: Setting) -> Setting:
 
 
 def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) -> tuple[list[Entry], dict[str, str]]:
-    """Return the steps, and the scripts of gitlab-runner's own stages by name. Raises CompileError for a job with
-    `run`."""
+    """Return the steps, and the scripts of gitlab-runner's own stages by name. Raises CompileError for `run`."""
     if payload.run:
         raise CompileError("run: a driver of the custom executor is given scripts, and cannot run steps; use script")
     runner = setting.runner

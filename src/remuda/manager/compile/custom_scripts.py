@@ -1,7 +1,6 @@
 """Generates POSIX sh scripts for the runner's own stages (sources, caches, artifacts), for the custom executor, whose
 machines may not have Remuda. Sources need only git. Caches and artifacts use `remuda-agent` if it is installed there,
-else `gitlab-runner` or `gitlab-runner-helper`; without any of them the script prints a warning, and the job
-continues."""
+else `gitlab-runner` or `gitlab-runner-helper`; without any of them the script only prints a warning."""
 
 import json
 import shlex

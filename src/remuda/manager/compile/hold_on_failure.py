@@ -1,8 +1,6 @@
-"""Computes how long the environment of a failed job is kept for debugging (on hold). Pure code without I/O.
-
-The runner's `hold_failed` is the default. A job may ask for more or less with the variable REMUDA_HOLD_FAILED, up to
-the runner's `hold_by_job`.
-"""
+"""Computes how long the environment of a failed job is kept for debugging (on hold): by default the runner's
+`hold_failed`, or what the job asks for with the variable REMUDA_HOLD_FAILED, up to the runner's `hold_by_job`. Pure
+code."""
 
 from collections.abc import Iterable
 

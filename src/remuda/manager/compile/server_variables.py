@@ -1,8 +1,7 @@
 """Collects predefined variables (such as CI_PROJECT_PATH) with values that the job's author cannot change. Pure code.
 
-The payload's `variables` cannot be trusted, because a job may override predefined names there. A Remuda cell also sends
-which names are overridden, with its own values (`remuda.predefined`). For other servers the values are taken from the
-rest of the payload.
+The payload's `variables` cannot be trusted, because a job may override predefined names there. A Remuda cell sends its
+own values of overridden names (`remuda.predefined`); for other servers the rest of the payload is used.
 """
 
 import re
@@ -28,8 +27,7 @@ def collect_trusted_variables(payload: JobPayload, setting: Setting, own: dict[s
 
 
 def find_invented(payload: JobPayload) -> list[str]:
-    """Return names that only a server sets but the job's author has set. Other names with `CI_` are left out, because
-    projects use them, too."""
+    """Return names that only a server sets but the job's author has set; other `CI_` names are used by projects."""
     overridden = _read_overridden(payload) or {}
     return [name for name, value in overridden.items() if value is None and _SERVERS_OWN.fullmatch(name)]
 

@@ -1,7 +1,5 @@
-"""Compiles the checkout of a job, with the options of its GIT_ variables, and the hooks around it. Pure code.
-
-With GIT_STRATEGY none there is neither a checkout nor a hook. The runner's hooks enclose those of the job.
-"""
+"""Compiles the checkout of a job, with the options of its GIT_ variables, and the hooks around it. Pure code. With
+GIT_STRATEGY none there is neither a checkout nor a hook. The runner's hooks enclose those of the job."""
 
 import posixpath
 from collections.abc import Iterable
@@ -25,9 +23,8 @@ _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 
 
 def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
-    """Return the steps for hooks and checkout. Repository mirrors are in `cache_dir`, shared by all projects; with a
-    sandbox, where a job can write to its project's caches, each project and its protected refs have their own. Raises
-    CompileError."""
+    """Return the steps for hooks and checkout. Mirrors in `cache_dir` are shared by all projects, except with a
+    sandbox, where a job can write to its project's caches. Raises CompileError if a GIT_ variable is invalid."""
     strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
     if strategy not in STRATEGIES:
         raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")

@@ -1,5 +1,4 @@
-"""Creates the request that starts a job at an agent: the compiled payload, and values that depend on machine and
-folders."""
+"""Creates the request that starts a job at an agent: the compiled payload, with values for its machine and folders."""
 
 import os
 
@@ -73,8 +72,7 @@ def start_request(payload: JobPayload, context: StartContext) -> JobStart:
 
 
 def _cache_folders(payload: JobPayload, cache_dir: str) -> tuple[str, ...]:
-    """Return the writable cache folders. A job of a protected ref also gets the unprotected one, for
-    `cache:unprotect`."""
+    """Return the writable cache folders; a protected ref also has the unprotected one, for `cache:unprotect`."""
     repo_url = payload.git_info.repo_url
     kinds = (False, True) if payload.git_info.protected else (False,)
     return tuple(cache_folder(cache_dir, repo_url, is_protected=kind) for kind in kinds)

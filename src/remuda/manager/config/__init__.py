@@ -1,2 +1,2 @@
-"""Reads, checks, edits and explains the manager's configuration: gitlab-runner's `config.toml` with Remuda's
+"""Reads, checks, edits and explains the manager's configuration: `config.toml` of gitlab-runner, and Remuda's
 sections."""

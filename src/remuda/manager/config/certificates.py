@@ -1,6 +1,5 @@
 """Finds the TLS files of a runner: `tls-ca-file` and others, or else `certs/HOST.crt`, `HOST.auth.crt` and
-`HOST.auth.key` beside the configuration file, as gitlab-runner does. Jobs get the certificate authority, never the
-runner's own key."""
+`HOST.auth.key` beside the configuration file. Jobs get the certificate authority, never the runner's own key."""
 
 from pathlib import Path
 from urllib.parse import urlsplit

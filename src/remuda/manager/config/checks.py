@@ -1,7 +1,5 @@
-"""Checks the values of a configuration: each runner by itself, then all together. Pure code without I/O.
-
-Every error is a ConfigError that begins with the key; `load.py` adds file and line.
-"""
+"""Checks the values of a configuration: each runner by itself, then all together. Every error is a ConfigError that
+begins with the key. Pure code without I/O."""
 
 import re
 from itertools import pairwise
@@ -171,8 +169,7 @@ def _check_uids(config: ManagerConfig) -> None:
 
 
 def _check_fleet_keys(config: ManagerConfig) -> None:
-    """Raise ConfigError if runners that create machines share server and id or name, which assign machines to
-    runners."""
+    """Raise ConfigError if two runners that create machines have the same server and the same id or name."""
     keys = set()
     for index, runner in enumerate(config.runners):
         if runner.executor not in WITH_MACHINES or runner.remuda.machines:

@@ -57,8 +57,7 @@ def line_of(where: str, lines: Lines) -> int | None:
 
 
 def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str:
-    """Return a section's name with array indexes, such as `runners[0].docker`, and count a new `[[...]]` in
-    `arrays`."""
+    """Return a section's name, such as `runners[0].docker`; counts a new `[[...]]` in `arrays`."""
     name = ""
     for index, part in enumerate(parts):
         name = f"{name}.{part.strip(chr(34) + chr(39))}" if name else part.strip("\"'")

@@ -172,7 +172,7 @@ def _relevant_sections(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a runner's section without those of other executors, which gitlab-runner ignores, too."""
+    """Drop the sections of other executors, as gitlab-runner does, and add defaults for listed machines."""
     executor = runner.get("executor")
     relevant = {key: value for key, value in runner.items() if executor in SECTIONS.get(key, (executor,))}
     own = relevant.get("remuda")

@@ -1,8 +1,5 @@
-"""Warns about autoscaling plugins that are missing on this host, or whose settings violate their schema.
-
-These are only warnings, because the manager may run on another host, and a plugin checks its settings itself when it
-starts.
-"""
+"""Warns about autoscaling plugins that are missing on this host, or whose settings violate their schema. These are not
+errors, because the manager may run on another host, and a plugin checks its settings itself when it starts."""
 
 import os
 import re

@@ -1,7 +1,5 @@
-"""Chooses the machine for the next job from a list: that with the lowest ratio of jobs to capacity. Pure code.
-
-A machine that is not usable, or has reached its use count, keeps its jobs and gets no more.
-"""
+"""Chooses the machine for the next job from a list: that with the lowest ratio of jobs to capacity. A machine that is
+not usable, or has reached its use count, keeps its jobs and gets no more. Pure code without I/O."""
 
 from collections.abc import Iterable
 

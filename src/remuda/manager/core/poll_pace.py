@@ -1,7 +1,5 @@
-"""Computes the pause before a runner's next request for a job, and its server's health. Pure code without I/O.
-
-All requests of a runner share one `Pace`. A server that fails or refuses gets one request at a time.
-"""
+"""Computes the pause before a runner's next request for a job, and its server's health. All requests of a runner share
+one `Pace`. A server that fails or refuses gets one request at a time. Pure code without I/O."""
 
 from enum import StrEnum
 

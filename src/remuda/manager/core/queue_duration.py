@@ -1,8 +1,5 @@
-"""Checks whether a job waited for its runner longer than the operator accepts (`job_queuing_durations`). Pure code.
-
-If several entries match the time and the project's number of running jobs, the last one is used. An invalid entry never
-matches.
-"""
+"""Checks whether a job waited for its runner longer than the operator accepts (`job_queuing_durations`). Of several
+entries that match the time and the project's running jobs, the last one is used. Pure code without I/O."""
 
 import re
 from collections.abc import Sequence

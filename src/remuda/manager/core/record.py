@@ -88,12 +88,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Name of its machine; empty: it has none yet."""
 
     def is_worth_storing(self, stored: "Record", *, seconds: float = 0.0, again_bytes: int = AGAIN_BYTES) -> bool:
-        """True if this record should replace the `stored` one, which is `seconds` old.
-
-        Small progress is not worth a write, because the server ignores log bytes and results that it gets twice. A
-        running job is stored after `again_bytes` of log or AGAIN_SECONDS, because the agent keeps log and results until
-        their position is stored.
-        """
+        """True if this record should replace the `stored` one, which is `seconds` old. Small progress is not worth a
+        write, because the server ignores data that it gets twice. A running job is stored after `again_bytes` of log or
+        AGAIN_SECONDS, because the agent keeps log and results until their position is stored."""
         is_old = self.phase is not Phase.ENDED and seconds >= AGAIN_SECONDS
         if self.phase not in _RELAYED or is_old or self.log_offset - stored.log_offset >= again_bytes:
             return self != stored

@@ -37,8 +37,7 @@ class TraceRelay:
         return self._crc if self.received >= self.confirmed else None
 
     def add(self, offset: int, data: bytes, *, is_first: bool = False) -> None:
-        """Add bytes from the agent. `is_first`: it has deleted all bytes before `offset`, because the server has
-        them."""
+        """Add bytes from the agent. `is_first`: it deleted all bytes before `offset`, which the server has."""
         if is_first and offset > self.received:
             self._waiting.clear()
             self.received, self.confirmed = offset, max(offset, self.confirmed)
@@ -60,8 +59,7 @@ class TraceRelay:
         self._most = max(min(self._most, refused) // 2, LEAST_BYTES)
 
     def server_has(self, size: int) -> None:
-        """Set the number of bytes that the server has. If it has less than expected, the agent must send bytes
-        again."""
+        """Set how many bytes the server has. If it has less than expected, the agent must send bytes again."""
         if self.confirmed <= size <= self.received:
             self._sum(self._waiting[: size - self.confirmed])
             del self._waiting[: size - self.confirmed]

@@ -1,5 +1,4 @@
-"""Makes the first call on a new connection to an agent, which checks that it answers and speaks our protocol
-version."""
+"""Makes the first call to an agent, which checks that it answers and speaks our protocol version."""
 
 import asyncio
 
@@ -17,8 +16,7 @@ class OtherProtocolError(EnvironmentTemporaryError):
 
 
 async def greet(client: AgentClient, *, seconds: float) -> None:
-    """Check that the agent answers. Raises one of NO_ANSWER if it does not, or OtherProtocolError; the client is then
-    closed."""
+    """Check that the agent answers. Raises one of NO_ANSWER or OtherProtocolError, and then closes the client."""
     try:
         async with asyncio.timeout(seconds):
             hello = await client.hello()

@@ -121,7 +121,7 @@ class AutoscaledEnvironment:
         return self._setup if runner == self._runner else fleet_setup(runner, system_id=self._system_id)
 
     def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
-        """Apply a new configuration; `setup` comes from `setup_for`. A changed plugin needs a restart."""
+        """Apply a new configuration; `setup` comes from `setup_for`. If a plugin changed, it needs a restart."""
         if runner == self._runner:
             return
         if plugins_of(runner) != plugins_of(self._runner):

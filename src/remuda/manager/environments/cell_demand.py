@@ -1,5 +1,4 @@
-"""Asks a Remuda cell for its demand: how many jobs wait there for machines of this manager. A plain GitLab reports
-none."""
+"""Asks a Remuda cell for its demand: how many jobs wait there for machines of this manager. GitLab reports none."""
 
 from collections import Counter
 from collections.abc import Mapping

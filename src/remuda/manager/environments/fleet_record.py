@@ -1,7 +1,7 @@
 """Stores the plugin settings of a fleet (the machines of one runner) in a file beside the fleet's state.
 
 If a runner is removed from the configuration while no manager runs, `remuda scale sweep` reads this file to remove the
-fleet's machines. Only the manager's user can read it, because settings may be secret.
+fleet's machines. It contains settings of the runner's section, so only the manager's user can read it.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,8 +1,7 @@
 """Logs in to the instances of a fleet over SSH, prepares them for jobs, and checks their health.
 
-The first host key of a machine is trusted and stored, so that it is checked later, unless known_hosts_file is
-configured. A booting machine that refuses connections is tried again until its timeout; a machine that denies the login
-only for DENIED_SECONDS.
+The first host key of a machine is trusted and stored, unless known_hosts_file is configured. A booting machine that
+refuses connections is tried again until its timeout; one that denies the login only for DENIED_SECONDS.
 """
 
 import asyncio

@@ -175,8 +175,7 @@ class Environments:
                 )
 
     def of(self, runner: RunnerConfig) -> Environment:
-        """Return or create a runner's environment. Raises ClosingError while one of the same identity is being
-        closed."""
+        """Return or create a runner's environment. Raises ClosingError while one of its identity is being closed."""
         self.check([runner])
         name = self._identify(runner)
         if name not in self._known:

@@ -224,8 +224,8 @@ class MachinesEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     async def _look_at_all(self) -> list[int]:
-        """Return the free disk space of machines that are connected or have an unknown use count, or else of the first
-        that answers."""
+        """Return the free disk of connected machines and those with unknown use count, or else of the first to
+        answer."""
         async with asyncio.TaskGroup() as group:
             for member in self._machines.values():
                 is_new = member.machine.use_count and member.uses_left is None and not member.cause

@@ -72,14 +72,12 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def temporary_folder(self) -> str:
-        """The folder that is removed after the job: its temporary one, or its whole folder if no later job uses
-        that."""
+        """The folder removed after the job: its whole folder if no later job uses that, else its temporary one."""
         return f"{self.folder}.tmp" if self.job is None else self.own_folder
 
 
 def project_folder(project: str) -> str:
-    """Return the project's path with `@tmp` for a final `.tmp` of a part: `app.tmp` is the temporary folder of
-    `app`."""
+    """Return the folder name; a final `.tmp` becomes `@tmp`, because `app.tmp` is the temporary folder of `app`."""
     return _LIKE_TEMPORARY.sub(r"@\1", project)
 
 
@@ -105,8 +103,7 @@ class Environment(Protocol):
     """Interface of an environment; see the module docstring for call order and errors."""
 
     def capacity(self) -> int | None:
-        """Return how many jobs can run at the same time (None: no limit). Called before every request, so must be
-        fast."""
+        """Return how many jobs can run at the same time (None: no limit). Called before every request: must be fast."""
 
     async def acquire(self, place: JobPlace) -> str:
         """Wait for a machine for this job. Another call with the same key returns the same machine."""
@@ -116,8 +113,7 @@ class Environment(Protocol):
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         """Create the job's working directory, and beside it a temporary one with the suffix `.tmp`. Files of an earlier
-        job in the working directory stay for the checkout. The temporary one is emptied, unless the job may have
-        begun."""
+        job in the former stay for the checkout; the latter is emptied, unless the job may have begun."""
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
         """Run the operator's command on the machine, outside the job's isolation, and return its output."""

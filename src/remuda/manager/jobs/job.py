@@ -1,9 +1,8 @@
 """Runs one job: asks its state machine (`Life`) for the next action, performs it, and stores the new state.
 
 The state (`Record`) is stored in the journal before the next action, so a new process continues a job where the old one
-stopped; the loop is the same for new jobs and for jobs from the journal. After a crash an action may be performed
-twice, so all calls to server and agent are repeatable. Kill points mark where tests kill the process. `job_table.py`
-creates the jobs.
+stopped. After a crash an action may be performed twice, so all calls to server and agent are repeatable. Kill points
+mark where tests kill the process.
 """
 
 import math
@@ -133,7 +132,6 @@ class ManagedJob:
                 return "finished"
 
     async def run(self) -> None:
-        """Run the job until it is over and its journal entry is removed."""
         self._connect()
         self._context.server_health.add_job(self.runner)
         try:
@@ -172,8 +170,8 @@ class ManagedJob:
         return self._link
 
     async def _save(self) -> bool:
-        """Store the job's state in the journal if it changed enough, then let the agent delete log and results that the
-        server has. Returns False if the journal cannot be written; the caller then tries again."""
+        """Store the state if it changed enough, then let the agent delete log and results that the server has. Returns
+        False if the journal cannot be written; the caller then tries again."""
         record, now = self.life.record, self._context.clock.monotonic()
         if not record.is_worth_storing(self._saved, seconds=now - self._saved_at, again_bytes=self._again_bytes):
             return True
@@ -305,8 +303,7 @@ class ManagedJob:
         self._log.info("job started", work_dir=place.work_dir)
 
     async def _prepare(self) -> PreparedPlace | None:
-        """Prepare the job's folders and run the `before_job` hook. Returns None if the server canceled the job
-        meanwhile."""
+        """Prepare folders and run the `before_job` hook. Returns None if the server canceled the job meanwhile."""
         environment, machine = self.environment, self.life.machine
         place_request = msgspec.structs.replace(self._place, may_have_begun=self.life.agent_may_have_it)
         if fixed_machine(environment) and not place_request.before_job:
@@ -322,8 +319,8 @@ class ManagedJob:
         return place
 
     async def _with_keep_alive(self, work: Awaitable[T]) -> T | None:
-        """Await `work` while keep-alives go to the server, and return its result. Returns None if the server canceled
-        the job meanwhile. Raises EnvironmentLostError when `prepare_timeout` is over."""
+        """Await `work` while keep-alives go to the server. Returns None if the server canceled the job meanwhile.
+        Raises EnvironmentLostError when `prepare_timeout` is over."""
         clock, deadline = self._context.clock, self._start_deadline()
 
         async def keep_alive() -> bool:
@@ -384,11 +381,10 @@ class ManagedJob:
 
     @property
     def hold_seconds(self) -> float:
-        """Seconds for which the failed job is still kept for debugging (on hold); 0 if it is not on hold."""
+        """Seconds for which the failed job is still kept for debugging (on hold); 0 if it is not."""
         return self.life.hold_seconds(self._context.clock.monotonic()) if self.life.phase is Phase.ON_HOLD else 0.0
 
     def is_on(self, url: str) -> bool:
-        """True if the job came from the server with this URL."""
         return self._client.url == url
 
     def call_server(self) -> None:
@@ -403,8 +399,7 @@ class ManagedJob:
         self._bell.ring()
 
     def shell(self, wish: ShellCommand) -> AbstractAsyncContextManager[AgentShell]:
-        """Open a shell in the job for the command `wish`. Raises EnvironmentTemporaryError if the job's machine is not
-        connected."""
+        """Open a shell in the job. Raises EnvironmentTemporaryError if the job's machine is not connected."""
         client = None if self._link is None else self._link.client
         if client is None:
             raise EnvironmentTemporaryError("there is no connection to the job's machine now; try again")

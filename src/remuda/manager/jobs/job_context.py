@@ -1,5 +1,4 @@
-"""Services and settings that all jobs of a manager share. `supervision.py` creates the object; `job.py` and
-`job_table.py` use it."""
+"""Services and settings that all jobs of a manager share."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Services and settings that are the same for every job."""
-
     links: Links
     journal: Journal
     clock: Clock

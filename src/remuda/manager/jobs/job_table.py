@@ -1,11 +1,5 @@
-"""The jobs of a manager: received from servers, read from the journal, or recovered from agents.
-
-The table assigns slots, creates a `ManagedJob` for each job and reports its end. `supervision.py` creates the table
-and runs the tasks that it starts; `job.py` runs a single job.
-
-Invariants: a job is in the journal before it is in the table; a key is in the table once; a job has its slot until it
-is over.
-"""
+"""The jobs of a manager: received from servers, read from the journal, or recovered from agents. Invariants: a job is
+in the journal before it is in the table; a key is in the table once; a job has its slot until it is over."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
@@ -36,8 +30,6 @@ from remuda.wire.runner_client import JobOffer, RunnerClient, read_identity
 
 
 class JobTable:
-    """All current jobs of the manager: starts new, stored and recovered ones, and removes them when they are over."""
-
     def __init__(
         self,
         jobs: dict[str, ManagedJob],
@@ -50,8 +42,8 @@ class JobTable:
         start: Callable[[str, Callable[[], Awaitable[None]]], None],
         on_over: Callable[[], None],
     ) -> None:
-        """`jobs` maps job keys to jobs; only this class changes it. `start` creates a supervised task with a name,
-        and `on_over` is called after each job that is over."""
+        """`jobs` maps job keys to jobs; only this class changes it. `start` creates a supervised task with a name, and
+        `on_over` is called after each job that is over."""
         self._jobs = jobs
         self._environments = environments
         self._runners = runners
@@ -66,15 +58,13 @@ class JobTable:
         self._log = logger("manager")
 
     def drain(self) -> None:
-        """Release all failed jobs that are on hold, and put no more on hold, because a drain waits until all jobs are
-        over."""
+        """End all holds of failed jobs, and begin no more, because a drain waits until all jobs are over."""
         self._is_draining = True
         for job in list(self._jobs.values()):
             job.release()
 
     def settle(self, job: ManagedJob) -> int:
-        """Return a slot number for a job that is about to start, so that no other job on its machine uses the working
-        directory of that number."""
+        """Return a slot number whose working directory no other job on the machine uses."""
 
         def is_beside(key: str) -> bool:
             other = self._jobs[key]
@@ -132,8 +122,8 @@ class JobTable:
             self._begin(row, record, config, job_client, link.environment)
 
     async def take(self, runner: ServedRunner, offer: JobOffer, slot: Slot) -> bool:
-        """Store a job received from the server, and start it. Returns True if the job uses `slot`, False if it is
-        already here or cannot run. Raises NotStoredError if the journal cannot be written."""
+        """Store and start a received job. Returns True if it uses `slot`, False if it is already here or cannot run.
+        Raises NotStoredError if the journal cannot be written."""
         reach("manager.received")
         config, payload = runner.config, offer.payload
         assert payload is not None
@@ -174,8 +164,8 @@ class JobTable:
         *,
         slot: Slot | None = None,
     ) -> bool:
-        """Start a job in its reserved `slot`, or in the slot of its journal row. Returns False if the job cannot be
-        run, for example because its payload is invalid; a job that has not begun is then failed at the server."""
+        """Start a job in its reserved `slot`, or in that of its journal row. Returns False if it cannot be run, for
+        example because its payload is invalid; a job that has not begun is then failed at the server."""
         is_waiting = record.phase in (Phase.RECEIVED, Phase.ACKNOWLEDGED)
         try:
             job = ManagedJob(row, record, runner=runner, client=client, environment=environment, context=self._context)
@@ -216,5 +206,4 @@ class JobTable:
 
 
 def sample_jobs(jobs: Iterable[ManagedJob]) -> list[JobSample]:
-    """Return labels, state and stage of each job, for the metrics."""
     return [JobSample(labels=job.labels, state=job.state, stage=job.stage) for job in jobs]

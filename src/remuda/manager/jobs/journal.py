@@ -1,10 +1,8 @@
-"""The journal: all current jobs of the manager, in one SQLite file.
+"""The journal: all current jobs of the manager, in one SQLite file, from which a new process resumes them.
 
-It lets a new process find and resume the running jobs. A write is synced to disk before the call returns. Calls that
-come while the disk is busy share one transaction. Only the manager with the data folder's lock opens the journal.
-
-If someone deletes the file while the manager runs, the process still has it open: `renew` writes its content to a new
-file.
+A write is synced to disk before the call returns. Calls that come while the disk is busy share one transaction. Only
+the manager with the data folder's lock opens the journal. If someone deletes the file, the process still has it open:
+`renew` writes its content to a new file.
 """
 
 import asyncio
@@ -75,8 +73,8 @@ class Journal:
     """The journal file of one manager. The data folder must be locked (`lock_folder`) while it is open."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or create it. Raises JournalDamagedError if it is damaged; the caller then renames it with
-        `set_aside`. Raises DataFolderError if it cannot be opened for another reason."""
+        """Open or create the file. Raises JournalDamagedError if it is damaged (the caller then renames it with
+        `set_aside`), DataFolderError if it cannot be opened for another reason."""
         try:
             self._connection = _open(path)
         except sqlite3.Error as error:
@@ -94,8 +92,7 @@ class Journal:
         self._stored_settings: set[str] = set()
 
     def jobs(self) -> list[tuple[JobRow, Record]]:
-        """Return all jobs, oldest first. A row that cannot be decoded is logged and stays in the file. Raises
-        DataFolderError if the file cannot be read."""
+        """Return all jobs, oldest first, without rows that cannot be decoded. Raises DataFolderError."""
         try:
             rows = self._connection.execute(_ALL).fetchall()
         except sqlite3.Error as error:
@@ -114,8 +111,7 @@ class Journal:
         return jobs
 
     def settings(self) -> dict[str, bytes]:
-        """Return the stored runner configurations (JSON), by the name that `JobRow.settings` refers to. Raises
-        DataFolderError if the file cannot be read."""
+        """Return runner configurations (JSON), by the name in `JobRow.settings`. Raises DataFolderError."""
         try:
             return dict(self._connection.execute("select digest, settings from runners").fetchall())
         except sqlite3.Error as error:
@@ -126,10 +122,8 @@ class Journal:
         return self._renewal is None and identity_of(self._path) == self._identity
 
     async def renew(self) -> None:
-        """Create the journal's file again after someone deleted it, with the same content. Other writes wait meanwhile.
-
-        Raises OSError, sqlite3.Error or DataFolderError on failure; other writes then wait until a later call succeeds.
-        """
+        """Create the deleted file again, with the same content. Raises OSError, sqlite3.Error or DataFolderError on
+        failure; other writes then wait until a later call succeeds."""
         if self._renewal is None:
             self._renewal = waiting = asyncio.Event()
             try:
@@ -205,7 +199,6 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def identity_of(path: Path) -> tuple[int, int] | None:
-    """Return device and inode number of a file, or None if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -252,8 +245,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """True if the error means that the file's content is damaged, so that a retry does not help. A full or failing disk
-    or a missing permission is not damage."""
+    """True if the file's content is damaged, so that a retry does not help, unlike with a full disk."""
     if not isinstance(error, sqlite3.DatabaseError):
         return False
     # Without a code it is a result of `quick_check`.
@@ -263,10 +255,8 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def set_aside(path: Path, now: datetime) -> Path:
-    """Rename a damaged journal with its -wal and -shm files, and return the new path.
-
-    The main file goes first: after a crash in between, SQLite does not use the other parts for a new file.
-    """
+    """Rename a damaged journal with its -wal and -shm files, and return the new path. The main file goes first: after a
+    crash in between, SQLite does not use the other parts for a new file."""
     target = path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%SZ}")
     while target.exists():
         target = target.with_name(f"{target.name}x")
@@ -293,7 +283,7 @@ def _insert(db: sqlite3.Connection, values: Sequence[Any]) -> None:
 
 
 def settings_name(settings: bytes) -> str:
-    """Return the name (a digest) under which a runner configuration is stored, see `JobRow.settings`."""
+    """Return the digest under which a runner configuration is stored, see `JobRow.settings`."""
     return hashlib.sha256(settings).hexdigest()[:16]
 
 
@@ -305,7 +295,7 @@ def _all_rows(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
 
 
 def _create(path: Path, rows: tuple[list[Any], list[Any]]) -> sqlite3.Connection:
-    """Create a journal file with the rows that `_all_rows` returned, after deleting leftover files at its path."""
+    """Create a file with the rows that `_all_rows` returned, after deleting leftover files at its path."""
     jobs, runners = rows
     for name in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         name.unlink(missing_ok=True)
@@ -332,7 +322,7 @@ def _record_values(record: Record) -> tuple[Any, ...]:
 
 
 def _from_row(row: Sequence[Any]) -> tuple[JobRow, Record]:
-    """Decode a database row: its columns are the fields of `JobRow`, then those of `Record`, in their order."""
+    """Decode a row: its columns are the fields of `JobRow`, then those of `Record`, in their order."""
     job = dict(zip(JobRow.__struct_fields__, row, strict=False))
     record = dict(zip(Record.__struct_fields__, row[len(job) :], strict=True))
     record["phase"] = Phase(record["phase"])

@@ -1,8 +1,7 @@
 """The manager's connection to one agent, with one event stream that all jobs on the agent's machine share.
 
 A broken connection is opened again with growing pauses, and each subscribed job gets its events from its last position
-on, so a restart of the agent only delays jobs. If the machine is permanently lost, its jobs are notified
-(`Listener.on_machine_lost`). `links.py` opens and closes links.
+on, so a restart of the agent only delays jobs.
 """
 
 import asyncio
@@ -58,8 +57,6 @@ class Listener(Protocol):
 
 
 class AgentLink:
-    """Connection to the agent of one machine: passes calls to the agent, and its events to the jobs."""
-
     def __init__(
         self, environment: Environment, machine: str, clock: Clock, *, inspect: "Inspect | None" = None
     ) -> None:
@@ -86,7 +83,6 @@ class AgentLink:
 
     @property
     def client(self) -> AgentClient | None:
-        """The client of the current connection; None while the agent is not connected."""
         return self._client
 
     async def wait_ready(self) -> None:
@@ -96,7 +92,6 @@ class AgentLink:
             await self._has_capacity.wait()
 
     async def run(self) -> None:
-        """Connect to the agent and pass on its events, and connect again after failures, until cancelled."""
         failures = 0
         while True:
             try:
@@ -176,8 +171,7 @@ class AgentLink:
         return send
 
     def _presence_message(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
-        """Create a message that tells the agent that a manager is responsible for the job. It confirms position 0, so
-        the agent deletes nothing."""
+        """Create a message that a manager is responsible for the job; position 0 lets the agent delete nothing."""
 
         async def send(watch: Watch) -> None:
             if job_id in self._listeners:
@@ -193,7 +187,6 @@ class AgentLink:
             self._post(job_id, "confirm", self._presence_message(job_id))
 
     def forget(self, job_id: str) -> None:
-        """Unregister a job: it gets no more events."""
         self.unsubscribe(job_id)
         self._listeners.pop(job_id, None)
 
@@ -203,14 +196,12 @@ class AgentLink:
         self._post(job_id, "place", self._subscribe_message(job_id))
 
     def unsubscribe(self, job_id: str) -> None:
-        """Tell the agent to send no more events of the job."""
         if job_id in self._subscribed:
             self._subscribed.discard(job_id)
             self._post(job_id, "place", lambda watch: watch.unsubscribe(job_id))
 
     def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
-        """Let the agent delete log bytes and results before these positions: the server has them, and the journal has
-        stored the positions."""
+        """Let the agent delete data before these positions: the server has it, and the journal has the positions."""
         if job_id in self._subscribed:
             self._post(
                 job_id,
@@ -234,16 +225,13 @@ class AgentLink:
             self._has_capacity.clear()
 
     async def cancel(self, job_id: str) -> None:
-        """Cancel the job: the agent ends its running step."""
         await self._call(lambda client: client.cancel(job_id))
 
     async def close_job(self, job_id: str) -> None:
-        """Delete the job at the agent, with the log and results that the agent stored."""
         await self._call(lambda client: client.close_job(job_id))
 
     def require_connection(self) -> None:
-        """Raise EnvironmentTemporaryError if the agent is not connected, or its subclass ConnectingError if the first
-        attempt to connect has not ended."""
+        """Raise EnvironmentTemporaryError without a connection; ConnectingError while the first attempt runs."""
         if not self.connected.is_set():
             if self.problem:
                 raise EnvironmentTemporaryError(self.problem)

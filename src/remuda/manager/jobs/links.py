@@ -1,8 +1,5 @@
-"""Opens and closes the manager's links to agents: one for each machine in use.
-
-The first job on a machine opens its link. The link is closed some seconds after the last job, so that consecutive jobs
-on a machine share a connection. Jobs and the search for lost jobs (`recovery.py`) use links.
-"""
+"""Opens and closes the manager's links to agents, one for each machine in use. A link is closed some seconds after the
+last job, so that consecutive jobs on a machine share a connection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -44,8 +41,7 @@ class Links:
         return iter([entry.link for entry in self._open.values()])
 
     def use(self, environment: Environment, machine: str) -> AgentLink:
-        """Return the link to a machine, and open it if needed. Every caller must call `let_go` when it no longer needs
-        the link."""
+        """Return the link to a machine, and open it if needed. Every caller must call `let_go` later."""
         key = (id(environment), machine)
         entry = self._open.get(key)
         if entry is None:

@@ -1,5 +1,4 @@
-"""Computes where a job's files are (`JobPlace`), stores the job's slot number, and cleans up when the job is over. Used
-by `job.py`."""
+"""Computes where a job's files are (`JobPlace`), stores the job's slot number, and cleans up when the job is over."""
 
 import sqlite3
 from contextlib import suppress
@@ -20,8 +19,8 @@ from remuda.wire.runner_api import JobPayload
 
 
 def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_folder: bool) -> JobPlace:
-    """Return the values that decide where a job's files are. `has_own_folder`: the job's folder is used by no later
-    job. An invalid GIT_CLONE_PATH is ignored here, because the start of the job fails with the message for its user."""
+    """Return where a job's files are. `has_own_folder`: no later job uses the folder. An invalid GIT_CLONE_PATH is
+    ignored here, because the start of the job fails with the message for its user."""
     place = JobPlace(
         key=row.key,
         runner=row.runner,
@@ -45,8 +44,8 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
 
 
 async def store_slot(row: JobRow, number: int, record: Record, journal: Journal) -> JobRow:
-    """Store `number` as the job's slot in the journal, and return the changed row. Called before the folder of that
-    slot is created. Raises EnvironmentTemporaryError if the journal cannot be written."""
+    """Store `number` as the job's slot, and return the changed row. Called before the folder of that slot is created.
+    Raises EnvironmentTemporaryError if the journal cannot be written."""
     if row.slot == number:
         return row
     moved = msgspec.structs.replace(row, slot=number)

@@ -1,10 +1,8 @@
 """Recovers jobs that run at an agent but are missing in the journal, because the journal was lost.
 
-When the manager starts a job, the agent stores a note with it that names the manager (`owner_note`). On each connection
-to an agent the manager reads the notes of jobs that are not in its journal. It takes over a job if the note names this
-manager or one of its runners, and no other manager is connected for the job. The server then decides whether the job
-still runs (Phase.FOUND in `core/life.py`). Other jobs are never deleted at the agent: they may belong to another
-manager.
+The agent stores a note with each job that names the manager (`owner_note`). A manager takes over a job if the note
+names this manager or one of its runners, and no other manager is connected for the job; the server then decides whether
+the job still runs. Other jobs are never deleted at the agent: they may belong to another manager.
 """
 
 import asyncio
@@ -25,8 +23,7 @@ from remuda.wire.runner_client import read_payload
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """The note that a manager stores with a job at its agent. It contains no runner token, because jobs of the same
-    user can read it."""
+    """The note that an agent stores with a job. It has no runner token, because jobs of the same user can read it."""
 
     version: Literal[1] = 1
     system_id: str
@@ -35,14 +32,12 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_note(row: JobRow, system_id: str) -> bytes:
-    """Encode the note that the agent stores with the job (`JobStart.owner`)."""
     head = Note(system_id=system_id, row=msgspec.structs.replace(row, payload=b""))
     return msgspec.json.encode(head) + b"\n" + row.payload
 
 
 def read_note(owner: bytes) -> Note | None:
-    """Decode the note that an agent stores with a job. Returns None if it is not a manager's note, or has an unknown
-    version."""
+    """Decode a note; None if it is not a manager's note, or has an unknown version."""
     head, _, payload = owner.partition(b"\n")
     try:
         note = msgspec.json.decode(head, type=Note)
@@ -64,8 +59,7 @@ async def find_lost_jobs(
     is_known: Callable[[str], bool],
     is_ours: Callable[[Note], bool],
 ) -> list[JobRow]:
-    """Return the jobs of an agent that belong to this manager (`is_ours`) but are missing in its job table (`is_known`
-    is false for their keys). The call changes nothing at the agent."""
+    """Return the jobs of an agent that are `is_ours` but not `is_known`. Changes nothing at the agent."""
     unknown = [key for key in (await client.hello()).jobs if not is_known(key)]
     if not unknown:
         return []
@@ -84,11 +78,8 @@ async def find_lost_jobs(
 
 
 class Searches:
-    """Searches all machines of each environment once for lost jobs.
-
-    Every new link to a machine looks for lost jobs there (`find_lost_jobs`), so a search only has to open a link to
-    each machine. `start` creates a supervised task with a name.
-    """
+    """Searches all machines of each environment once for lost jobs, by opening a link to each, because every new link
+    looks for lost jobs (`find_lost_jobs`). `start` creates a supervised task with a name."""
 
     def __init__(self, links: Links, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
         self._links = links
@@ -107,8 +98,7 @@ class Searches:
             self._started[key] = used[key], self._start("search for jobs", work), now
 
     async def wait(self, environment: Environment, within_seconds: float) -> None:
-        """Wait until all machines of the environment are searched, at most until `within_seconds` after the search
-        started."""
+        """Wait until all machines are searched, at most until `within_seconds` after the search started."""
         if search := self._started.get(id(environment)):
             _, task, started_at = search
             remaining = started_at + within_seconds - asyncio.get_running_loop().time()

@@ -1,8 +1,5 @@
-"""Runners in use: configured runners with their server client and environment, and former runners of stored jobs.
-
-A runner whose configuration changes is replaced by a new `ServedRunner`; its jobs keep the configuration with which
-they started. `supervision.py` and `job_table.py` use this module.
-"""
+"""Runners in use: configured runners with their server client and environment, and former runners of stored jobs. A
+runner whose configuration changes is replaced by a new `ServedRunner`; its jobs keep the old configuration."""
 
 import asyncio
 import ssl
@@ -49,8 +46,6 @@ class ServedRunner:
 
 
 class ClientFactory:
-    """Creates the client with which a runner calls its server."""
-
     def __init__(self, *, system_id: str, session: HttpSession, clock: Clock, metrics: ManagerMetrics) -> None:
         self._system_id = system_id
         self._session = session
@@ -58,8 +53,7 @@ class ClientFactory:
         self._metrics = metrics
 
     def make(self, runner: RunnerConfig, *, concurrent: int) -> RunnerClient:
-        """Create the client of a runner. `concurrent` limits the capacity that it reports to the server. Raises
-        ConfigError if the runner's TLS files cannot be used."""
+        """Create a client that reports at most `concurrent` as capacity. Raises ConfigError for unusable TLS files."""
         labels = RunnerLabels(runner=runner.short_token, runner_name=runner.name, system_id=self._system_id)
         try:
             tls = None
@@ -103,7 +97,6 @@ class RunnerLookup:
         served: Callable[[], Iterable[ServedRunner]],
         concurrent: Callable[[], int],
     ) -> None:
-        """`served` returns the configured runners, `concurrent` the configured limit of jobs."""
         self._clients = clients
         self._served = served
         self._concurrent = concurrent
@@ -115,8 +108,7 @@ class RunnerLookup:
         return {runner.identity for runner in self._served()}
 
     def is_placeholder(self, config: RunnerConfig) -> bool:
-        """True if `config` was made up because the runner's real configuration is unknown. With it a job can end, but
-        not start."""
+        """True if `config` was made up because the real one is unknown. With it a job can end, but not start."""
         return any(config is placeholder for placeholder in self._placeholders)
 
     def find(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
@@ -139,7 +131,7 @@ class RunnerLookup:
 
 
 def _read_config(settings: bytes | None, row: JobRow) -> RunnerConfig | None:
-    """Decode a runner configuration from the journal. Returns None if there is none or it cannot be decoded."""
+    """Decode a configuration from the journal. Returns None if there is none or it cannot be decoded."""
     try:
         return None if settings is None else msgspec.json.decode(settings, type=RunnerConfig)
     except (msgspec.MsgspecError, ValueError) as error:

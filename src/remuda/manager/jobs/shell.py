@@ -1,12 +1,8 @@
 """Serves requests of a cell's users: shells in jobs, release of failed jobs from their hold, and early cancellation.
 
-The manager accepts no connections, so it keeps one long poll per runner open, to Remuda cells only. Each poll lists the
-shells and holds of this process; the answer lists further requests. A shell that an earlier process opened ended with
-that process, so it is closed at the cell. The cell decides who may open a shell; a runner can forbid shells
-(`allow_shell`).
-
-A shell's input and output pass through the cell as two streams with byte offsets, so that they continue without loss
-after a broken connection.
+The manager accepts no connections, so it keeps one long poll per runner open, to Remuda cells only. A shell that an
+earlier process opened ended with that process, so it is closed at the cell. A shell's input and output pass through the
+cell as two streams with byte offsets, so that they continue without loss after a broken connection.
 """
 
 import asyncio
@@ -64,8 +60,6 @@ _BACKOFF = Backoff(first_seconds=0.1, ceiling_seconds=30.0)
 
 
 class ShellRequests:
-    """Runs one long poll for requests at the cell of each runner."""
-
     def __init__(
         self, clock: Clock, *, runners: Callable[[], Iterable[ServedRunner]], jobs: Mapping[str, ManagedJob]
     ) -> None:
@@ -104,8 +98,6 @@ class ShellRequests:
 
 
 class _RunnerPoll:
-    """The long poll of one runner, and the open shells in its jobs."""
-
     task: asyncio.Task[None]
 
     def __init__(
@@ -149,8 +141,8 @@ class _RunnerPoll:
         return job.is_on(self._runner.client.url)
 
     async def _poll(self) -> Wanted | int | None:
-        """Call the cell once and return its requests, or the HTTP status of an error (0: no answer). Returns None if
-        the call was cancelled because a hold has changed, which the next call reports."""
+        """Return the cell's requests, or the HTTP status of an error (0: no answer). Returns None if the call was
+        cancelled because a hold has changed, which the next call reports."""
         on_hold = [job for job in self._on_hold.values() if self._has(job)]
         self._releasing &= {job.job_id for job in on_hold}
         request = LookRequest(
@@ -228,7 +220,7 @@ class _RunnerPoll:
                 await self._client.close(wanted.id, reason)
 
     async def _run_shell(self, wanted: WantedShell, output: "_Output") -> str:
-        """Open the shell in its job, pass data until it ends, and return why it ended or could not be opened."""
+        """Pass data until the shell ends, and return why it ended or could not be opened."""
         if wanted.begun:
             return "the runner manager was restarted, and the shell ended with the old process"
         job = next((job for job in self._jobs.values() if job.job_id == wanted.job_id and self._has(job)), None)
@@ -261,8 +253,7 @@ class _RunnerPoll:
         return ENDED
 
     async def _feed(self, shell_id: str, shell: AgentShell) -> None:
-        """Pass the user's input and terminal sizes from the cell to the shell. Raises _OverError when the cell says
-        that the shell is over."""
+        """Pass the user's input and terminal sizes to the shell. Raises _OverError when the shell is over."""
         offset, frames = 0, Frames(TO_COMMAND)
         while True:
             piece = await _retry(partial(self._client.input, shell_id, offset), self._clock)
@@ -303,7 +294,6 @@ class _Output:
         self._filled.set()
 
     async def flush(self) -> None:
-        """Wait until the cell has received all queued output."""
         while self._waiting:
             await self._drained.wait()
 
@@ -317,7 +307,6 @@ class _Output:
             self._drained.set()
 
     async def finish(self, reason: str) -> None:
-        """Send the remaining output, then a frame with the reason why the shell ended."""
         self._waiting += refusal_frame(reason)
         while self._waiting:
             await self._send()

@@ -1,5 +1,4 @@
-"""Helpers with which `job.py` waits: for an event or a time (`Bell`), or for long work (`run_beside`). `Hindrance` has
-the cause of the wait."""
+"""Helpers with which a job waits: for an event or a time (`Bell`), or for long work (`run_beside`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,8 +10,7 @@ T = TypeVar("T")
 
 
 class Bell:
-    """Wakes the loop of one job: code that has an event for the job calls `ring`. `name` is used in names of the job's
-    asyncio tasks."""
+    """Wakes the loop of one job: code that has an event for the job calls `ring`. `name` is for asyncio tasks."""
 
     __slots__ = ("_clock", "_rung", "name")
 
@@ -39,8 +37,6 @@ class Bell:
 
 
 class Hindrance:
-    """Why a job waits for its machine or agent."""
-
     __slots__ = ("_last", "cause")
 
     def __init__(self) -> None:
@@ -49,8 +45,7 @@ class Hindrance:
         self._last = ""
 
     def is_new(self, cause: str) -> bool:
-        """Set the cause, and return True if it differs from the previous cause, so that the caller logs it. A cause
-        that ended and comes back is not new."""
+        """Set the cause, and return True if it differs from the previous one. A cause that comes back is not new."""
         last, self._last, self.cause = self._last, cause, cause
         return cause != last
 
@@ -59,11 +54,8 @@ class Hindrance:
 
 
 async def run_beside(work: Awaitable[T], turn: Callable[[], Awaitable[bool]], bell: Bell) -> T | None:
-    """Await `work` and return its result; meanwhile call `turn` again and again.
-
-    If `turn` returns False, the work is cancelled and None is returned. `bell` rings when the work ends, so that a
-    waiting `turn` returns.
-    """
+    """Await `work`, and meanwhile call `turn` again and again; if that returns False, the work is cancelled and None is
+    returned. `bell` rings when the work ends, so that a waiting `turn` returns."""
     result: T | None = None
     failure: Exception | None = None
 

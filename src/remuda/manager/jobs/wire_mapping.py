@@ -1,5 +1,4 @@
-"""Translates actions of a job's state machine (`Life`) to HTTP calls to the server, and the agent's events to the
-manager's types. Used by `job.py`."""
+"""Translates actions of a job's state machine to HTTP calls to the server, and the agent's events to manager types."""
 
 import hashlib
 
@@ -14,8 +13,6 @@ from remuda.wire.runner_client import JobReply, RunnerClient
 
 
 class _StepEvent(msgspec.Struct):
-    """The part of a step result that the manager reads."""
-
     name: str = ""
 
 
@@ -49,7 +46,6 @@ async def call_server(client: RunnerClient, job_id: int, token: str, call: Call)
 
 
 def step_name(document: bytes) -> str:
-    """Return the step's name from a step result (JSON), or an empty string if it has none."""
     try:
         return msgspec.json.decode(document, type=_StepEvent).name
     except msgspec.MsgspecError:
@@ -57,8 +53,7 @@ def step_name(document: bytes) -> str:
 
 
 def outcome_of(event: JobEnded, *, now: float, may_hold: bool) -> Outcome:
-    """Convert the agent's event for the end of a job. With `may_hold` a failed job may be kept on hold for debugging
-    until `now` plus the seconds in the event."""
+    """Convert the end of a job. With `may_hold` a failed job may be kept until `now` plus the event's seconds."""
     succeeded = event.status == "success"
     fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
     return Outcome(

@@ -1,8 +1,7 @@
 """Metrics of the machines of `docker+machine` runners, with gitlab-runner's names (`gitlab_runner_autoscaling_*`).
 
-Existing dashboards use these names. The metrics have no labels for the runner, but labels for where its machines are
-created (zone, region, project, machine type), read from the driver's options; runners with the same values are summed
-up. `scaling_metrics.py` is the caller.
+The labels say where a runner's machines are created (zone, region, project, machine type), read from the driver's
+options; runners with the same values are summed up.
 """
 
 from collections import Counter
@@ -36,8 +35,7 @@ _OPTIONS = {
 
 
 def target_of(driver: str, options: Sequence[str]) -> tuple[str, str, str, str]:
-    """Return zone, region, project and machine type from the options of a Docker Machine driver; a value is empty if
-    the options do not contain it."""
+    """Return zone, region, project and machine type from a driver's options; empty if they are not there."""
     values = dict(option.partition("=")[::2] for option in options)
     names = _OPTIONS.get(driver, ("", "", "", ""))
     zone, region, project, kind = (values.get(name, "") if name else "" for name in names)
@@ -49,8 +47,6 @@ def target_of(driver: str, options: Sequence[str]) -> tuple[str, str, str, str]:
 
 
 class MachineCounts:
-    """Updates these metrics for the machines of one `docker+machine` runner."""
-
     def __init__(self, metrics: "ManagerMetrics", runner: "Callable[[], RunnerConfig]") -> None:
         self._metrics = metrics
         self._runner = runner
@@ -110,8 +106,7 @@ class MachineCounts:
 
 
 def show_states(states: "Iterable[Mapping[tuple[str, ...], int]]", gauge: "Gauge") -> None:
-    """Set the gauge of machine states to the sums over all runners; `states` has the counts of each runner by
-    labels."""
+    """Set the gauge to the sums over all runners; `states` has the counts of each runner by labels."""
     sums: Counter[tuple[str, ...]] = Counter()
     for counts in states:
         sums.update(counts)

@@ -1,9 +1,7 @@
 """Table of all metrics of a manager (name, kind, labels, help text), and of gitlab-runner's metrics that it does not
 have.
 
-Names, labels and buckets of `gitlab_runner_*` are gitlab-runner's, so that its dashboards and alerts work. `metrics.py`
-creates the metrics that are served. `docs/reference/generated/metrics.md` lists all; a test scrapes them with a real
-Prometheus.
+Names, labels and buckets of `gitlab_runner_*` are gitlab-runner's, so that its dashboards and alerts work.
 """
 
 import msgspec

@@ -1,8 +1,5 @@
-"""The manager's Prometheus metrics and their HTTP endpoint. `metric_table.py` has the names and labels.
-
-Gauges of the current state (jobs, slots, health, disk) are computed at each scrape; other metrics are updated when an
-event happens.
-"""
+"""The manager's Prometheus metrics and their HTTP endpoint. Gauges of the current state (jobs, slots, health, disk) are
+computed at each scrape; other metrics are updated when an event happens."""
 
 import platform
 from collections import Counter as Tally
@@ -37,13 +34,10 @@ _LEVELS = ("warning", "error", "fatal", "panic")
 
 
 def mode_of(payload: JobPayload) -> str:
-    """Return the label `mode` of a job: STEPS if its payload has `run`, else TRADITIONAL."""
     return STEPS if payload.run else TRADITIONAL
 
 
 class RunnerLabels(msgspec.Struct, frozen=True, kw_only=True):
-    """The label values that identify a runner in metrics."""
-
     runner: str
     runner_name: str
     system_id: str
@@ -53,8 +47,6 @@ class RunnerLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSample(msgspec.Struct, frozen=True, kw_only=True):
-    """Labels of one current job, for the gauge that counts jobs."""
-
     labels: RunnerLabels
     state: str
     stage: str
@@ -81,7 +73,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManagerMetrics:
-    """All metrics of the manager, and the methods that update them. `sample` returns the current jobs."""
+    """All metrics of the manager. `sample` returns the current jobs."""
 
     def __init__(self, sample: Callable[[], Iterable[JobSample]]) -> None:
         self.registry = Registry()
@@ -139,7 +131,6 @@ class ManagerMetrics:
 
     @property
     def load(self) -> Load | None:
-        """The current use of job slots; None before `watch` was called."""
         return None if self._load is None else self._load()
 
     def set_state(self, state: str) -> None:
@@ -174,7 +165,6 @@ class ManagerMetrics:
             self.gauge("gitlab_runner_request_concurrency").labels(labels[0], labels[2])
 
     def _forget_machines(self, scaled: Sequence[RunnerConfig]) -> None:
-        """Remove the scaling gauges of all runners except `scaled`, the configured runners with autoscaling."""
         labels, tokens = {self.labels(runner) for runner in scaled}, {runner.short_token for runner in scaled}
         for name in SCALING_GAUGES:
             gauge = self.gauge(name)
@@ -226,7 +216,7 @@ class ManagerMetrics:
     def count_finished(
         self, labels: RunnerLabels, *, seconds: float, failure_reason: str, mode: str = TRADITIONAL
     ) -> None:
-        """Record the duration of a job that ended, and count a failure; `failure_reason` is empty for a success."""
+        """Record a job's duration, and count a failure; `failure_reason` is empty for a success."""
         self.histogram("gitlab_runner_job_duration_seconds").labels(*labels.values(), mode).observe(seconds)
         if failure_reason:
             failed = labels.runner, labels.runner_name, failure_reason, mode
@@ -234,7 +224,6 @@ class ManagerMetrics:
             self.counter("gitlab_runner_worker_processing_failures_total").labels("job_failure", *labels.values()).inc()
 
     def count_usage(self, labels: RunnerLabels, use: JobUse) -> None:
-        """Record the resources (CPU, memory, disk, network) that a job used; unknown values are left out."""
         for name, kind, amount in (
             ("cpu_seconds", "user", use.cpu_user_seconds),
             ("cpu_seconds", "system", use.cpu_system_seconds),
@@ -250,7 +239,6 @@ class ManagerMetrics:
                 self.histogram(f"remuda_manager_job_{name}_bytes").labels(*labels.values()).observe(size)
 
     def poller_events(self) -> PollerEvents:
-        """Return the callbacks with which pollers report to the metrics."""
         return PollerEvents(
             opened=self._count_request,
             limited=self._set_limits,
@@ -292,17 +280,14 @@ class ManagerMetrics:
             self.counter("gitlab_runner_worker_processing_failures_total").labels("other", *labels).inc()
 
     def _count_reservation(self, runner: RunnerConfig, operation: str) -> None:
-        """Count that a request for a job reserved a slot on an autoscaled machine (`reserve`), or ended without a job
-        (`unreserve`)."""
+        """Count a slot on an autoscaled machine: reserved by a job request (`reserve`), or not used (`unreserve`)."""
         if counts := self._scaler(runner):
             counts.count_task_operation(operation)
 
     def _scaler(self, runner: RunnerConfig) -> ScalingCounts | None:
-        """Return the counters of the runner's scaler, or None if it has no autoscaling."""
         return next((counts for counts in self._scalers if counts.short_token == runner.short_token), None)
 
     def add_scaler(self, runner: Callable[[], RunnerConfig]) -> ScalingCounts:
-        """Create the counters of a runner's scaler; `runner` returns its current configuration."""
         counts = ScalingCounts(self, runner)
         self._scalers.add(counts)
         return counts
@@ -358,10 +343,8 @@ class ManagerMetrics:
 
 @asynccontextmanager
 async def serve_metrics(address: str, metrics: ManagerMetrics) -> AsyncIterator[None]:
-    """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does.
-
-    `/health/live` always answers 200; `/health/ready` answers 200 while jobs are requested, else 503.
-    """
+    """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does. `/health/live` always answers
+    200; `/health/ready` answers 200 while jobs are requested, else 503."""
     from aiohttp import web  # imported here because most managers serve no metrics
 
     async def answer(_: web.Request) -> web.Response:

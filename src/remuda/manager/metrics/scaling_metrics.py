@@ -1,9 +1,6 @@
 """Metrics of autoscaling: gitlab-runner's `fleeting_provisioner_*` and `fleeting_taskscaler_*`, and
-`remuda_manager_scaling_*`, which show why jobs wait for machines and how long machines were used or idle.
-
-Counters with known label values are created at zero when the scaler makes its first plan, so that Prometheus computes
-rates from the first event on. `machine_metrics.py` has the metrics for Docker Machine.
-"""
+`remuda_manager_scaling_*`. Counters with known label values are created at zero when the scaler makes its first plan,
+so that Prometheus computes rates from the first event on."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -54,11 +51,9 @@ _OPERATIONS = {
 
 
 class ScalingCounts:
-    """Updates the metrics of one scaler. The taskscaler calls it (its interface `Told`), and the pollers' events call
-    `count_starved`."""
+    """Updates the metrics of one scaler. The taskscaler calls it (its interface `Told`)."""
 
     def __init__(self, metrics: "ManagerMetrics", runner: Callable[[], "RunnerConfig"]) -> None:
-        """`runner` returns the current configuration of the scaler's runner, from which the labels are computed."""
         self._metrics = metrics
         self._runner = runner
         self._last: Gauges | None = None
@@ -67,7 +62,6 @@ class ScalingCounts:
 
     @property
     def short_token(self) -> str:
-        """Short token of the scaler's runner."""
         return self._runner().short_token
 
     @property
@@ -165,8 +159,7 @@ class ScalingCounts:
         self._metrics.fleet_ended(self._runner())
 
     def count_starved(self) -> None:
-        """Count that no slot could be reserved for a job request, because all machines are busy or no machine may be
-        added."""
+        """Count a job request without a slot, because all machines are busy or no machine may be added."""
         which = "available" if self._last is None or self._last.may_grow else "iop"
         self.count_task_operation(f"reserve_{which}_capacity_failure")
 

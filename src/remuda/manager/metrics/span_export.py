@@ -1,7 +1,5 @@
-"""Creates the exporter for OpenTelemetry spans if environment variables enable it (OTEL_EXPORTER_OTLP_*).
-
-It is a separate module, so that a manager without spans does not import `spans.py` and its dependencies.
-"""
+"""Creates the exporter for OpenTelemetry spans if environment variables (OTEL_EXPORTER_OTLP_*) enable it. A manager
+without spans must not import `spans.py` with its dependencies, so this is its own module."""
 
 import os
 from collections.abc import Callable
@@ -18,8 +16,7 @@ if TYPE_CHECKING:
 
 
 def exporter_of(clock: Clock, own_id: str, count: Callable[[str, int], None]) -> "SpanExporter | None":
-    """Return the span exporter that the environment variables configure; None if they configure none or are invalid,
-    which is logged. `own_id` is the manager's id in spans, and `count` counts spans by outcome."""
+    """Return the configured exporter; None if the environment variables are missing or invalid, which is logged."""
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
         return None
     from remuda.manager.metrics.spans import find_exporter
@@ -29,7 +26,6 @@ def exporter_of(clock: Clock, own_id: str, count: Callable[[str, int], None]) ->
 
 
 def spans_factory(exporter: "SpanExporter | None") -> "Callable[[JobRow, JobPayload], JobSpans] | None":
-    """Return a function that creates the spans of a job; None without an exporter."""
     if exporter is None:
         return None
     from remuda.manager.metrics.spans import JobSpans

@@ -1,11 +1,8 @@
 """Creates OpenTelemetry spans for jobs and their steps, with OpenTelemetry's attribute names for CI (`cicd.*`).
 
-All jobs of a pipeline belong to one trace; a job with a variable TRACEPARENT joins that trace instead. A job is a span;
-each attempt of a step is a span below that of the calling step. Spans are created from the step results that the agent
-reports; `remuda.telemetry.otlp` sends them. See docs/traces.md.
-
-Invariant: the ids of a span are computed from the job and the result. A manager that resumes a job reads its results
-from the first on and creates spans with the same ids again, which receivers treat as duplicates.
+All jobs of a pipeline belong to one trace, unless a job has a variable TRACEPARENT. Each attempt of a step is a span.
+Invariant: the ids of a span are computed from the job and the result. A manager that resumes a job creates spans with
+the same ids again, which receivers treat as duplicates.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,8 +35,7 @@ _JOB_RESULTS: Mapping[str, str] = {
 
 
 class _Event(msgspec.Struct, kw_only=True):
-    """The fields of a step result that are used for spans. Inputs, outputs and environment are left out, because they
-    are large and private."""
+    """The fields of a step result for spans, without inputs, outputs and environment: they are large and private."""
 
     event: str = ""
     path: str = ""
@@ -89,16 +85,14 @@ class JobSpans:
         """Span ids of running steps, by path."""
 
     def with_traceparent(self, variables: Sequence[JobVariable]) -> list[JobVariable]:
-        """Return the job's variables with TRACEPARENT set to the job's span, so that spans of processes in the job
-        become its children."""
+        """Set TRACEPARENT to the job's span, so that spans of processes in the job become its children."""
         if not self.is_wanted:
             return list(variables)
         own = JobVariable(key=TRACEPARENT, value=self.context.traceparent)
         return [*(variable for variable in variables if variable.key != TRACEPARENT), own]
 
     def on_result(self, seq: int, document: bytes) -> None:
-        """Handle a step result (JSON): create a span when a step has finished. Repeated or unreadable results are
-        ignored."""
+        """Create a span when a step has finished. Repeated or unreadable results are ignored."""
         if seq != self.next_seq:
             return
         self.next_seq += 1
@@ -169,7 +163,6 @@ class JobSpans:
 
 
 def _job_attributes(row: JobRow, payload: JobPayload, variables: Mapping[str, str]) -> dict[str, Value]:
-    """Return the attributes of the job's span that are known when the job starts."""
     info = payload.job_info
     kind = "deploy" if variables.get("CI_ENVIRONMENT_NAME") else info.stage
     attributes = {
@@ -229,8 +222,7 @@ def _result(event: _Event) -> str:
 
 
 def find_exporter(environment: Mapping[str, str], clock: Clock, count: Counted, *, own_id: str) -> SpanExporter | None:
-    """Create the exporter that the environment variables configure. Returns None, and logs a warning, if they are
-    invalid."""
+    """Create the configured exporter. Returns None, and logs a warning, if the environment variables are invalid."""
     try:
         settings = read_otlp_settings(environment, service=SERVICE)
         resource = {"service.version": __version__, "service.instance.id": own_id, **settings.resource}

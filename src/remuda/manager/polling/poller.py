@@ -1,11 +1,7 @@
 """Requests jobs for one runner. Each open request has reserved a job slot, which the received job then uses.
 
-`core/open_requests.py` limits the number of open requests, `core/poll_pace.py` computes the pause before the next one
-and the server's health, `room.py` assigns slots. The poller handles the answers and checks the free disk space.
-`retire` stops new requests; jobs received by requests that are still open are run.
-
 Invariants: no request without a slot; a slot is free again if its request ends without a job; a request that failed is
-repeated with the same request id, for which a cell returns the same job again.
+repeated with the same request id, for which a cell returns the same job again; `retire` loses no job.
 """
 
 import asyncio
@@ -77,8 +73,6 @@ class PollerEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PollerContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Services and settings that all pollers of a manager share."""
-
     room: Room
     clock: Clock
     check_interval_seconds: float
@@ -102,9 +96,8 @@ class Poller:
         ready: Callable[[], Awaitable[object]] | None = None,
         after: "Poller | None" = None,
     ) -> None:
-        """`ready` is awaited before each request and returns when jobs can run, for example when the agent of the only
-        machine is connected. `after` is the former poller of the same runner: this one starts when that has ended, and
-        repeats its unanswered requests."""
+        """`ready` is awaited before each request and returns when jobs can run. `after` is the former poller of the
+        same runner: this one starts when that has ended, and repeats its unanswered requests."""
         self.runner = runner
         self._client = client
         self._context = context
@@ -201,11 +194,8 @@ class Poller:
                 task.cancel()
 
     def _give_way(self, task: asyncio.Task[None]) -> None:
-        """End a request that the server holds open (long polling), because another runner needs its slot.
-
-        If the server is not a cell, a request younger than YOUNG_SECONDS is ended later: its answer may already be on
-        the way, and the job in it would be lost.
-        """
+        """End a request that the server holds open (long polling), because another runner needs its slot. If the server
+        is not a cell, a request younger than YOUNG_SECONDS is ended later: a job on its way would be lost."""
         since, clock = self._open.get(task), self._context.clock
         if since is None:
             return
@@ -216,8 +206,7 @@ class Poller:
             task.cancel()
 
     async def _watch_disk(self) -> None:
-        """Check the free disk space periodically, and end requests that the server holds open when it is too low, so
-        that no more jobs are received."""
+        """Check the free disk space periodically, and end open requests when it is too low."""
         while True:
             await self._context.clock.sleep(_DISK_SECONDS)
             if self._open and not await self._has_disk():
@@ -247,8 +236,7 @@ class Poller:
         return self._limit.used if self._pace.health is Health.WELL else 1
 
     async def _until_due(self) -> None:
-        """Wait until the next request may be sent: jobs can run, the pause is over, fewer requests than the limit are
-        open, and enough disk is free."""
+        """Wait until jobs can run, the pause is over, another request may be open, and enough disk is free."""
         clock = self._context.clock
         is_counted = False
         while True:
@@ -271,8 +259,7 @@ class Poller:
             )
 
     async def _has_disk(self) -> bool:
-        """True if enough disk is free where jobs run. Logs when that changes. A good result is reused for
-        _DISK_SECONDS."""
+        """True if enough disk is free where jobs run. A good result is reused for _DISK_SECONDS."""
         now = self._context.clock.monotonic()
         if self._disk_seen_at is not None and not self._disk_problem and now - self._disk_seen_at < _DISK_SECONDS:
             return True
@@ -298,7 +285,6 @@ class Poller:
         return not problem
 
     async def _request(self, slot: Slot) -> None:
-        """Send one request for a job, and handle its answer. A received job gets the slot."""
         task = asyncio.current_task()
         assert task is not None
         may_hold = self._context.room.may_hold(self.runner.short_token)
@@ -336,11 +322,8 @@ class Poller:
             await self._handle_empty(offer)
 
     async def _decline(self, job: JobPayload, cause: str, *, request_id: str) -> None:
-        """Handle a received job that cannot be stored. A cell returns it again to a request with the same
-        `request_id`; to other servers (empty `request_id`) the job is reported as failed.
-
-        Usually the disk is full, so requests that the server holds open are ended, and the next request waits.
-        """
+        """Handle a received job that cannot be stored. A cell returns it again to a request with the same `request_id`;
+        to other servers (empty `request_id`) it is reported as failed. Open requests end: usually the disk is full."""
         if cause != self._store_problem:
             self._log.error(
                 "cannot store a received job; pausing requests",
@@ -359,8 +342,8 @@ class Poller:
             await refuse_job(self._client, job.id, job.token)
 
     def _learn(self, offer: JobOffer | None, *, took_seconds: float, may_hold: bool) -> None:
-        """Update pause, request limit and server health after an answer; `offer` is None without an answer.
-        `took_seconds` is the duration of the request, `may_hold` whether the server was allowed to hold it open."""
+        """Update pause, limit and health after an answer (None: none). `took_seconds` is the duration of the request,
+        `may_hold` whether the server was allowed to hold it open."""
         status = offer.status if offer is not None else None
         if offer is not None and status == 201 and offer.payload is None:
             status = None  # an unreadable job counts as a failed answer
@@ -387,8 +370,7 @@ class Poller:
         self._changed.set()
 
     async def _handle_empty(self, offer: JobOffer) -> None:
-        """Handle an answer without a job, or with a job that cannot be decoded: log the problem, and report such a job
-        as failed."""
+        """Handle an answer without a job, or with one that cannot be decoded, which is reported as failed."""
         match offer.status:
             case 201:
                 self._log_problem(Health.TROUBLED, "received a job that cannot be read; refusing it", offer.problem)

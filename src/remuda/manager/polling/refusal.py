@@ -1,5 +1,4 @@
-"""Reports a job that this manager cannot run to the server as failed. Used for received jobs and jobs in the
-journal."""
+"""Reports a job that this manager cannot run to the server as failed: a received job or one in the journal."""
 
 from remuda.model.job import FailureReason
 from remuda.telemetry.logs import logger
@@ -9,8 +8,7 @@ from remuda.wire.runner_server import RunnerApiTemporaryError
 
 
 async def refuse_job(client: RunnerClient, job_id: int, token: str) -> None:
-    """Report to the server that the job failed, so that it is not assigned again. An unreachable server is logged; the
-    call is not repeated."""
+    """Report a job as failed, so that it is not assigned again. An unreachable server is only logged."""
     try:
         await client.update_job(
             job_id,

@@ -1,11 +1,8 @@
 """Job slots with a queue: pollers wait here, first come, first served, until `core/slots.py` has a free slot.
 
-The class also tracks which slots belong to open requests for jobs. A server may hold a request open until it has a job
-(long polling), and the request keeps its slot meanwhile, which must not block other runners. Invariant: a request is
-held only while every other runner that could run a job has an open request, too, or a free slot for one. `may_hold`
-checks this when a request begins; if slots become scarce later, a held request is ended (`hold`). `poller.py` reserves
-slots, and frees them or hands them over to jobs. Autoscaled environments are notified how many of their slots are
-taken.
+A server may hold a request open until it has a job (long polling), and the request keeps its slot meanwhile. Invariant:
+a request is held only while every other runner that could run a job has an open request, too, or a free slot for one.
+`may_hold` checks this when a request begins; if slots become scarce later, a held request is ended (`hold`).
 """
 
 import asyncio
@@ -23,11 +20,8 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 
 class Room:
-    """The job slots of a manager, and the pollers that wait for one."""
-
     def __init__(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
-        """`limits` has each runner's `limit` (0: none), with an entry for every runner; `places` names each runner's
-        environment."""
+        """`limits` has each runner's `limit` (0: none), for every runner; `places` names each runner's environment."""
         self.observers: Mapping[str, Callable[[int], None]] = {}
         """By runner: called with the number of slots taken in its environment."""
         self._limits = dict(limits)
@@ -46,7 +40,6 @@ class Room:
 
     @property
     def requesting(self) -> int:
-        """Number of slots that belong to open requests for jobs."""
         return len(self._requesting)
 
     def is_full(self, runner: str, capacity: int | None) -> bool:
@@ -62,8 +55,7 @@ class Room:
         self.serve()
 
     async def reserve(self, runner: str, capacity: Callable[[], int | None] = lambda: None) -> Slot:
-        """Wait for a slot for a request of this runner. `capacity` returns how many jobs its environment can run
-        (None: no limit)."""
+        """Wait for a slot. `capacity` returns how many jobs the runner's environment can run (None: no limit)."""
         self._capacities[runner] = capacity
         waiting = _Waiting(runner, capacity, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -78,16 +70,14 @@ class Room:
             raise
 
     def adopt(self, slot: Slot) -> Slot:
-        """Take the slot of a job of an earlier process, and return it. If it is already taken, take the runner's lowest
-        free slot instead."""
+        """Take the slot of a job of an earlier process; if it is already taken, the runner's lowest free one."""
         adopted = self._slots.adopt(slot)
         self._notify(slot.runner)
         return adopted
 
     def hold(self, slot: Slot, hang_up: Callable[[], None]) -> None:
         """Record that the server may hold the request of this slot open. `hang_up` is called at most once, to end the
-        request when another runner needs the slot; the request may end some time later.
-        """
+        request when another runner needs the slot; the request may end some time later."""
         if slot in self._requesting:
             self._held[slot] = hang_up
             self._make_way()
@@ -109,8 +99,7 @@ class Room:
         self.serve()
 
     def may_hold(self, runner: str) -> bool:
-        """True if the server may hold a request of this runner open without taking the last slot that another runner
-        needs for its request."""
+        """True if a held request would not take the last slot that another runner needs for its request."""
         requesting = self._runners_requesting() | {runner}
         without = [other for other in self._limits if other not in requesting and self._could_have_more(other)]
         return self._slots.free >= len(without) and all(
@@ -120,8 +109,7 @@ class Room:
         )
 
     def serve(self) -> None:
-        """Give free slots to waiting pollers. Called when slots become free, and every second, because an environment's
-        capacity may have grown."""
+        """Give free slots to waiting pollers. Also called every second, because a capacity may have grown."""
         for waiting in list(self._waiting):
             if waiting.future.cancelled():
                 self._waiting.remove(waiting)
@@ -133,8 +121,7 @@ class Room:
         self._make_way()
 
     def _make_way(self) -> None:
-        """End one request that a server holds open, for each runner that cannot send a request because no slot is
-        free."""
+        """End one held request for each runner that cannot send a request because no slot is free."""
         if not self._held:
             return
         requesting = self._runners_requesting()
@@ -162,8 +149,7 @@ class Room:
         return free is None or free + sum(self._slots.share_place(slot.runner, runner) for slot in self._requesting) > 0
 
     def _free_in_place(self, runner: str) -> int | None:
-        """Return the number of free slots in the runner's environment; None: no limit. Negative if more jobs run than
-        its capacity allows."""
+        """Return the free slots in the runner's environment; None: no limit. Negative above the capacity."""
         capacity = self._capacities[runner]() if runner in self._capacities else None
         return None if capacity is None else capacity - self._slots.in_place(runner)
 

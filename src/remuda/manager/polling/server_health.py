@@ -1,9 +1,5 @@
-"""Tracks whether servers answer the calls of running jobs. Logs once per runner when calls fail, and once when they
-succeed again.
-
-While all slots are used by jobs, no poller sends requests, so only the jobs notice an outage of the server. `job.py`
-reports every call; `poller.py` includes the problem in the runner's health.
-"""
+"""Tracks whether servers answer the calls of running jobs. Logs once per runner when calls fail, and when they succeed
+again. While all slots are used by jobs, no poller sends requests, so only the jobs notice an outage."""
 
 from collections import Counter
 
@@ -39,8 +35,7 @@ class ServerHealth:
         self._unanswered.setdefault(runner, {})[key] = cause
 
     def note_answer(self, runner: str, key: str) -> None:
-        """Record that a call of a job (`key`) was answered. Logs that the server is back if no other job of the runner
-        still waits for an answer."""
+        """Record an answered call of a job (`key`). Logs that the server is back if no other job still waits."""
         if self._clear(runner, key):
             self._log.info("server reachable again; running jobs send their logs and results", runner=runner)
 

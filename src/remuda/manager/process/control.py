@@ -1,11 +1,8 @@
 """The manager's control socket: the server in the manager, and the client functions for commands.
 
 It is a UNIX socket in the data folder that only the manager's user can use. A command is one line of JSON, and so is
-its answer. `status` returns the document of `status.py`. `drain` does the same as SIGQUIT; the connection then stays
-open until the manager ends, and a last line says how many jobs are left. `Control` gets handlers for further commands
-as `others`.
-
-If the socket file is deleted, the manager creates it again. `remuda.cli.manager.status` uses the client functions.
+its answer. After `drain` the connection stays open until the manager ends, and a last line says how many jobs are left.
+If the socket file is deleted, the manager creates it again.
 """
 
 import asyncio
@@ -35,8 +32,6 @@ _LONGEST_PATH = 100
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A command that a client sends over the control socket."""
-
     command: str
     runner: str = ""
     """Name or short token of a runner; empty: all."""
@@ -72,8 +67,7 @@ class Control:
         clock: Clock,
         others: Mapping[str, Callable[[Command], Awaitable[msgspec.Struct]]] | None = None,
     ) -> None:
-        """`status` and `drain` handle these two commands; `others` has the handlers of further commands by name. If a
-        handler raises ManagerError, the client gets its message."""
+        """`others` has handlers of further commands by name. The client gets the message of a ManagerError."""
         self._others = others or {}
         self._folder = folder
         self._status = status
@@ -152,18 +146,15 @@ async def ask_status(folder: Path) -> ManagerStatus:
 
 
 async def ask(folder: Path, command: Command, answer: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
-    """Send a command to the manager that uses this data folder, and return its answer, of type `answer`. Raises
-    ManagerError if the command failed or took longer than `seconds`, NoManagerError if no manager runs."""
+    """Send a command to the manager that uses this data folder. Raises ManagerError if the command failed or took
+    longer than `seconds`, NoManagerError if no manager runs."""
     async with _connect(folder) as (reader, writer):
         return await _ask(folder, reader, writer, command, answer, seconds=seconds)
 
 
 async def ask_drain(folder: Path, *, on_begin: Callable[[int], None], waits: bool) -> int:
-    """Tell the manager to drain: to request no more jobs, and to end after the running ones.
-
-    Returns the number of remaining jobs; with `waits`, only after the manager has ended. `on_begin` is called with the
-    number of jobs when the drain begins.
-    """
+    """Tell the manager to request no more jobs, and to end after the running ones. Returns the number of remaining
+    jobs; with `waits`, only after the manager has ended. `on_begin` is called with the number when the drain begins."""
     async with _connect(folder) as (reader, writer):
         drained = await _ask(folder, reader, writer, Command(command="drain"), Drained)
         on_begin(drained.jobs)
@@ -205,8 +196,7 @@ async def _ask(
 
 
 def is_served(folder: Path) -> bool:
-    """True if a running manager uses this data folder. The check connects to the socket, because its file stays after
-    the manager has ended."""
+    """True if a manager uses this data folder. Connects to the socket, because its file outlives the manager."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             with _address(folder / NAME) as address:
@@ -239,7 +229,7 @@ async def _connect(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, as
 
 
 def _listen(path: Path) -> socket.socket:
-    """Create a bound UNIX socket that only this user can connect to. Its file mode is set before it listens."""
+    """Create a UNIX socket for this user only. Its file mode is set before it listens."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -255,8 +245,7 @@ def _listen(path: Path) -> socket.socket:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """Yield an address for a UNIX socket at this path. A path that is too long for a socket address is replaced by a
-    short one below `/proc/self/fd`, valid within the `with` block."""
+    """Yield a socket address; a path that is too long is replaced by a short one below `/proc/self/fd`."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)
         return

@@ -1,8 +1,5 @@
-"""The manager's data folder: locked by one manager process, and created again if it is deleted while that runs.
-
-The lock makes sure that only one manager runs the jobs in the journal. If the folder is deleted, its lock is gone, too:
-the process that first creates and locks the folder again goes on, and any other stops. `service.py` is the caller.
-"""
+"""The manager's data folder: locked by one manager process, and created again if it is deleted while that runs. If it
+is deleted, its lock is gone, too: the process that first creates and locks it again goes on, and any other stops."""
 
 import hashlib
 import sqlite3
@@ -19,15 +16,13 @@ from remuda.telemetry.logs import logger
 
 
 def jobs_folder(data: Path) -> Path:
-    """Return the folder for the local agent, working directories and caches: `DATA.jobs` beside the data folder, so
-    that jobs survive the loss of the data folder. If the data folder already contains an agent, it is used instead.
-    """
+    """Return `DATA.jobs` beside the data folder, so that jobs survive the loss of the data folder. If the data folder
+    already contains an agent, it is used instead."""
     return data if agent_data(data).is_dir() else data.with_name(f"{data.name}.jobs")
 
 
 class DataFolder:
-    """The data folder of this manager. Within its `with` block it is locked, and `journal` and `own_id` (the system id)
-    are set."""
+    """Within its `with` block the folder is locked, and `journal` and `own_id` (the system id) are set."""
 
     journal: Journal
     own_id: str
@@ -58,8 +53,8 @@ class DataFolder:
         self._held.__exit__(kind, error, trace)
 
     def _open_journal(self) -> Journal:
-        """Open the journal. A damaged file is renamed and replaced by an empty journal; running jobs are then recovered
-        from their agents. Raises DataFolderError if that is not possible."""
+        """Open the journal. A damaged file is replaced by an empty journal; running jobs are then recovered from their
+        agents. Raises DataFolderError if that is not possible."""
         path = self.path / "journal.sqlite"
         try:
             return Journal(path)
@@ -80,13 +75,11 @@ class DataFolder:
 
     @property
     def damaged_journals(self) -> tuple[str, ...]:
-        """Paths of damaged journals that this process or earlier ones have renamed."""
         return damaged_journals(self.path / "journal.sqlite")
 
     @property
     def mark(self) -> str:
-        """Short id of this manager for folder names. It differs even between managers on one machine, which share a
-        system id."""
+        """Short id for folder names. It differs even between managers on one machine, which share a system id."""
         return hashlib.sha256(f"{self.own_id}\0{self.path.absolute()}".encode()).hexdigest()[:8]
 
     def is_there(self) -> bool:
@@ -94,12 +87,9 @@ class DataFolder:
         return identity_of(self.path / LOCK_NAME) == self._lock and self.journal.is_there()
 
     async def restore_if_removed(self, *, jobs: int) -> FolderTakenError | None:
-        """If the folder was deleted, create it again with lock, system id and journal. `jobs` is the number of jobs,
-        for the log.
-
-        Returns an error if another manager uses the folder now: this one must stop. Other failures are logged, and the
-        next call tries again.
-        """
+        """If the folder was deleted, create it again with lock, system id and journal. The log names the number of
+        `jobs`. Returns an error if another manager uses the folder now: this one must stop. Other failures are
+        logged."""
         if self.is_there():
             return None
         try:
@@ -128,8 +118,8 @@ class DataFolder:
         return None
 
     async def renew(self) -> None:
-        """Create the missing parts of the folder again: lock, system id and journal. Raises FolderTakenError if another
-        manager has locked it meanwhile, and DataFolderError, OSError or sqlite3.Error for other failures."""
+        """Create the missing parts of the folder again. Raises FolderTakenError if another manager has locked it
+        meanwhile, and DataFolderError, OSError or sqlite3.Error for other failures."""
         if identity_of(self.path / LOCK_NAME) != self._lock:
             self._hold()
         keep_system_id(self.path, self.own_id)

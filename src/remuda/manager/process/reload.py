@@ -1,8 +1,7 @@
 """Compares two configurations: which changes apply at once, and which need a restart. Pure code without I/O.
 
 A runner is recognized by its server and token; its new values apply to jobs received from then on. A setting that needs
-a restart keeps its old value until then; `Changes.applied` is the new configuration with these old values.
-`supervision.py` calls this when the file has changed.
+a restart keeps its old value until then (`Changes.applied`).
 """
 
 from collections.abc import Iterator
@@ -23,8 +22,6 @@ _FALLBACK = ("name", "plugin", "plugin_config", "connector_config")
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """The differences between two configurations, and when they apply."""
-
     applied: ManagerConfig
     """The new configuration, with old values of what needs a restart."""
     added: tuple[RunnerConfig, ...] = ()
@@ -71,8 +68,7 @@ def compare(old: ManagerConfig, new: ManagerConfig) -> Changes:
 
 
 def _defer_changes(former: RunnerConfig, runner: RunnerConfig) -> tuple[RunnerConfig, list[str]]:
-    """Return the new runner configuration with the old values of keys that need a restart, and the names of these
-    keys."""
+    """Return the new configuration with the old values of keys that need a restart, and the names of these keys."""
     late: list[str] = []
     for section, keys in RESTART_SECTIONS.items():
         old, new = getattr(former, section), getattr(runner, section)

@@ -1,8 +1,4 @@
-"""The control commands `scale` and `sweep`, for `remuda scale explain` and `remuda scale sweep`.
-
-The manager answers them over the control socket; `remuda.cli.scale` prints the answers. `remuda.taskscaler.loop`
-explains plans and decides which machines are orphans.
-"""
+"""The control commands `scale` and `sweep`, for `remuda scale explain` and `remuda scale sweep`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -146,7 +142,7 @@ def _select(
     fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str, *, others: bool = False
 ) -> list[tuple[RunnerConfig, Scaled]]:
     """Return the fleets of the runner with the name or short token `wanted`, or all if that is empty. Raises
-    ManagerError if no fleet matches; with `others`, machines outside of `fleets` match, and an empty list is valid."""
+    ManagerError if none matches; with `others`, machines outside of `fleets` match, and an empty list is valid."""
     candidates = list(fleets)
     if not candidates:
         raise ManagerError(

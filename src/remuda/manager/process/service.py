@@ -1,9 +1,8 @@
 """The manager as a process: opens its data folder, loads and reloads its configuration, stops or drains.
 
-A stop ends the process at once; running jobs continue at their agents, and the next start resumes them from the
-journal. A drain requests no new jobs, waits for the running ones up to drain_timeout, then stops. A changed
-configuration file is reloaded within seconds, or on request; an invalid file changes nothing. `supervision.py` creates
-and runs the manager's parts.
+A stop ends the process at once; running jobs continue at their agents, and the next start resumes them. A drain
+requests no new jobs, waits for the running ones up to drain_timeout, then stops. A changed configuration file is
+reloaded within seconds, or on request; an invalid file changes nothing.
 """
 
 import asyncio
@@ -49,8 +48,7 @@ RELOAD_SECONDS = 2.0
 
 
 class ManagerService:
-    """A manager process with its data folder. `config` is the path of the configuration file, which is then watched for
-    changes, or a configuration that never changes."""
+    """A manager process. `config` is a file, which is watched for changes, or a configuration that never changes."""
 
     def __init__(
         self,
@@ -65,9 +63,7 @@ class ManagerService:
         plugins: "Callable[[str], InstanceGroup] | None" = None,
     ) -> None:
         """`environment` replaces the configured environments of all runners. `jobs` is the folder for the agent,
-        working directories and caches on this machine; None: beside the data folder. `plugins` creates the instance
-        group of a plugin, instead of running the plugin's program.
-        """
+        working directories and caches; None: beside the data folder. `plugins` replaces the plugins' programs."""
         self._config = config
         self._data = data
         self._options = options or ManagerOptions()
@@ -98,9 +94,8 @@ class ManagerService:
         reload: asyncio.Event | None = None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run the manager until `stop` is set, or `drain` is set and the jobs are over. `reload` asks for a reload of
-        the configuration; `ready` is called after the start. Raises ManagerError if the manager cannot start or
-        continue."""
+        """Run until `stop` is set, or `drain` is set and the jobs are over. `reload` reloads the configuration; `ready`
+        is called after the start. Raises ManagerError if the manager cannot start or continue."""
         try:
             async with asyncio.timeout(None) as limit:
                 await self._run(stop, drain or asyncio.Event(), reload or asyncio.Event(), ready, limit)
@@ -196,7 +191,6 @@ class ManagerService:
         return loaded.config, self._config.parent
 
     async def _watch_file(self, manager: Manager, file: Path, reload: asyncio.Event) -> None:
-        """Reload the configuration file when it has changed, or when `reload` is set."""
         while True:
             await wait_for_any_event(self._clock, reload, within_seconds=RELOAD_SECONDS, name="configuration")
             is_requested = reload.is_set()
@@ -240,8 +234,7 @@ class ManagerService:
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """Return modification time, size and inode of a file, which change when it is written; None if it does not
-    exist."""
+    """Return modification time, size and inode of a file, which change when it is written."""
     try:
         status = file.stat()
     except OSError:

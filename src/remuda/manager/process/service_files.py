@@ -1,9 +1,8 @@
 """Generates service definitions for the manager: a systemd unit, a launchd property list, a script for a Windows
-service. Pure code without I/O.
+service.
 
-When the manager ends, the local agent and its jobs continue, and the next start finds them. Therefore the definitions
-signal only the manager's own process. Stopping the systemd unit drains the manager. `remuda manager service` prints the
-definitions; `packaging/` has them with the usual paths.
+When the manager ends, the local agent and its jobs continue. Therefore the definitions signal only the manager's own
+process. Stopping the systemd unit drains the manager.
 """
 
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ STOP_SECONDS = 7200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicePaths:
-    """The program, paths and user that a service definition contains."""
-
     program: str = "/usr/local/bin/remuda"
     config: str = "/etc/gitlab-runner/config.toml"
     data: str = "/var/lib/remuda-manager/data"
@@ -107,8 +104,7 @@ def launchd(paths: ServicePaths) -> str:
 
 
 def windows(paths: ServicePaths) -> str:
-    """Return a PowerShell script that creates a Windows service with NSSM, which can stop the manager without ending
-    its child processes."""
+    """Return a PowerShell script for NSSM, which can stop the manager without ending its child processes."""
     program, *rest = (word.replace("'", "''") for word in paths.arguments)
     words = " ".join(f'"{word}"' if " " in word else word for word in rest)
     account = f"& nssm set $service ObjectName '.\\{paths.user}'\n" if paths.user else ""

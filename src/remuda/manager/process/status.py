@@ -1,7 +1,4 @@
-"""The status document of a manager: `control.py` sends it, `remuda manager status` prints it.
-
-It is computed from the parts at each request. Times are RFC 3339, empty for never.
-"""
+"""The status document of a manager, computed at each request. Times are RFC 3339, empty for never."""
 
 import os
 from collections import Counter
@@ -31,8 +28,6 @@ LONG_SECONDS = 10.0
 
 
 class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration file, and the result of its last reload."""
-
     file: str = ""
     loaded_at: str = ""
     error: str = ""
@@ -50,8 +45,6 @@ class SlotStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """State of one runner: its jobs, its requests for jobs, and its server's health."""
-
     runner: str
     name: str
     url: str
@@ -122,8 +115,6 @@ class MachineStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status document of a manager."""
-
     format: int = VERSION
     version: str = __version__
     pid: int = 0
@@ -184,11 +175,8 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
 
 
 def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int]) -> tuple[MachineStatus, ...]:
-    """Return the state of all machines to which the manager has links; `jobs` has the number of jobs by id of the
-    environment and machine name.
-
-    Machines of a fleet that no longer exist or belong to another fleet are left out, unless they have jobs.
-    """
+    """Return all machines to which the manager has links; `jobs` has the number of jobs by id of the environment and
+    machine name. Machines that no longer exist or belong to another fleet are left out, unless they have jobs."""
     from remuda.manager.environments.scaled import Scaled  # imported here, so that clients of a manager load faster
 
     own: dict[int, set[str]] = {}
@@ -214,8 +202,7 @@ def _own_machines(fleet: "ScalerStatus") -> set[str]:
 
 
 def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
-    """Return a runner's health for the status: that of its server, or `troubled` if the server is well but no group of
-    its `fleet` can provide machines."""
+    """Return the server's health, or `troubled` if it is well but no group of the `fleet` can provide machines."""
     groups = fleet.groups if fleet is not None else ()
     has_ready = fleet is not None and any(instance.state == "ready" for instance in fleet.instances)
     is_unusable = bool(groups) and all(

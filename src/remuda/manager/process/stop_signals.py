@@ -1,7 +1,5 @@
-"""Handles the signals of a manager: SIGTERM and SIGINT stop it, SIGQUIT drains it, SIGHUP reloads its configuration.
-
-A second SIGTERM or SIGINT ends the process at once. No job is lost, because the journal and the agents have all jobs.
-"""
+"""Handles the signals of a manager: SIGTERM and SIGINT stop it, SIGQUIT drains it, SIGHUP reloads its configuration. A
+second SIGTERM or SIGINT ends the process at once. No job is lost, because the journal and the agents have all jobs."""
 
 import asyncio
 import os

@@ -1,8 +1,5 @@
-"""Creates, connects and supervises the parts of a running manager: pollers, jobs, links to agents, scalers.
-
-A part that fails unexpectedly is restarted (`restart_on_failure`). `service.py` provides the data folder and the
-configuration; `job_table.py` has the jobs, `room.py` the slots.
-"""
+"""Creates, connects and supervises the parts of a running manager: pollers, jobs, links to agents, scalers. A part that
+fails unexpectedly is restarted (`restart_on_failure`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -151,7 +148,6 @@ class Manager:
 
     @property
     def damaged_journals(self) -> tuple[str, ...]:
-        """Paths of damaged journal files that were renamed."""
         return self._folder.damaged_journals
 
     @property
@@ -164,7 +160,6 @@ class Manager:
 
     @property
     def load(self) -> Load:
-        """Number of slots used by jobs, used by open requests, and free."""
         return Load(running=len(self._jobs), requesting=self._room.requesting, free=self._room.free)
 
     @property
@@ -181,8 +176,7 @@ class Manager:
         on_stopping: Callable[[], None] = lambda: None,
     ) -> None:
         """Run until `stop` is set, or `drain` is set and the jobs are over. `ready` is called after the start, and
-        `on_stopping` before the parts are cancelled; `parts` are further tasks to run. Raises ManagerError if the
-        manager cannot continue."""
+        `on_stopping` before the parts are cancelled. Raises ManagerError if the manager cannot continue."""
         async with self._group:
             tasks = [self._start_task(name, work) for name, work in parts]
             if self.exporter is not None:
@@ -213,8 +207,7 @@ class Manager:
             raise self._problem
 
     def apply(self, new: ManagerConfig) -> Changes:
-        """Apply a new configuration, and return the differences. Raises ConfigError, before any change, if it cannot be
-        used."""
+        """Apply a new configuration. Raises ConfigError, before any change, if it cannot be used."""
         changes = compare(self.config, new)
         config, old = changes.applied, self.config
         self._environments.check(config.runners)
@@ -288,8 +281,7 @@ class Manager:
                 waiter.cancel()
 
     async def _drain(self, waiting: asyncio.TaskGroup, ends: "set[asyncio.Task[Any]]") -> None:
-        """Request no more jobs, and wait until the current ones are over, up to drain_timeout or until a task of `ends`
-        is done. Helper tasks run in the task group `waiting`."""
+        """Request no more jobs, and wait for the current ones, up to drain_timeout or the end of a task of `ends`."""
         self._enter("draining", "graceful-shutdown")
         self._log.info(
             "draining: no more jobs are requested; waiting for running ones",
@@ -311,8 +303,7 @@ class Manager:
             await self._quiet.wait()
 
     async def _tend(self) -> None:
-        """Run periodic maintenance every second: close unused links and environments, serve waiting pollers, restore a
-        deleted data folder. Returns when the manager cannot continue."""
+        """Run maintenance every second. Returns when the manager cannot continue."""
         while self._problem is None:
             await self._clock.sleep(TEND_SECONDS)
             self._retiring = [runner for runner in self._retiring if self._is_still_used(runner)]
@@ -363,8 +354,7 @@ class Manager:
 
 
 async def restart_on_failure(name: str, work: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run `work` until it returns. An unexpected error is logged, and the work is started again, with growing
-    pauses."""
+    """Run `work` until it returns. After an unexpected error it is started again, with growing pauses."""
     failures = 0
     while True:
         started_at = clock.monotonic()

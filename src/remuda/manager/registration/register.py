@@ -2,8 +2,7 @@
 
 A `glrt-` token belongs to a runner that already exists on the server, so it is only verified. Any other token is a
 registration token, with which the server creates a runner; only then can server-side options, such as tags, be given.
-A template (a file with one `[[runners]]` section) provides defaults. The new file is checked before the server is
-called. `remuda manager register` calls `register`.
+The new file is checked before the server is called.
 """
 
 import os
@@ -61,8 +60,8 @@ class Registration:
 
 
 async def register(config_path: Path, options: Registration, *, clock: Clock | None = None) -> int:
-    """Register a runner with its server, add its section to the configuration file, and return the runner's id. Raises
-    RegisterError if the server refuses or is unreachable, ConfigError if the file would be invalid."""
+    """Register a runner, add its section to the file, and return its id. Raises RegisterError if the server refuses or
+    is unreachable, ConfigError if the file would be invalid."""
     clock = clock or SystemClock()
     if is_created_token(options.token) and options.server_options:
         raise RegisterError(
@@ -132,8 +131,7 @@ def times_of(credentials: RunnerCredentials, clock: Clock) -> dict[str, datetime
 
 
 def _entry(options: Registration, name: str) -> dict[str, Any]:
-    """Return the new `[[runners]]` section: first the usual keys in gitlab-runner's order, then those of the template
-    and the options; options override the template."""
+    """Return the section: usual keys first, in gitlab-runner's order; options override the template."""
     first = {
         "name": name,
         "url": options.url,

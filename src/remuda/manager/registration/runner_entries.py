@@ -1,8 +1,5 @@
-"""Operations on the runners of a configuration file: list, verify, unregister, reset tokens.
-
-For each runner the server is called first, then the file is written. After a crash in between, at most one runner in
-the file differs from the server, and `verify` finds it. The commands of `remuda manager` call these functions.
-"""
+"""Operations on the runners of a configuration file: list, verify, unregister, reset tokens. For each runner the server
+is called first, then the file is written; after a crash in between, `verify` finds the runner that differs."""
 
 import os
 import re
@@ -45,8 +42,6 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerEntry:
-    """The values of a runner in the configuration file that commands print."""
-
     name: str
     url: str
     token: str
@@ -69,8 +64,7 @@ class Verification:
 
 
 def select_entries(file: ConfigFile, selection: Selection) -> list[Table]:
-    """Return the `[[runners]]` sections that match the selection; an empty selection matches all. Raises RegisterError
-    if none match."""
+    """Return the matching sections; an empty selection matches all. Raises RegisterError if none match."""
     selects_all = selection.is_empty or selection.all
     entries = [entry for entry in file.runners if selects_all or _matches(entry, selection)]
     if not entries:
@@ -88,8 +82,7 @@ def list_runners(path: Path) -> list[RunnerEntry]:
 async def verify(
     path: Path, selection: Selection, *, delete: bool = False, clock: Clock | None = None
 ) -> list[Verification]:
-    """Ask the servers whether they know the selected runners, and return the answers. With `delete`, unknown runners
-    are removed from the file."""
+    """Ask the servers whether they know the runners. With `delete`, unknown ones are removed from the file."""
     file, results = ConfigFile.read(path), []
     gone = []
     for entry in select_entries(file, selection):
@@ -107,8 +100,7 @@ async def verify(
 
 
 async def unregister(path: Path, selection: Selection, *, clock: Clock | None = None) -> list[RunnerEntry]:
-    """Remove the selected runners from their servers and from the file, and return them. A runner that its server does
-    not know is only removed from the file."""
+    """Remove the runners from their servers and from the file, and return them, also those unknown to their server."""
     file, done = ConfigFile.read(path), []
     for entry in select_entries(file, selection):
         async with _client(entry, path, clock or SystemClock()) as client:
@@ -124,8 +116,8 @@ async def unregister(path: Path, selection: Selection, *, clock: Clock | None = 
 async def reset_tokens(
     path: Path, selection: Selection, *, personal: str = "", clock: Clock | None = None
 ) -> list[RunnerEntry]:
-    """Let the servers create new tokens for the selected runners, write them to the file, and return the runners.
-    `personal` is a user's access token, needed for a runner whose own token has expired."""
+    """Let the servers create new tokens, and write them to the file. `personal` is a user's access token, needed for a
+    runner whose own token has expired."""
     clock = clock or SystemClock()
     file, done = ConfigFile.read(path), []
     for entry in select_entries(file, selection):
@@ -141,8 +133,8 @@ async def reset_tokens(
 
 
 def unwritable_reason(file: ConfigFile, entry: Table) -> str:
-    """Return why a new token cannot be written to the runner's section, or an empty string if it can. Checked before
-    the server is asked for a new token, which makes the old one invalid."""
+    """Return why a new token cannot be written; empty if it can. Checked before the server is asked for a new token,
+    which makes the old one invalid."""
     if "$" in str(entry.get("token", "")):
         return (
             f"runner {entry.get('name', '')}: its token comes from the environment, where no new one can be put; "
@@ -152,8 +144,8 @@ def unwritable_reason(file: ConfigFile, entry: Table) -> str:
 
 
 def _write_token(file: ConfigFile, entry: Table, credentials: RunnerCredentials, clock: Clock) -> None:
-    """Write a runner's new token to the file, which is read again because it may have changed during the call to the
-    server. If its new content is invalid, it is overwritten, because the token must not be lost."""
+    """Write a token to the file, which is read again because it may have changed during the call to the server. If its
+    new content is invalid, it is overwritten, because the token must not be lost."""
     values = {"token": credentials.token} | times_of(credentials, clock)
     try:
         with ConfigFile.edit(file.path) as now:

@@ -1,7 +1,4 @@
-"""Opens a client for single calls to a server, outside of a running manager, and explains the server's errors.
-
-`register.py` and `runner_entries.py` are the callers.
-"""
+"""Opens a client for single calls to a server, outside of a running manager, and explains the server's errors."""
 
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -31,11 +28,8 @@ _CAUSES = {
 async def open_client(
     *, url: str, token: str, system_id: str, executor: str, clock: Clock, keys: Mapping[str, Any], beside: Path
 ) -> AsyncIterator[RunnerClient]:
-    """Open a client for one runner within the `with` block. `keys` are the keys of the runner's section, for TLS files;
-    `beside` is the folder of the configuration file, whose `certs` folder may contain the server's certificate.
-
-    Raises RegisterError if the server cannot be reached.
-    """
+    """Open a client for one runner. `keys` are those of the runner's section, for TLS files; the `certs` folder in
+    `beside` may contain the server's certificate. Raises RegisterError if the server cannot be reached."""
     async with new_session() as session:
         client = RunnerClient(
             Server(url=url, session=session, clock=clock, tls=_context(url, keys, beside)),
@@ -50,8 +44,7 @@ async def open_client(
 
 
 def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:
-    """Return an error that explains an unexpected answer of the server. `causes` replaces explanations by HTTP
-    status."""
+    """Return an error that explains an answer. `causes` replaces explanations by HTTP status."""
     said = f" ({reply.message})" if reply.message else ""
     texts = _CAUSES | dict(causes or {})
     cause = texts.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")

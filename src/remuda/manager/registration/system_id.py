@@ -1,7 +1,5 @@
-"""The manager's system id, by which a server tells managers with the same runner token apart.
-
-It is derived from the machine id, or random if there is none, and stored in a file, so that it stays the same.
-"""
+"""The manager's system id, by which a server tells managers with the same runner token apart. It is derived from the
+machine id, or random if there is none, and stored in a file, so that it stays the same."""
 
 import hashlib
 import hmac
@@ -27,8 +25,7 @@ def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tup
 def find_system_id(
     data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS
 ) -> str:
-    """Return the id stored in the data folder, or the one that gitlab-runner stored beside the configuration file
-    (`beside_config`), or else a new one. Stores nothing."""
+    """Return the stored id, or that of gitlab-runner (`beside_config`), or else a new one. Stores nothing."""
     for folder in (data, beside_config):
         stored = _read(folder / FILE_NAME) if folder is not None else ""
         if _FORM.fullmatch(stored):
@@ -37,7 +34,6 @@ def find_system_id(
 
 
 def keep_system_id(data: Path, own_id: str) -> None:
-    """Store the system id in the data folder, for later starts."""
     if _read(data / FILE_NAME) != own_id:
         write_whole(data / FILE_NAME, own_id.encode())
 

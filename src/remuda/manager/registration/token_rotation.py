@@ -1,9 +1,8 @@
 """Renews runner tokens after three quarters of their lifetime, as gitlab-runner does.
 
-The new token is written to the configuration file, whose comments are kept; the manager then reloads the file. A token
-from an environment variable is not renewed (logged once), nor that of a runner with
-FF_DISABLE_AUTOMATIC_TOKEN_ROTATION. The old token becomes invalid when the server creates the new one. So the manager
-checks before the call that the file is writable, and a manager that stops waits for the answer.
+A token from an environment variable is not renewed, nor that of a runner with FF_DISABLE_AUTOMATIC_TOKEN_ROTATION. The
+old token becomes invalid when the server creates the new one. So the manager checks before the call that the file is
+writable, and a manager that stops waits for the answer.
 """
 
 import datetime as dt
@@ -41,8 +40,6 @@ def due_at(runner: RunnerConfig) -> float | None:
 
 
 class TokenRotation:
-    """Renews the tokens of all runners in a configuration file when they are due."""
-
     def __init__(self, path: Path, clock: Clock, *, on_save: Callable[[bool], None] = lambda _: None) -> None:
         """`on_save` is called with True after a new token was written, with False if the file cannot be written."""
         self._path = path
@@ -92,7 +89,7 @@ class TokenRotation:
 
 
 def _moment(value: Any) -> float | None:
-    """Convert a TOML date or an RFC 3339 text to seconds since the epoch. Returns None if it is not set or invalid."""
+    """Convert a TOML date or an RFC 3339 text to seconds since the epoch."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value)

@@ -1,11 +1,7 @@
-"""Finds and removes orphaned machines: those of runners that were removed from the configuration, or changed, while no
-manager ran.
+"""Finds and removes machines of runners that were removed from the configuration, or changed, while no manager ran.
 
-A running manager removes the machines of a runner that is removed from its configuration. If no manager ran at that
-time, `remuda scale sweep` finds and removes them with the stored plugin settings (`environments/fleet_record.py`).
-`service.py` logs such machines at the start; `scale_commands.py` sweeps them.
-
-Invariant: while machines of a fleet are being removed here, no environment is created for that fleet (`block`).
+`remuda scale sweep` removes them with the stored plugin settings (`environments/fleet_record.py`). Invariant: while
+machines of a fleet are being removed here, no environment is created for that fleet (`block`).
 """
 
 import asyncio
@@ -64,8 +60,6 @@ class OrphanedFleet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrphanedMachines:
-    """Finds, reports and removes the orphaned machines of one manager."""
-
     def __init__(
         self,
         folder: Path,
@@ -75,8 +69,7 @@ class OrphanedMachines:
         block: Callable[[str], AbstractContextManager[None]],
         clock: Clock,
     ) -> None:
-        """`folder` has the state files of fleets. `plugins` creates the client for a plugin's instance group. Within
-        `block(fleet)` no environment is created for that fleet."""
+        """`folder` has the state files of fleets. Within `block(fleet)` no environment is created for that fleet."""
         self._folder = folder
         self._scaling = scaling
         self._plugins = plugins
@@ -107,8 +100,7 @@ class OrphanedMachines:
             )
 
     async def sweep(self, fleet: OrphanedFleet, *, remove: bool) -> tuple[SweepResult, tuple[str, ...]]:
-        """Ask the plugins for the machines of a fleet, and with `remove` delete them. Returns the result, and a remark
-        for each stored machine that no longer exists."""
+        """List a fleet's machines, and with `remove` delete them. Also returns a remark for each vanished machine."""
         if not remove:
             return await self._sweep(fleet, remove=False)
         try:
@@ -155,11 +147,8 @@ class OrphanedMachines:
         return join((*problems, *(swept for swept, _ in results.values()))), remarks
 
     def _owned_ids(self, plugin: str, *, remove: bool) -> set[str]:
-        """Return the ids of instances that belong to a running fleet, so that they are not removed.
-
-        With `remove`, raises TemporaryError if a running fleet with the same plugin has not listed its instances yet:
-        some of the orphaned machines may belong to it now.
-        """
+        """Return the ids of instances that belong to a running fleet. With `remove`, raises TemporaryError if a running
+        fleet with the same plugin has not listed its instances yet: some orphaned machines may belong to it now."""
         owned = set()
         for scaled in self._scaling.all:
             status = scaled.status()
@@ -173,11 +162,8 @@ class OrphanedMachines:
         return owned
 
     async def _forget(self, fleet: OrphanedFleet, gone: Mapping[str, Sequence[str]], empty: Collection[str]) -> None:
-        """Delete instances that no longer exist (`gone`, ids by group) from the fleet's state file, and the pending
-        requests of groups without instances (`empty`).
-
-        If all groups are empty and the fleet is not configured, its files are deleted, too.
-        """
+        """Delete vanished instances (`gone`, ids by group) and pending requests of groups without instances (`empty`)
+        from the state file. If all groups are empty and the fleet is not configured, its files are deleted, too."""
         names = {instance_name(group, instance_id) for group, ids in gone.items() for instance_id in ids}
         try:
             stored = await asyncio.to_thread(read_state, fleet.file)
@@ -238,8 +224,7 @@ def _sweep_request(fleet: OrphanedFleet, group: str) -> AbandonedGroup:
 
 
 def _settings(record: GroupRecord, owner: str) -> Settings:
-    """Return the plugin settings that were stored for a group. A login key whose file no longer exists is left out,
-    because removing machines needs no login."""
+    """Return stored settings without a login key whose file is gone: removing machines needs no login."""
     for login in (record.login, msgspec.structs.replace(record.login, key_path="")):
         with suppress(ConfigError):
             return Settings(connector=as_connector(login), owner=owner)

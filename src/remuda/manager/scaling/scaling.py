@@ -1,8 +1,5 @@
-"""Runs the scalers of autoscaled environments, and tells them the demand for machines and the taken job slots.
-
-A Remuda cell reports how many jobs wait for machines (demand); a plain GitLab does not. `remuda.taskscaler` decides how
-many machines to create. `supervision.py` is the caller.
-"""
+"""Runs the scalers of autoscaled environments, and tells them the demand for machines (reported by a Remuda cell, not
+by a plain GitLab) and the taken job slots."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -29,8 +26,7 @@ class Scaling:
 
     @property
     def ending(self) -> list[Scaled]:
-        """Autoscaled environments of runners that are no longer configured: they wait for their last jobs, or remove
-        their machines."""
+        """Environments of removed runners: they wait for their last jobs, or remove their machines."""
         configured = {id(scaled) for _, scaled in self.fleets}
         scalers = {
             id(scaled): scaled for scaled in (*(running for running, _ in self._running.values()), *self._discarded)
@@ -39,7 +35,7 @@ class Scaling:
 
     @property
     def all(self) -> list[Scaled]:
-        """All autoscaled environments: the configured ones, even before their scaler runs, and those in `ending`."""
+        """The configured environments, even before their scaler runs, and those in `ending`."""
         return [*(scaled for _, scaled in self.fleets), *self.ending]
 
     @property
@@ -63,9 +59,8 @@ class Scaling:
             self._running[key] = scaled, self._start(f"scaler of {scaled.setup.name}", scaled.run)
 
     def serve(self, runners: Iterable[ServedRunner], room: Room) -> None:
-        """Apply the configuration of these runners to their autoscaled environments, and pass demand and taken slots
-        to the scalers. Raises ConfigError, before any change, if a configuration cannot be used.
-        """
+        """Apply the configuration of these runners, and pass demand and taken slots to the scalers. Raises ConfigError,
+        before any change, if a configuration cannot be used."""
         scaled = [(runner, runner.environment) for runner in runners if isinstance(runner.environment, Scaled)]
         setups = [environment.setup_for(runner.config) for runner, environment in scaled]
         for (runner, environment), setup in zip(scaled, setups, strict=True):
@@ -79,8 +74,7 @@ class Scaling:
         self._update_draining()
 
     def discard(self, environment: Environment) -> None:
-        """Mark an environment whose runner is no longer configured, so that closing it removes its machines. Without
-        effect if its scaler has not run."""
+        """Let closing the environment remove its machines. Without effect if its scaler has not run."""
         if id(environment) in self._running and isinstance(environment, Scaled):
             environment.discard()
             self._discarded.append(environment)

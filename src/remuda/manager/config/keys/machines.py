@@ -1,5 +1,4 @@
-"""Facts about the sections for ssh, instance, autoscaler, Docker Machine and custom executors: how Remuda treats each
-key."""
+"""Facts about the sections for ssh, instance, autoscaler, Docker Machine and custom executors, by key."""
 
 from dataclasses import replace
 from typing import Any

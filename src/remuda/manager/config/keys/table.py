@@ -1,7 +1,5 @@
-"""The table of facts about all keys by path, such as `runners.docker.image`. Pure code without I/O.
-
-For an unknown key the nearest known name is suggested. A fact about a section applies to all keys in it.
-"""
+"""The table of facts about all keys by path, such as `runners.docker.image`. For an unknown key the nearest known name
+is suggested. A fact about a section applies to all keys in it. Pure code without I/O."""
 
 import re
 from collections.abc import Iterator, Mapping
