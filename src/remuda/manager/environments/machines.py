@@ -272,8 +272,8 @@ class MachinesEnvironment:
         self._reconnects.start_once(self._reconnect(member), name=f"reconnect {name}")
 
     async def _reconnect(self, member: _Member) -> None:
-        """Try until the machine is reachable. Nothing is awaited after the last check of `cause`, so that a failure
-        after it starts a new task."""
+        """Try until the machine is reachable. Must not await after the last check of `member.cause`: a failure noted
+        meanwhile would find this task running, and would start no new one."""
         failures = 1
         while member.cause:
             await self._clock.sleep(_BACKOFF.delay(failures))

@@ -110,7 +110,7 @@ class ProvidedScaler:
                 )
 
     async def close(self) -> None:
-        """Report the last releases and stop the plugin, which keeps its instances. Called after `run` was cancelled."""
+        """Tell the plugin which jobs released their instances since the last call, and stop it; its instances stay."""
         with suppress(TemporaryError, PermanentError):
             await within(self._clock, CLOSE_SECONDS, self._last_words(), what="the end of the provider")
         await close_plugin(self._group, self._plugin)
