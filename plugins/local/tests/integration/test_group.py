@@ -198,7 +198,7 @@ async def test_a_machine_that_cannot_start_tells_why(yard: Yard, caplog: pytest.
     assert await group.increase(1) == 1
     await wait_for_states(group, lambda states: DELETED in states.values())
     await wait_for_states(group, lambda states: not states)
-    assert "ended before a login was possible; last output: the disk is of cheese" in caplog.text
+    assert "ended before a login was possible; removing it. Its last output: the disk is of cheese" in caplog.text
 
 
 async def test_nothing_of_the_group_is_seen_inside(yard: Yard) -> None:
