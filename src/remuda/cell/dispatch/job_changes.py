@@ -59,7 +59,7 @@ class JobChanges:
             await self._change_other_pipelines(pipeline_id, applied)
         except StoreError as error:
             _log.warning(
-                "cannot free resource groups or cancel child pipelines; the next sweep frees resource groups",
+                "cannot free resource groups (freed by the next sweep) or cancel child pipelines (cancel them by hand)",
                 pipeline=pipeline_id,
                 error=str(error),
             )

@@ -121,7 +121,8 @@ class AutoscaledEnvironment:
         return self._setup if runner == self._runner else fleet_setup(runner, system_id=self._system_id)
 
     def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
-        """Apply a new configuration; `setup` comes from `setup_for`. If a plugin changed, it needs a restart."""
+        """Apply a new configuration; `setup` comes from `setup_for`. If the plugin changed, only logs that the manager
+        must be restarted."""
         if runner == self._runner:
             return
         if plugins_of(runner) != plugins_of(self._runner):

@@ -159,7 +159,9 @@ class Jobs:
                     logger.warning("job %s: ended, and no client has connected for too long; removing it", job.id)
                     self._close(job)
             except OSError as error:
-                logger.warning("job %s: has no client, but cannot be removed; trying again: %s", job.id, error)
+                logger.warning(
+                    "job %s: no manager asks for it, but it cannot be removed; trying again: %s", job.id, error
+                )
 
     async def close(self, job_id: str) -> None:
         """Kill the processes of a job, remove its files and forget it. If that fails the call can be repeated.

@@ -163,7 +163,8 @@ class PlainLog:
         return self._returns.log_offset + len(self._rest)
 
     def feed(self, data: bytes) -> tuple[bytes, int, bool]:
-        """Add log bytes. Returns complete lines, and offset and `holds_line_end` to store once they are printed."""
+        """Add log bytes. Returns the complete lines without the last line feed, the log offset after them, and whether
+        that line feed is still to be printed: what `note_log` stores once the lines are printed."""
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         offset, holds = self._returns.log_offset, self._returns.holds_line_end

@@ -144,8 +144,9 @@ def _outside(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
 
 
 def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str], fixed: Sequence[str]) -> list[str]:
-    """Bubblewrap options for all mounts, outer folders first. Every folder above a fixed path is a mount, too, because
-    a mount point cannot be renamed and replaced by another folder."""
+    """Bubblewrap options that hide the `covered` folders, and show again in them what is `lent` (read only) or `kept`
+    (writable); outer folders first. Every folder above a `fixed` path, which the job must not replace, is a mount, too,
+    because a mount point cannot be renamed."""
     above = {parent for path in fixed for parent in _parents(path)}
     mounts = [(path, 0, ["--dev-bind", path, path]) for path in above]
     mounts += [(path, 1, ["--ro-bind-try", path, path]) for path in fixed]

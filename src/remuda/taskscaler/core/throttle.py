@@ -1,5 +1,5 @@
-"""Limits how fast instances are requested from a group: a token bucket, and back-off after failed creations. The
-back-off counts from the last failure, so failures with pauses between them slow down, too."""
+"""Limits how fast instances are requested from a group: a token bucket, and back-off after failed creations. Each
+wait counts from the last failure, so failures with pauses between them lengthen the wait, too."""
 
 import math
 
