@@ -58,12 +58,12 @@ class Shape(msgspec.Struct, kw_only=True):
     def of(cls, value: object, /, **fields: Any) -> Self:
         """Create a response from `fields`; other required ones are copied from `value`. Fields with a default are not
         copied, so that a response contains nothing by mistake."""
-        copied = {name: getattr(value, name) for name in _required_fields(cls) if name not in fields}
+        copied = {name: getattr(value, name) for name in _list_required_fields(cls) if name not in fields}
         return cls(**copied, **fields)
 
 
 @cache
-def _required_fields(shape: type[Shape]) -> tuple[str, ...]:
+def _list_required_fields(shape: type[Shape]) -> tuple[str, ...]:
     return tuple(field.name for field in msgspec.structs.fields(shape) if field.required)
 
 

@@ -94,7 +94,7 @@ def bad_field(field: str, reason: str) -> ApiError:
 
 
 @contextmanager
-def refused_field(field: str, *, taken: str = "") -> Iterator[None]:
+def blame_field(field: str, *, taken: str = "") -> Iterator[None]:
     """Turn an InvalidError or ConflictError of the `with` block into ApiError 400. `taken`: text for a conflict."""
     try:
         yield

@@ -73,7 +73,7 @@ class Routes(list[Endpoint]):
         loaders = {name: _loader(kind, path) for name, kind in kinds.items()}
         taken = [kind for name, kind in kinds.items() if isinstance(loaders[name], partial)]
         returned = function.__annotations__["return"]
-        fields: Details = {"takes": taken[0] if taken else None, "gives": _given(returned), **details}
+        fields: Details = {"takes": taken[0] if taken else None, "gives": _find_response_type(returned), **details}
         status = Endpoint(method, path, function, access, **fields).good_status
 
         @wraps(function)
@@ -85,7 +85,7 @@ class Routes(list[Endpoint]):
         return function
 
 
-def _given(returned: Any) -> Any:
+def _find_response_type(returned: Any) -> Any:
     """The response type to declare for a handler with this return type; None if that is a plain `Response`."""
     if get_origin(returned) is Paged:
         return list[get_args(returned)[0]]  # type: ignore[misc]

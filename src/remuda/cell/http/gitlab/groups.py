@@ -9,7 +9,7 @@ from remuda.cell.http.edge.access import ADMINISTRATOR, USER, in_group
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
 from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import not_found, refused_field
+from remuda.cell.http.edge.errors import blame_field, not_found
 from remuda.cell.http.edge.lookup import existing_group, number_in_path, number_or_text, text_in_path
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_of
 from remuda.cell.http.edge.routes import Routes
@@ -120,7 +120,7 @@ async def create(edge: Edge, caller: Caller, params: NewGroup) -> GroupShape:
         raise not_found("Organization")
     if await edge.store.people.load_organization(organization_id) is None:
         raise not_found("Organization")
-    with refused_field("path", taken="has already been taken"):
+    with blame_field("path", taken="has already been taken"):
         group = await edge.projects.namespaces.create(
             params.path,
             name=params.name,
@@ -231,7 +231,7 @@ async def namespace_exists(edge: Edge, request: Request, caller: Caller) -> Exis
 async def create_organization(edge: Edge, params: NewOrganization) -> OrganizationShape:
     """Create an organization."""
     check_texts(name=params.name, description=params.description, visibility=None)
-    with refused_field("path", taken="has already been taken"):
+    with blame_field("path", taken="has already been taken"):
         if "/" in params.path:
             raise InvalidError("path has no '/'")
         path = check_path(params.path, least_parts=1)

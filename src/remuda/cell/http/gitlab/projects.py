@@ -14,7 +14,7 @@ from remuda.cell.http.edge.access import USER, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
 from remuda.cell.http.edge.bodies import with_given
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, not_found, refused_field
+from remuda.cell.http.edge.errors import bad_field, bad_parameter, blame_field, forbidden, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view
@@ -69,7 +69,7 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
     check_texts(name=name, description=params.description, visibility=params.visibility)
     if params.namespace_id is not None and "/" in path:
         raise bad_field("path", "contains a namespace, and namespace_id is given too; give one of them")
-    with refused_field("path"):
+    with blame_field("path"):
         project = await edge.projects.create(
             await _full_path(edge, caller, path, params.namespace_id),
             name=name,
@@ -170,7 +170,7 @@ async def update(edge: Edge, caller: Caller, project: Project, params: ProjectCh
             raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if params.default_branch is not None:
         await _put_default_branch(edge, project, params.default_branch)
-    with refused_field("path"):
+    with blame_field("path"):
         changed = await edge.store.projects.change_project(project.id, lambda row: _apply_change(row, params))
     return describe_project(edge, changed or project)
 
