@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.servers.postgres_server import PostgresServer
 
+from remuda.lib.event_loop import correct_timeouts
+
 EXPECTED_SKIPS = Path(__file__).parent / "expected_skips.txt"
 
 # Whoever starts the tests with nohup or in the background of a script hands down signals that are ignored, and our
@@ -22,6 +24,9 @@ for number, usual in (
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
 
+
+# Event loops of tests are made by pytest-asyncio.
+correct_timeouts()
 
 # How long one example takes says something about the machine's load, not about the code.
 settings.register_profile(

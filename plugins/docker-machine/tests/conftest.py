@@ -1,4 +1,4 @@
-"""A yard for each test, and something that answers as an SSH server does."""
+"""Fixtures: groups with a fake docker-machine for each test (`yard`), and a server that answers like SSH."""
 
 import asyncio
 from collections.abc import AsyncIterator

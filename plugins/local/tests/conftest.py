@@ -1,4 +1,4 @@
-"""A yard for each test, and a small root file system."""
+"""Fixtures: a group with its clean-up for each test (`yard`), and a small root file system."""
 
 import re
 import shutil
@@ -15,8 +15,8 @@ def small_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("small") / "root"
     for folder in ("proc", "sys", "dev", "run", "tmp", "etc/ssh", "root", "bin", "usr/bin", "var/empty"):
         (root / folder).mkdir(parents=True)
-    told = subprocess.run(["ldd", "/usr/sbin/sshd"], capture_output=True, text=True, check=True).stdout
-    for path in ("/usr/sbin/sshd", *re.findall(r"(/\S+) \(", told)):
+    libraries = subprocess.run(["ldd", "/usr/sbin/sshd"], capture_output=True, text=True, check=True).stdout
+    for path in ("/usr/sbin/sshd", *re.findall(r"(/\S+) \(", libraries)):
         (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, root / path[1:])
     shutil.copy(str(shutil.which("busybox")), root / "bin" / "busybox")

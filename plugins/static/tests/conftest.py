@@ -1,4 +1,4 @@
-"""Machines that answer, and groups of them that are closed in the end."""
+"""Fixtures: a server that accepts connections, and groups of machines that are closed at the end of a test."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ Group = InProcess | HostedGroup
 
 @pytest.fixture
 async def server() -> AsyncIterator[asyncio.Server]:
-    """Something that accepts connections."""
+    """A server that accepts connections, in place of machines."""
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
         yield server
 

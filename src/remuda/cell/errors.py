@@ -15,7 +15,7 @@ class StoreError(CellError):
 
 
 class DataFolderError(CellError):
-    """The data folder cannot be used: it is of a newer release, in use by another process, or not writable."""
+    """The data folder, database or key file cannot be used: newer release, other cell, in use, missing or damaged."""
 
 
 class ConflictError(CellError):

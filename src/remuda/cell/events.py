@@ -32,7 +32,7 @@ GATHER_SECONDS = 0.02
 """Changes within this time are read together."""
 RUNNERS_SECONDS = 2.0
 LOOK_SECONDS = 15.0
-"""How often unfinished jobs are read without a hint."""
+"""Interval at which unfinished jobs are read again, even if no change was reported."""
 LINGER_SECONDS = 60.0
 """How long events are kept after the last subscriber has left."""
 MOST_CHANGED = 20_000
@@ -167,7 +167,7 @@ class Events:
         self._runners = None
 
     def _reset(self) -> None:
-        """Drop the buffered events, because changes may be missed: subscribers must read the whole state again."""
+        """Drop the buffered events, because changes were perhaps missed: subscribers must read all state again."""
         self.buffer.forget()
         self._wake()
 
@@ -192,8 +192,8 @@ class Events:
             pipeline = await self._store.pipelines.load_pipeline(pipeline_id)
             if pipeline is not None and not is_known:
                 self._publish_pipeline(pipeline)
-            # Hints about a new pipeline name only its pending jobs, and a subscriber that waits for the end of a
-            # pipeline needs an event for each of its jobs before it.
+            # Only the pending jobs of a new pipeline are reported as changed, and a subscriber that waits for the end
+            # of a pipeline needs an event for each of its jobs before the end.
             if pipeline is not None and (pipeline.status in OVER if is_known else pipeline.created_at >= self._since):
                 family = await self._store.pipelines.load_family(pipeline_id)
                 changed = list(family.jobs) if family else changed
@@ -224,7 +224,7 @@ class Events:
         )
 
     def _publish(self, number: int, event: Event) -> None:
-        """Add an event to the buffer, unless it equals the last one of the job or pipeline with the id `number`."""
+        """Add an event to the buffer, unless it equals the last event of the job or pipeline with the id `number`."""
         key = (event.kind, int(number))
         if self._published.get(key) == event.body:
             return
@@ -240,7 +240,8 @@ class Events:
             await self._publish_runners()
 
     async def _publish_runners(self) -> None:
-        """Publish each runner that was added, changed or removed since the last call; the first call only records."""
+        """Publish each runner that was added, changed or removed since the last call; the first call only records them.
+        Does nothing while no subscriber wants events of runners."""
         if not any(watcher.runners for watcher in self._watchers):
             return
         contacts: dict[RunnerId, float] = {}
@@ -273,6 +274,6 @@ def _runner_body(runner: Runner, status: str) -> bytes:
 
 
 def _copy(kind: type[EventT], value: object, **others: object) -> EventT:
-    """Create an event from `others`; the remaining fields are the attributes of `value` with the same names."""
+    """Create an event of type `kind` from `others`; its remaining fields are copied from `value`, by name."""
     names = (name for name in kind.__struct_fields__ if name not in others)
     return kind(**{name: getattr(value, name) for name in names}, **others)

@@ -23,7 +23,7 @@ from remuda.lib.waiting import wait_for_event
 from remuda.telemetry.logs import logger
 
 KEEP_ALIVE_SECONDS = 120
-"""Longer than runners keep an idle connection (90 s), so that not the server cuts it."""
+"""Longer than runners keep an idle connection (90 s), so that the server does not close it first."""
 _LOOK_SECONDS = 0.01
 """How often a stopping server looks whether its last requests are done."""
 
@@ -114,7 +114,9 @@ class _Forward(logging.Handler):
             _log.warning("canceled an HTTP request that was still running at the end of the stop timeout")
         else:
             _log.warning(
-                "HTTP server warning", message=record.getMessage().strip(), error=repr(error) if error else None
+                "HTTP server reported a problem; the cell continues to serve",
+                message=record.getMessage().strip(),
+                error=repr(error) if error else None,
             )
 
 

@@ -258,7 +258,7 @@ def describe_number(name: str) -> str | None:
 
 @cache
 def _fields() -> dict[str, msgspec.structs.FieldInfo]:
-    """Cached, because msgspec's look-up of fields is slow."""
+    """Return the fields of `CellSettings` by name. Cached, because msgspec's look-up is slow."""
     return {field.name: field for field in msgspec.structs.fields(CellSettings)}
 
 

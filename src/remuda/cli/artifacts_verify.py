@@ -57,10 +57,10 @@ def verify(
     try:
         for archive in archives:
             count, own = _verify_archive(archive, is_signed)
-            good, problems = good + count - len(own), problems + [f"{archive}: {problem}" for problem in own]
+            good, problems = good + count, problems + [f"{archive}: {problem}" for problem in own]
         if plain or not archives:
             count, own = _verify_folder(plain, statement, is_signed)
-            good, problems = good + count - len(own), problems + own
+            good, problems = good + count, problems + own
     except StepError as error:
         problems.append(str(error))
     if output == "json":
@@ -97,24 +97,33 @@ def _read_key(path: Path) -> tuple[Verify, str]:
 
 
 def _verify_folder(files: list[Path], statement: Path, is_signed: Verify) -> tuple[int, list[str]]:
+    """Check files (all in the statement if `files` is empty) next to a statement. `is_signed`: checks its signature.
+    Returns the number of files without a problem, and the problems found."""
     folder = Path(os.path.abspath(statement)).parent
     text = _read(statement)
     signature = _read(statement.with_name(statement.name + SUFFIX))
     signed = _check_statement(text, signature, is_signed, str(statement))
     names = [_name(file, folder) for file in files] or sorted(signed.digests)
-    return len(names), find_problems(signed, names, lambda name: digest_below(folder, name))
+    problems = find_problems(signed, names, lambda name: digest_below(folder, name))
+    return len(names) - len(problems), problems
 
 
 def _verify_archive(path: Path, is_signed: Verify) -> tuple[int, list[str]]:
+    """Check all files of an archive that contains a statement. `is_signed`: checks its signature. Returns the number of
+    files without a problem, and the problems found."""
     with open_zip(path) as archive:
         if NAME + SUFFIX not in archive.namelist():
             raise StepError(f"{path}: its statement has no signature")
         text, signature = _read_entry(archive, NAME), _read_entry(archive, NAME + SUFFIX)
         signed = _check_statement(text, signature, is_signed, str(path))
         entries = Counter(entry.filename for entry in archive.infolist() if not entry.is_dir())
-        twice = [f"{name}: twice in the archive" for name in sorted(entries) if entries[name] > 1]
-        names = sorted({*signed.digests, *entries} - {NAME, NAME + SUFFIX})
-        return len(names), twice + find_problems(signed, names, lambda name: digest_in(archive, name))
+        problems = [f"{name}: twice in the archive" for name in sorted(entries) if entries[name] > 1]
+        good = 0
+        for name in sorted({*signed.digests, *entries} - {NAME, NAME + SUFFIX}):
+            own = find_problems(signed, [name], lambda name: digest_in(archive, name))
+            good += entries[name] == 1 and not own
+            problems += own
+        return good, problems
 
 
 def _read_entry(archive: zipfile.ZipFile, name: str) -> bytes:

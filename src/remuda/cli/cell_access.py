@@ -1,9 +1,8 @@
 """Finds the cell that a command calls, and the token for it: from options, the environment, or what `remuda up` stored.
 
-A stored token is sent only to the stored address, never to a cell that an option or variable names.
+A stored token is sent only to the stored address, never to another one that an option or variable names.
 """
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 from cyclopts import Parameter
 
 from remuda.cli.options import Data, Url
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class CellAddress:
     data: Data = None
 
     def ask(self, question: "Callable[[UserClient], Awaitable[_T]]") -> _T:
-        return asyncio.run(self._ask(question))
+        return event_loop.run(self._ask(question))
 
     async def _ask(self, question: "Callable[[UserClient], Awaitable[_T]]") -> _T:
         from remuda.localrun.client_file import read_access
@@ -47,7 +47,8 @@ USUAL_CELL = CellAddress()
 
 
 def find_access(*, url: str | None, stored: "Access | None", environment: Mapping[str, str]) -> "Access":
-    """Return address and token of the cell: from the option, else the environment, else the stored file."""
+    """Return address and token of the cell: from the option, else the environment, else the stored file. Raises
+    BadInputError if one of them is missing or invalid."""
     from remuda.localrun.client_file import Access
 
     address = (url or environment.get("REMUDA_URL") or (stored.url if stored else "")).rstrip("/")

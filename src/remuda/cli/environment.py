@@ -1,6 +1,5 @@
 """`remuda environment`: creates and checks environment plugins, which start machines or containers for jobs."""
 
-import asyncio
 import json
 import sys
 import tempfile
@@ -9,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError, Exit
 
 
@@ -76,9 +76,9 @@ def check(
     if not isinstance(settings, dict):
         raise BadInputError('--config: a JSON object is needed, such as \'{"machines": ["one"]}\'')
     with tempfile.TemporaryDirectory(prefix="remuda-check-") as folder:
-        failed = asyncio.run(_check(path, settings, Path(folder)))
+        failed = event_loop.run(_check(path, settings, Path(folder)))
     if failed:
-        sys.stdout.write(f"{failed} of the checks is not passed; those behind it in its version were left out\n")
+        sys.stdout.write(f"{failed} failed; the checks after a failed one in its protocol version were left out\n")
         sys.exit(Exit.FAILURE)
     sys.stdout.write("All checks are passed\n")
 

@@ -66,8 +66,8 @@ async def _follow(client: "UserClient", filters: Mapping[str, str | int], *, as_
 
 
 def line(event: "EventInfo", now: float) -> str:
-    at = time.strftime("%H:%M:%S", time.localtime(now))
-    return on_one_line(f"{at}  {event.kind:<8} {_words(event.kind, event.data)}")
+    clock = time.strftime("%H:%M:%S", time.localtime(now))
+    return on_one_line(f"{clock}  {event.kind:<8} {_words(event.kind, event.data)}")
 
 
 def _words(kind: str, data: Mapping[str, Any]) -> str:

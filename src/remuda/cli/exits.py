@@ -24,7 +24,7 @@ def first_cause(error: BaseException) -> BaseException:
 
 
 def code_of(error: BaseException) -> Exit | None:
-    """Return the exit code of an expected error, whose message is written for users."""
+    """Return the exit code of an expected error, whose message is written for users; None for any other error."""
     if isinstance(error, CommandError):
         return error.exit
     if isinstance(error, KeyboardInterrupt):

@@ -127,7 +127,7 @@ REMUDA_DEBUG=1 shows the traceback of an error."""
 
 
 def build_app(arguments: Sequence[str]) -> "App":
-    """Build the command tree. Only the called command is imported, for its help; others show their summary."""
+    """Build the command tree. Only the command in `arguments` is imported, for its help; others show a summary."""
     # Imported here, so that `main` handles a Ctrl-C during the import.
     from cyclopts import App, Parameter
 
@@ -195,7 +195,8 @@ def main() -> None:
 
 
 def _flush_output() -> None:
-    """Flush stdout and stderr, even a closed pipe, where the interpreter's own flush would change the exit code."""
+    """Flush stdout and stderr. A stream whose reader is gone is redirected to /dev/null, because the interpreter
+    flushes it again at exit, and an error there would change the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -1,6 +1,5 @@
 """`remuda plugin`: installs, lists, creates and checks fleeting plugins, which create machines for jobs."""
 
-import asyncio
 import json
 import sys
 from contextlib import aclosing
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from remuda.cli.options import Output
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError, CommandError, Exit
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from remuda.fleeting.port import Connector
 
 FREE_INSTANCES = 2
-"""The number of instances that `check` makes without `--yes`."""
+"""The largest number of instances that `check` creates without `--yes`."""
 _MARKS = {"passed": "ok    ", "failed": "FAILED", "noted": "note  "}
 
 
@@ -222,7 +222,7 @@ def check(
         if used not in ("", path):
             short = Path(path).name.removeprefix(PREFIX)
             sys.stdout.write(f'plugin = "{short}" means another program, {used}; give the path to have this one\n')
-    results = asyncio.run(_check(trial, is_shown=output == "text"))
+    results = event_loop.run(_check(trial, is_shown=output == "text"))
     failed = sum(result.outcome is Outcome.FAILED for result in results)
     tried = {result.name for result in results}
     left_out = [name for name in names(trial) if name not in tried]
@@ -290,7 +290,7 @@ def _install(text: str, *, is_upgrading: bool, is_replacing: bool) -> None:
 
 
 def _read_plugins(file: Path) -> list[str]:
-    """Return the plugins to install for a config.toml, without those found outside of the plugin folder."""
+    """Return the plugins that a config.toml names. Those found outside of the plugin folder are printed instead."""
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.plugin_search import find_program, plugin_folder
 

@@ -1,6 +1,5 @@
 """`remuda scale explain` and `remuda scale sweep`: query a running manager about the machines that it has created."""
 
-import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +8,7 @@ from cyclopts import Parameter
 from remuda.cli.manager.status import Config, Data, find_manager_folder
 from remuda.cli.options import Output
 from remuda.cli.render.listing import local_time, print_json, print_table
+from remuda.lib import event_loop
 from remuda.lib.durations import format_duration
 from remuda.lib.exits import Exit
 
@@ -40,7 +40,9 @@ def explain(
     from remuda.manager.process.control import Command, ask
     from remuda.manager.process.scale_commands import ScaleReport
 
-    report = asyncio.run(ask(find_manager_folder(config, data), Command(command="scale", runner=runner), ScaleReport))
+    report = event_loop.run(
+        ask(find_manager_folder(config, data), Command(command="scale", runner=runner), ScaleReport)
+    )
     if output == "json":
         print_json(report)
         return
@@ -74,7 +76,7 @@ def sweep(
     from remuda.manager.process.scale_commands import SWEEP_SECONDS, SweepReport
 
     command = Command(command="sweep", runner=runner, remove=remove)
-    report = asyncio.run(ask(find_manager_folder(config, data), command, SweepReport, seconds=SWEEP_SECONDS))
+    report = event_loop.run(ask(find_manager_folder(config, data), command, SweepReport, seconds=SWEEP_SECONDS))
     if output == "json":
         print_json(report)
     else:
@@ -97,15 +99,15 @@ def sweep(
 
 
 def _show(fleet: "FleetReport") -> None:
-    now = fleet.status
+    status = fleet.status
     name = (fleet.name or fleet.runner) + (" (ending)" if fleet.is_ending else "")
-    states = Counter(instance.state for instance in now.instances)
+    states = Counter(instance.state for instance in status.instances)
     machines = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no machines"
-    print(f"{name}: {machines}; {now.held} jobs there, {now.waiting} wait for a slot")
+    print(f"{name}: {machines}; {status.held} jobs there, {status.waiting} wait for a slot")
     if fleet.is_ending:
         print("Its runner is not configured any more: its machines go when their jobs are over")
-    print(now.explanation.strip() or "There is no plan yet: the plugin has not shown its machines")
-    for group in now.groups:
+    print(status.explanation.strip() or "There is no plan yet: the plugin has not shown its machines")
+    for group in status.groups:
         learned = f"learned from {group.boots}" if group.boots else "a guess, none has been seen"
         seconds = format_duration(round(group.boot_seconds))
         since = group.starting_seconds
@@ -114,16 +116,16 @@ def _show(fleet: "FleetReport") -> None:
         for text in (group.error, group.note):
             if text:
                 print(f"  {text}")
-    for text in (now.store_error, now.demand_error):
+    for text in (status.store_error, status.demand_error):
         if text:
             print(text)
-    if now.instances:
+    if status.instances:
         print()
         heading = ("machine", "state", "since", "jobs", "uses", "address", "problem")
-        print_table([heading, *(_row(each) for each in sorted(now.instances, key=lambda instance: instance.name))])
-    if now.decisions:
+        print_table([heading, *(_row(each) for each in sorted(status.instances, key=lambda instance: instance.name))])
+    if status.decisions:
         print("\nOf late:")
-        for decision in now.decisions[-SHOWN_DECISIONS:]:
+        for decision in status.decisions[-SHOWN_DECISIONS:]:
             what = decision.instance or f"{decision.count} in {decision.group}"
             print(f"  {local_time(decision.at)}  {decision.action} {what}: {decision.text}")
 

@@ -1,6 +1,7 @@
-"""`remuda up`: runs cell, runner manager and agent in this process, with persistent data (`remuda.localrun.embedded`).
+"""`remuda up`: runs cell and runner manager in this process, with persistent data (`remuda.localrun.embedded`).
 
-Each part of the first start can be repeated, so that the next start completes an interrupted one.
+The agent is a process of its own, which stays while it has jobs. Each part of the first start can be repeated, so that
+the next start completes an interrupted one.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from remuda.cli.options import Data, Isolate, listen_address
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError
 from remuda.localrun.data_folder import data_folder, platform_folder
 from remuda.localrun.isolation import Isolation, find_isolation, open_to_jobs, platform_places
@@ -54,7 +56,7 @@ def up(
     means = find_isolation(isolation, folder)
     if (warning := means.warning()) is not None:
         print(f"remuda: {warning}", file=sys.stderr)
-    asyncio.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), means))
+    event_loop.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), means))
 
 
 async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Isolation) -> None:

@@ -35,7 +35,7 @@ def translate_errors(what: str) -> Iterator[None]:
         if error.status is Status.INVALID_ARGUMENT:
             raise ConfigurationError(text) from error
         if error.status is Status.UNIMPLEMENTED:
-            raise LostError(f"the plugin does not have {what}") from error
+            raise LostError(f"the plugin does not implement {what}") from error
         raise TemporaryError(text) from error
     except TimeoutError as error:
         raise TemporaryError(f"the plugin has not answered {what} in time") from error
@@ -58,7 +58,7 @@ class PluginClient:
             await self._stub.Open(request, timeout=CALL_SECONDS)
 
     async def watch(self) -> AsyncIterator[int | None]:
-        """Yield the plugin's limit on concurrent jobs (None: no limit), now and whenever it changes. Raises
+        """Yield the plugin's limit on concurrent jobs (None: no limit), now and whenever it changes. Never ends: raises
         TemporaryError when the plugin ends the call."""
         channel = self._process.channel()
         try:
@@ -79,7 +79,7 @@ class PluginClient:
         finally:
             channel.close()
         if not answer.machine:
-            raise TemporaryError("the plugin gave a machine without a name")
+            raise TemporaryError("the plugin returned a machine without a name")
         return answer.machine
 
     async def adopt(self, place: Place, machine: str) -> None:

@@ -1,7 +1,7 @@
 """Conformance checks for environment plugins in any language. `remuda environment check` prints the results.
 
 The checks follow the life of a real job, once for each common protocol version. Each depends on those before it, so the
-first failure ends the run.
+first failure ends the checks of this version.
 """
 
 import asyncio
@@ -95,7 +95,8 @@ class _Life:
 
 
 async def check_plugin(program: str, config: dict[str, Any], folder: Path) -> AsyncIterator[Result]:
-    """Run all checks on a plugin, and yield the result of each. `folder`: where it may store its state."""
+    """Run the checks on a plugin, for each protocol version that it has in common with Remuda, and yield the results. A
+    failure ends the checks of a version. `folder`: where the plugin may store its state."""
     try:
         versions = await _versions(program)
     except PluginError as error:
@@ -137,9 +138,9 @@ async def _live(life: _Life) -> AsyncIterator[Result]:
         except _ERRORS as error:
             problem = str(error) or type(error).__name__
         except TimeoutError:
-            problem = f"nothing happened within {SECONDS:.0f} s"
+            problem = f"the check did not finish within {SECONDS:.0f} s"
         if problem and life.said:
-            problem += f" (the plugin's last words: {life.said[-1]})"
+            problem += f" (the plugin's last output: {life.said[-1]})"
         yield Result(name=name, problem=problem)
         if problem:
             return
@@ -168,7 +169,7 @@ async def _watch(life: _Life) -> None:
             life.capacity = await anext(life.plugin.watch())
     except TimeoutError:
         raise FailedError(f"Watch has to answer at once with the capacity, not after {SOON_SECONDS:.0f} s") from None
-    _need(life.capacity is None or life.capacity > 0, "the capacity is 0: no job will ever be asked for")
+    _need(life.capacity is None or life.capacity > 0, "the capacity is 0: the manager will never request a job")
 
 
 async def _acquire(life: _Life) -> None:
@@ -264,7 +265,7 @@ async def _follow(client: AgentClient) -> tuple[bytes, str]:
                     return log, status
                 case UnknownJob():
                     break
-    return log, "the agent not knowing it any more"
+    return log, "unknown status (the agent does not know the job any more)"
 
 
 async def _recover(life: _Life) -> None:

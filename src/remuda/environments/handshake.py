@@ -33,21 +33,21 @@ class Handshake:
 
 
 def read_handshake(line: str) -> Handshake:
-    """Raises PluginError, which says what is wrong with the line."""
+    """Parse the handshake line. Raises PluginError, which says what is wrong with it."""
     shape = f"the first line on stdout has to be {MAGIC}|VERSIONS|unix|PATH"
     magic, *rest = line.strip().split("|")
     if magic != MAGIC or len(rest) != 3:
         raise PluginError(f"this is no handshake: {line.strip()[:200]!r}; {shape}, and nothing may be printed before")
     versions, network, path = rest
     if not _VERSIONS.fullmatch(versions):
-        raise PluginError(f"the handshake names no versions, but {versions!r}; write numbers with commas between")
+        raise PluginError(f"the handshake has invalid versions: {versions!r}; write numbers separated by commas")
     if network != "unix" or not path.startswith("/"):
-        raise PluginError(f"the handshake names {network!r} and {path!r}; only unix and a whole path are known")
+        raise PluginError(f"the handshake has {network!r} and {path!r}; only unix and an absolute path are supported")
     return Handshake(versions=tuple(int(version) for version in versions.split(",")), path=path)
 
 
 def common_version(plugin: Collection[int], host: Collection[int] = VERSIONS) -> int:
-    """The highest protocol version that both have. Raises PluginError if there is none."""
+    """The highest protocol version that plugin and host have in common. Raises PluginError if there is none."""
     shared = set(plugin) & set(host)
     if not shared:
         newer = "Remuda" if max(plugin) > max(host) else "plugin"

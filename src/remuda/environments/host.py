@@ -50,7 +50,8 @@ class EnvironmentProcess(PluginProcess):
         self.handshake: Handshake | None = None
 
     async def start(self) -> int:
-        """Return the highest protocol version that both speak. Raises PluginError if it does not start or has none."""
+        """Start the plugin and return the highest protocol version that it has in common with the host. Raises
+        PluginError if the plugin does not start, its handshake is invalid, or there is no such version."""
         env = os.environ | {COOKIE: join_versions(self._versions, ","), SOCKETS: self.sockets}
         try:
             line = await self.launch(env)
@@ -60,6 +61,6 @@ class EnvironmentProcess(PluginProcess):
         return common_version(self.handshake.versions, self._versions)
 
     def channel(self) -> Channel:
-        """A new channel. A call that may take long needs its own: a connection carries at most 100 calls."""
+        """A new channel to the plugin. A long call needs its own channel: a connection carries at most 100 calls."""
         assert self.handshake is not None
         return LiveChannel(path=self.handshake.path, config=CHANNEL_CONFIG)

@@ -26,7 +26,8 @@ def folders_of(base: Path, place: Place) -> Folders:
 
 
 def make_folders(base: Path, place: Place) -> Folders:
-    """Create a job's folders, if they do not exist. Raises LostError if that is not possible."""
+    """Create a job's working directory and a second one with the suffix `.tmp`, if they do not exist, and return the
+    paths of the job's folders. Raises LostError if they cannot be created, or the job has `run_as`."""
     folders = folders_of(base, place)
     if place.run_as:
         raise LostError(f"run_as = {place.run_as}: jobs of this plugin run as its own user")
@@ -34,12 +35,13 @@ def make_folders(base: Path, place: Place) -> Folders:
         for folder, mode in ((folders.work_dir, 0o777), (f"{folders.work_dir}.tmp", 0o700)):
             os.close(make_below(*_below(base, place, folder), mode=mode))
     except OSError as error:
-        raise LostError(f"the working directory {folders.work_dir} cannot be made: {error.strerror}") from error
+        raise LostError(f"the working directory {folders.work_dir} cannot be created: {error.strerror}") from error
     return folders
 
 
 async def remove_folders(base: Path, place: Place) -> None:
-    """Remove the folders that no later job can use. Errors are ignored."""
+    """Remove the job's folders that no later job can use: the folder with the suffix `.tmp` or, if `place.job` is set
+    (the working directory is for this job alone), the folder `job-ID` with everything in it. Errors are ignored."""
     folders = folders_of(base, place)
     job_folder = Path(folders.builds_dir) / place.runner / f"job-{place.job}"
     obsolete = Path(f"{folders.work_dir}.tmp") if place.job is None else job_folder
@@ -48,14 +50,15 @@ async def remove_folders(base: Path, place: Place) -> None:
 
 
 def _below(base: Path, place: Place, folder: str) -> tuple[Path, str]:
-    """Split a path into a trusted folder (of the operator or plugin) and the path below it, in which symbolic links
-    must not be followed because jobs can write there."""
+    """Split the path of a job's folder into a trusted folder (of the operator or plugin) and the path below that, in
+    which symbolic links must not be followed because jobs can write to its folders."""
     trusted = base / place.builds_dir if place.builds_dir else base
     return trusted, str(Path(folder).relative_to(trusted))
 
 
 async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
-    """Run the hook `name` (before_job, after_job) in a shell. Raises LostError if it fails or takes too long."""
+    """Run the hook `name` (before_job, after_job) in a shell and return its output. Raises LostError if it fails or
+    takes too long."""
     return await job_hooks.run_hook(name, command, place, work_dir=work_dir, error_type=LostError)
 
 

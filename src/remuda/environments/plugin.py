@@ -30,7 +30,7 @@ class Connection:
 
 
 class Plugin:
-    """One kind of environment. Methods that are not overridden are not supported by the plugin."""
+    """One kind of environment. Methods that raise NotImplementedError here are not supported unless overridden."""
 
     versions: Sequence[int] = VERSIONS
     """Protocol versions of this plugin. One without hooks and usage has (1,)."""
@@ -44,7 +44,8 @@ class Plugin:
         return None
 
     async def acquire(self, place: Place) -> str:
-        """Wait for a machine for a job. A call with the same `place.key` must return the same machine."""
+        """Wait for a machine for a job and return its name. A call with the same `place.key` must return the same
+        machine."""
         raise NotImplementedError
 
     async def adopt(self, place: Place, machine: str) -> None:
@@ -52,7 +53,8 @@ class Plugin:
         raise NotImplementedError
 
     async def prepare(self, place: Place, machine: str) -> Folders:
-        """Create the job's working directory, and a second one with the suffix `.tmp` for this job alone."""
+        """Create the job's working directory, and a second one with the suffix `.tmp` for this job alone. Return the
+        paths of the job's folders."""
         raise NotImplementedError
 
     async def before(self, place: Place, machine: str) -> str:
@@ -68,11 +70,11 @@ class Plugin:
         raise NotImplementedError
 
     async def recover(self) -> Sequence[str]:
-        """Return machines whose agents may have jobs of an earlier process."""
+        """Return the names of machines whose agents may have jobs of an earlier process of the manager."""
         raise NotImplementedError
 
     async def usage(self) -> int:
-        """Return the free disk space in bytes of the machines that get the next job."""
+        """Return the smallest free disk space, in bytes, among the machines that may get the next job."""
         raise NotImplementedError
 
     async def clean_up(self, place: Place, machine: str) -> None:
@@ -84,7 +86,8 @@ class Plugin:
 
 
 async def through(*words: str) -> Connection:
-    """A connection through stdin and stdout of a command, such as `ssh HOST remuda-agent proxy --start`."""
+    """Return a connection through stdin and stdout of a command, such as `ssh HOST remuda-agent proxy --start`. Raises
+    TemporaryError if the command cannot be started."""
     try:
         process = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE

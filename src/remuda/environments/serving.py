@@ -21,6 +21,7 @@ from remuda.environments.errors import ConfigurationError, LostError, TemporaryE
 from remuda.environments.handshake import COOKIE, SOCKETS, Handshake
 from remuda.environments.plugin import Connection, Plugin
 from remuda.environments.values import from_wire
+from remuda.lib import event_loop
 from remuda.plugins.serving import listen, receive, reserve_stdout, unary
 from remuda.wire.proto import environment_pb2 as pb
 from remuda.wire.proto.environment_grpc import EnvironmentBase
@@ -40,7 +41,7 @@ def serve(plugin: Plugin) -> int:
         )
         return 1
     with reserve_stdout() as stdout:
-        asyncio.run(_serve(plugin, stdout))
+        event_loop.run(_serve(plugin, stdout))
     return 0
 
 

@@ -1,5 +1,5 @@
-"""gRPC channel to a machine's agent through the byte stream of a plugin's Connect call. At most `MOST_BYTES` wait to be
-sent: then the inner connection pauses until the plugin has read enough."""
+"""gRPC channel to a machine's agent through the byte stream of a plugin's Connect call. If more than `MOST_BYTES`
+wait to be sent to the plugin, the channel's writers pause until less than half of that waits."""
 
 import asyncio
 from collections import deque
@@ -39,7 +39,8 @@ class Tunnel(Channel):
         self._is_used = False
 
     async def wait_open(self) -> None:
-        """Wait until the plugin reports that the agent is connected. Raises the errors of the Connect call."""
+        """Wait until the plugin reports that the agent is connected. Raises the errors of the Connect call, and
+        TimeoutError after `CONNECT_SECONDS`."""
         async with asyncio.timeout(CONNECT_SECONDS):
             await asyncio.shield(self._opened)
 
@@ -88,7 +89,7 @@ class Tunnel(Channel):
 
 
 class _Transport(asyncio.Transport):
-    """asyncio transport whose writes go to the Connect call. Writes after its end are dropped."""
+    """asyncio transport whose writes go to the Connect call. Writes after the end of the call are dropped."""
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         super().__init__()
@@ -122,7 +123,7 @@ class _Transport(asyncio.Transport):
             self._task.cancel()
 
     async def send_all(self, stream: Stream[pb.Bytes, pb.Bytes]) -> None:
-        """Send the written bytes until cancelled or the call ends; the task that reads reports that end."""
+        """Send the written bytes until cancelled or the call ends; the task that reads reports the end of the call."""
         with suppress(*_ENDS):
             await self._send_until_cancelled(stream)
 
@@ -142,7 +143,8 @@ class _Transport(asyncio.Transport):
 
 
 async def open_tunnel(outer: Channel, machine: str) -> Tunnel:
-    """`outer`: channel that only this tunnel uses and closes. Raises the errors of the plugin's Connect call."""
+    """Open a tunnel to the agent of a machine and wait until it is connected. `outer`: a channel to the plugin that
+    only this tunnel uses and closes. Raises the errors of the plugin's Connect call."""
     tunnel = Tunnel(outer, machine)
     try:
         await tunnel.wait_open()

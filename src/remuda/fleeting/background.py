@@ -1,4 +1,4 @@
-"""Optional helpers for plugins that create machines in background: tasks, and a check that an SSH server answers."""
+"""Optional helpers for plugins that create machines in background tasks, and a check that an SSH server answers."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ ANSWER_SECONDS = 5.0
 
 
 class BackgroundTasks:
-    """Background tasks of a plugin, at most one for each name (of a machine). Errors of tasks are logged."""
+    """Background tasks of a plugin, at most one at a time for each name (of a machine). Errors of tasks are logged."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -28,7 +28,7 @@ class BackgroundTasks:
         return self._tasks.start_once(work, name=name)
 
     async def rest(self, seconds: float) -> bool:
-        """Sleep for `seconds`. Returns False, and at once, if `finish` was called and the task should end."""
+        """Sleep for `seconds` and return True. If `finish` is called, return False at once: the caller should end."""
         return not await wait_for_event(self._ending, within_seconds=seconds)
 
     async def finish(self) -> None:
@@ -40,7 +40,7 @@ class BackgroundTasks:
             self._ending.clear()
 
     def _log_failure(self, name: str, error: BaseException) -> None:
-        self._log.error("background task %s failed: %s: %s", name, type(error).__name__, error)
+        self._log.error("background task %s failed and is not restarted: %s: %s", name, type(error).__name__, error)
 
 
 async def answers_ssh(host: str, port: int) -> bool:

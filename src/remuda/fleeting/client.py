@@ -46,11 +46,12 @@ _PERMANENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
+    """Deadlines of calls, in seconds. A plugin that misses one of update, increase or decrease is restarted."""
+
     init: float = 60.0
     update: float = 60.0
     increase: float = 300.0
     decrease: float = 300.0
-    """A plugin that misses one of the limits of update, increase and decrease is restarted."""
     connect_info: float = 120.0
     heartbeat: float = 60.0
     shutdown: float = 30.0
@@ -63,7 +64,8 @@ class HungError(TemporaryError):
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Translate gRPC and connection errors to the errors of this package. `what` names the call in the text."""
+    """Convert errors in the `with` block: gRPC statuses in `_PERMANENT` to PermanentError, UNIMPLEMENTED to
+    UnsupportedError, a timeout to HungError, others of gRPC and sockets to TemporaryError. `what`: the call's name."""
     try:
         yield
     except GRPCError as error:
@@ -96,7 +98,7 @@ class WireGroup:
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
         try:
-            # Dates of a configuration file are texts for a plugin.
+            # `default`: dates of the configuration file are sent as text.
             text = json.dumps(dict(config), sort_keys=True, allow_nan=False, default=str)
         except ValueError as error:
             raise PermanentError(f"plugin_config cannot be sent to the plugin: {error}") from error
@@ -198,8 +200,8 @@ class WireGroup:
         self._need(Capability.PROVIDER)
         request = provider.RoomRequest(
             wanted=[
-                provider.Wanted(key=one.key, running=one.running, waiting=one.waiting, ready=one.ready, soon=one.soon)
-                for one in wishes.wanted
+                provider.Wanted(key=key.key, running=key.running, waiting=key.waiting, ready=key.ready, soon=key.soon)
+                for key in wishes.wanted
             ],
             open_requests=wishes.open_requests,
             held=[provider.Held(holder=holder, instance=instance) for holder, instance in wishes.held.items()],
@@ -211,8 +213,8 @@ class WireGroup:
         return RoomAtProvider(capacity=capacity, explanation=answer.explanation)
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait without a deadline, because the plugin may have to create an instance. `key`: capability key of the job;
-        `caches`: keys of its caches."""
+        """Wait for an instance for a job; return its name. There is no deadline, because the plugin may have to create
+        the instance. `key`: capability key of the job; `caches`: keys of its caches."""
         self._need(Capability.PROVIDER)
         with translate_errors("Acquire"):
             request = provider.AcquireRequest(holder=holder, key=key, caches=caches)
@@ -244,7 +246,9 @@ class WireGroup:
             if not details:
                 raise
             succeeded = details[0].succeeded
-            self._log.warning("plugin call succeeded for some instances only", call=what, cause=str(error))
+            self._log.warning(
+                "plugin call failed for some instances; only the others count as done", call=what, cause=str(error)
+            )
         return self._of_these(instances, succeeded)
 
     def _need(self, ability: Capability) -> None:
@@ -258,4 +262,4 @@ class WireGroup:
                 "plugin returned instances that were not in the request; ignoring them", instances=ghosts[:10]
             )
         accepted = set(answered)
-        return [one for one in requested if one in accepted]
+        return [name for name in requested if name in accepted]

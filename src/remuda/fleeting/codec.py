@@ -15,12 +15,13 @@ from remuda.wire.proto import fleeting_pb2 as pb
 NANOSECONDS = 1_000_000_000
 MOST_SIZE = 2**32 - 1
 UNKNOWN_NUMBER = 1000
-"""State of an instance that its plugin could not look up. Any number unknown to upstream means the same."""
+"""Number on the wire for UNKNOWN: the plugin could not look the instance up. Other numbers that the protocol does not
+define are read as UNKNOWN, too."""
 _STATES: dict[int, InstanceState] = {number: InstanceState(name) for name, number in pb.State.items()}
 
 
 def connector_to_wire(connector: Connector) -> pb.ConnectorConfig:
-    """Times of 0 become the defaults: gitlab-runner would loop (keepalive) or fail at once (timeout)."""
+    """Times of 0 become default times, because with 0 gitlab-runner loops (keepalive) or fails at once (timeout)."""
     return pb.ConnectorConfig(
         os=connector.os,
         arch=connector.arch,
@@ -88,7 +89,7 @@ def connect_info_to_wire(info: ConnectInfo) -> pb.ConnectInfoResponse:
 
 
 def connect_info_from_wire(sent: pb.ConnectInfoResponse) -> ConnectInfo:
-    """Raises TemporaryError if the plugin's answer has no connector."""
+    """Convert the plugin's answer. Raises TemporaryError if it has no connector."""
     if not sent.HasField("connector"):
         raise TemporaryError("the plugin's ConnectInfo has no connector; it has to say how to log in")
     return ConnectInfo(
@@ -104,8 +105,8 @@ def state_from_wire(number: int) -> InstanceState:
 
 
 def state_to_wire(state: InstanceState, *, is_ours: bool) -> str | int:
-    """The protocol's name or number of a state. GitLab's protocol has no UNKNOWN: Remuda (`is_ours`) gets
-    UNKNOWN_NUMBER, other hosts `creating`, so that they count the instance and give it no job."""
+    """The protocol's name or number of a state. GitLab's protocol has no UNKNOWN: Remuda as host (`is_ours`) gets
+    UNKNOWN_NUMBER; other hosts get `creating`, so that they count the instance and give it no job."""
     if state is InstanceState.UNKNOWN:
         return UNKNOWN_NUMBER if is_ours else InstanceState.CREATING
     return state.value

@@ -11,4 +11,4 @@ class UnsupportedError(PermanentError):
 
 
 class UnhealthyError(TemporaryError):
-    """The plugin reports that an instance is unhealthy; not raised when the plugin cannot be reached."""
+    """A health check found that an instance is unhealthy; not raised when the plugin cannot be reached."""

@@ -16,7 +16,7 @@ COOKIE = "FLEETING_INSTANCE_GROUP_PLUGIN"
 COOKIE_VALUE = "4c6410b1-cb78-4962-8c76-ab936d0ea908"
 CORE_VERSION = 1
 VERSIONS = (0,)
-"""Versions of the plugin's protocol."""
+"""Supported versions of the plugin's protocol."""
 PREFIX = "PLUGIN_"
 OFFERED = "PLUGIN_PROTOCOL_VERSIONS"
 CLIENT_CERTIFICATE = "PLUGIN_CLIENT_CERT"
@@ -44,8 +44,8 @@ class Handshake:
 
 
 def environment(inherited: Mapping[str, str], *, sockets: str, certificate: str = "") -> dict[str, str]:
-    """Variables for a plugin's process, without inherited PLUGIN_ ones: a certificate in them would turn TLS on.
-    `sockets`: folder for its socket; `certificate`: of the host, turns mutual TLS on."""
+    """Environment of a plugin's process. Inherited PLUGIN_ variables are left out: a certificate in them would turn TLS
+    on. `sockets`: folder for the plugin's socket; `certificate`: of the host, turns mutual TLS on."""
     others = {name: value for name, value in inherited.items() if not name.startswith(PREFIX)}
     own = {
         COOKIE: COOKIE_VALUE,
@@ -58,13 +58,15 @@ def environment(inherited: Mapping[str, str], *, sockets: str, certificate: str 
 
 
 def choose_version(offered: str, own: Collection[int] = VERSIONS) -> int:
-    """The highest version in both `offered` and `own`, else our lowest: the host refuses it and names both."""
-    theirs = {int(one) for one in offered.split(",") if _NUMBER.fullmatch(one.strip())}
+    """The highest protocol version that both the host (`offered`, comma-separated) and the plugin (`own`) have. If
+    there is none, the lowest of `own`: the host refuses it with an error that names the versions of both."""
+    theirs = {int(version) for version in offered.split(",") if _NUMBER.fullmatch(version.strip())}
     return max(theirs & set(own), default=min(own))
 
 
 def read_handshake(line: str, *, asked_for_certificate: bool = False) -> Handshake:
-    """Parse a plugin's handshake line. Raises PermanentError, also if a certificate was asked for and is missing."""
+    """Parse a plugin's handshake line. Raises PermanentError if it is malformed, has an unsupported version, or has a
+    certificate although none was requested (`asked_for_certificate`), or none although one was."""
     fields = line.strip().split("|")
     if len(fields) < 4 or not _NUMBER.fullmatch(fields[0]):
         raise PermanentError(
@@ -74,8 +76,8 @@ def read_handshake(line: str, *, asked_for_certificate: bool = False) -> Handsha
     core, version, network, address, *rest = fields
     if core != str(CORE_VERSION):
         raise PermanentError(f"the plugin speaks go-plugin's core protocol {core[:20]}, this Remuda {CORE_VERSION}")
-    if version not in {str(one) for one in VERSIONS}:
-        versions = ", ".join(str(one) for one in VERSIONS)
+    if version not in {str(supported) for supported in VERSIONS}:
+        versions = ", ".join(str(supported) for supported in VERSIONS)
         raise PermanentError(
             f"no protocol version in common: the plugin speaks {version[:20]!r}, this Remuda {versions}; "
             "use another version of one of them"
@@ -105,7 +107,7 @@ def _check_address(network: str, address: str) -> None:
         return
     raise PermanentError(
         f"the handshake names {network[:20]!r} and {address[:200]!r}; "
-        "known are unix with a whole path, and tcp with a port of this machine"
+        "supported are unix with an absolute path, and tcp with a port of this machine"
     )
 
 

@@ -30,7 +30,7 @@ from remuda.wire.proto import fleeting_process_pb2 as pb
 from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub
 
 STEADY_SECONDS = 60.0
-"""Runtime after which a process counts as healthy: its end is then a first failure."""
+"""A process that ran longer counts as healthy: its end is a first failure, with the shortest pause."""
 BACKOFF = Backoff(first_seconds=0.5, ceiling_seconds=60.0)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,7 +39,7 @@ T = TypeVar("T")
 def _forward(
     method: Callable[Concatenate[WireGroup, P], Awaitable[T]], *, is_vital: bool = False
 ) -> "Callable[Concatenate[HostedGroup, P], Coroutine[Any, Any, T]]":
-    """Method that calls the plugin process. `is_vital`: the process is restarted if it does not answer in time."""
+    """Make a method that calls the plugin's process. `is_vital`: restart a process that does not answer in time."""
 
     async def forward(host: "HostedGroup", /, *args: P.args, **options: P.kwargs) -> T:
         return await host._call(lambda group: method(group, *args, **options), is_vital=is_vital)
@@ -70,7 +70,7 @@ class HostedGroup:
         self._end_seconds = end_seconds
         self._log = logger("fleeting").bind(plugin=Path(plugin).name)
         self._rate_limit = RateLimit()
-        self._told: tuple[Mapping[str, Any], Settings] | None = None
+        self._init_arguments: tuple[Mapping[str, Any], Settings] | None = None
         self._process: FleetingProcess | None = None
         self._group: WireGroup | None = None
         self._cause: Exception = TemporaryError("it has not been started")
@@ -88,7 +88,7 @@ class HostedGroup:
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
         if self._is_started:
             raise PermanentError(f"plugin {self._plugin} has been started already")
-        self._told = (config, settings)
+        self._init_arguments = (config, settings)
         running: asyncio.Future[ProviderInfo] = asyncio.get_running_loop().create_future()
         self._is_started = True
         keeper = self._tasks.start(self._keep(running), name=f"plugin {self._plugin}")
@@ -169,7 +169,7 @@ class HostedGroup:
     @asynccontextmanager
     async def _run_process(self) -> AsyncIterator[FleetingProcess]:
         """Start a plugin process and call Init. The process is stopped at the end of the `async with` block."""
-        assert self._told is not None
+        assert self._init_arguments is not None
         process = self._process = FleetingProcess(
             find_program(self._plugin),
             say=self._say,
@@ -186,7 +186,7 @@ class HostedGroup:
             self.starts += 1
             group = WireGroup(channel, self._log, self._deadlines)
             try:
-                self.info = await group.init(*self._told)
+                self.info = await group.init(*self._init_arguments)
             except TemporaryError as error:
                 if process.ended.is_set() or not isinstance(error.__cause__, GRPCError):
                     await process.read_last_words()
@@ -202,14 +202,14 @@ class HostedGroup:
 
     async def _end(self, process: FleetingProcess, channel: Channel | None, streams: TaskOwner) -> None:
         if channel is not None and not process.ended.is_set():
-            # Go plugins end before they answer.
+            # Go plugins end before they answer, which is an error of the call.
             with suppress(*ENDS):
                 await GRPCControllerStub(channel).Shutdown(pb.Empty(), timeout=self._end_seconds)
         await streams.close()
         if channel is not None:
             channel.close()
         elif not process.ended.is_set():
-            process.kill()  # it cannot be asked to end
+            process.kill()  # without a channel it cannot be asked to end
         await process.close()
 
     def _stdio_logger(self) -> Callable[[bytes], None]:

@@ -1,5 +1,5 @@
-"""Runs the plugin of an instance group in the caller's process: for tests, and for plugins that need no own process. A
-result of a wrong type, or an unexpected exception, becomes a TemporaryError that names the line."""
+"""Runs the plugin of an instance group in the caller's process: for tests, and for plugins that need no own process.
+TemporaryError reports a result of a wrong type, with the method's name, and unexpected errors, with a source line."""
 
 import asyncio
 import logging
@@ -26,6 +26,7 @@ from remuda.fleeting.port import (
     Wishes,
 )
 from remuda.fleeting.sdk import Plugin, complete_info, read_config
+from remuda.lib.event_loop import count_cancellations
 
 NOT_READY = "Init has to come first"
 _log = logging.getLogger("remuda.fleeting")
@@ -137,13 +138,13 @@ class InProcess:
 
     @contextmanager
     def _classify_errors(self) -> Iterator[None]:
+        cancellations = count_cancellations()
         try:
             yield
         except (TemporaryError, PermanentError):
             raise
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+            if isinstance(error, asyncio.CancelledError) and count_cancellations() > cancellations:
                 raise
             # SystemExit must not end the host, and a cancellation by the plugin itself must be answered.
             _log.exception("plugin raised an unexpected error; the call is answered with a temporary error")

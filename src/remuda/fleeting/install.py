@@ -1,8 +1,8 @@
 """Installs versions of plugins into the plugin folder: from a registry, or from a file. Blocks.
 
-An artifact is an image for each platform; the plugin is in a layer with an annotation that names its version, as GitLab
-publishes plugins. Installation is atomic. A file with the version of an installed one but other content is refused,
-unless `is_replacing` is set. The caller's registry client and unpacker check digests and malicious archives.
+In a registry a plugin is an image for each platform; the layer with its files has an annotation that names the
+version, as GitLab publishes plugins. Installation is atomic. A file with the version of an installed plugin but other
+content needs `is_replacing`. The caller's registry client checks digests, and its unpacker refuses malicious archives.
 """
 
 import filecmp
@@ -38,7 +38,8 @@ _PLACES = ("plugin", "Files/plugin", ".")
 
 
 class Source(Protocol):
-    """Client of one repository in an OCI registry. Methods raise TemporaryError or PermanentError."""
+    """Client of one repository in an OCI registry. If a download fails, methods raise TemporaryError if a retry may
+    help, otherwise PermanentError."""
 
     def manifest(self, reference: str) -> tuple[dict[str, Any], str]:
         """Return the manifest of a tag or digest as decoded JSON, and its digest."""
@@ -53,7 +54,7 @@ Unpack = Callable[[Path, Path], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """An installed version of a plugin. `is_new`: this call installed it."""
+    """An installed version of a plugin. `is_new`: it was not installed before."""
 
     reference: Reference
     version: Version
@@ -70,7 +71,8 @@ def this_platform() -> tuple[str, str, str]:
 
 
 def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> Mapping[str, Any]:
-    """The entry for a platform in an OCI image index. Raises PermanentError, which lists the available ones."""
+    """The entry of an OCI image index (`document`) for the platform `target`: system, architecture, variant ("": any).
+    Raises PermanentError, which lists the available platforms, if there is none."""
     available: set[str] = set()
     for entry in _entries(document, "manifests"):
         platform = entry.get("platform")
@@ -85,7 +87,8 @@ def choose_image(document: Mapping[str, Any], target: tuple[str, str, str]) -> M
 
 
 def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Version]:
-    """The layer of an OCI manifest that has the plugin, and its version. Raises PermanentError if there is none."""
+    """The layer of an OCI manifest that has the plugin, and the plugin's version. Raises PermanentError if there is no
+    such layer, or its version or size is invalid."""
     for layer in _entries(document, "layers"):
         marks = layer.get("annotations")
         if isinstance(marks, Mapping) and MARK in marks:
@@ -94,7 +97,7 @@ def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Versio
                 raise PermanentError(f"its version is {str(marks[MARK])!r}, which is not a version such as 1.2.3")
             size = layer.get("size")
             if not isinstance(size, int) or not 0 < size <= LARGEST_BYTES:
-                raise PermanentError(f"it has {size!r} bytes; more than {LARGEST_BYTES} are not taken")
+                raise PermanentError(f"it has {size!r} bytes; more than {LARGEST_BYTES} are not accepted")
             return layer, version
     raise PermanentError(f"it is no plugin: none of its layers has the annotation {MARK}")
 
@@ -102,8 +105,8 @@ def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Versio
 def install(
     reference: Reference, source: Source, unpack: Unpack, folder: Path, *, say: Callable[[str], None]
 ) -> Installed:
-    """Install the version for the reference's constraint, if needed. `say` gets progress messages. Raises
-    PermanentError if there is no such plugin for this machine."""
+    """Install the version that the registry has for the reference's constraint into the plugin folder `folder`, unless
+    it is installed. `say` gets progress messages. Raises PermanentError if there is none for this machine."""
     document, _ = source.manifest(reference.constraint.text)
     try:
         if "manifests" in document:
@@ -116,7 +119,7 @@ def install(
             f"{reference.text}: the registry gives {version.text}, which does not fit; ask for the version itself"
         )
     if version in versions(reference, folder):
-        return _there(reference, version, folder, is_new=False)
+        return _describe_installed(reference, version, folder, is_new=False)
     with _beside(folder) as work:
         say(f"{reference.place} {version.text}: fetching {layer['size'] / 1e6:.1f} MB")
         source.blob(str(layer.get("digest", "")), layer["size"], work / "layer")
@@ -127,8 +130,8 @@ def install(
 def install_file(
     file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str], None], is_replacing: bool = False
 ) -> Installed:
-    """Install a program or an archive under the name and version that it reports. `is_replacing`: replace other content
-    of that version. Raises PermanentError if the file is not a plugin."""
+    """Install a program or an archive under the name and version that the program reports. `is_replacing`: replace an
+    installed plugin of that version whose content differs. Raises PermanentError if the file is not a plugin."""
     if file.is_dir():
         raise PermanentError(f"{file} is a folder; give the program in it, or an archive with it")
     if not file.is_file():
@@ -155,7 +158,7 @@ def install_file(
         target = version_folder(reference, version, folder)
         if is_program(target / PROGRAM):
             if _is_same(files, target):
-                return _there(reference, version, folder, is_new=False)
+                return _describe_installed(reference, version, folder, is_new=False)
             if not is_replacing:
                 what = f"{reference.place} {version.text} is installed with other content ({target / PROGRAM})"
                 raise PermanentError(f"{what}; raise the version, or say --replace")
@@ -165,13 +168,14 @@ def install_file(
 
 
 def looks_like_file(name: str) -> bool:
-    """True if a name without a folder looks like a file to install rather than the name of a plugin."""
+    """True if `name`, which contains no `/`, is the name of a file and not of a plugin: ends like an archive (.tar,
+    .tar.gz, .tgz, .zip) or starts with `fleeting-plugin-`."""
     return name.endswith((*_ARCHIVES, ".zip")) or name.startswith(PREFIX)
 
 
 def copy_program(program: Path, target: Path) -> None:
-    """Copy a plugin's program into the new folder `target`. Files beside it are copied, too, if the folder belongs to
-    the plugin (`plugin/plugin`, `1.2.3/plugin`). Any other folder may be somebody's home."""
+    """Copy a plugin's program into the new folder `target`. Other files of the program's folder are copied, too, if the
+    folder belongs to the plugin (`plugin/plugin`, `1.2.3/plugin`); any other folder can be somebody's home."""
     folder = program.absolute().parent.name
     if program.name == PROGRAM and (folder == PROGRAM or version_of_folder(folder) is not None):
         shutil.copytree(program.parent, target)
@@ -181,7 +185,8 @@ def copy_program(program: Path, target: Path) -> None:
 
 
 def put(files: Path, reference: Reference, version: Version, folder: Path) -> Installed:
-    """Move the folder `files` to its place in the plugin folder `folder`. Both must be on one file system."""
+    """Move the folder `files` into the plugin folder `folder`, which must be on the same file system. If the version is
+    installed already, nothing is moved, and `is_new` of the result is false."""
     target = version_folder(reference, version, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and not is_program(target / PROGRAM):
@@ -195,9 +200,9 @@ def put(files: Path, reference: Reference, version: Version, folder: Path) -> In
     except OSError:
         if not is_program(target / PROGRAM):
             raise
-        return _there(reference, version, folder, is_new=False)  # another installer was faster
+        return _describe_installed(reference, version, folder, is_new=False)  # another installer was faster
     sync_folder(target.parent)
-    return _there(reference, version, folder, is_new=True)
+    return _describe_installed(reference, version, folder, is_new=True)
 
 
 def _ask_version(program: Path, file: Path) -> ProgramInfo:
@@ -209,20 +214,21 @@ def _ask_version(program: Path, file: Path) -> ProgramInfo:
         raise PermanentError(f"{error} A plugin in Python is installed with pip, which brings its modules") from error
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(first: Path, second: Path) -> bool:
     """True if two folders have files with the same names and contents."""
-    names = [{path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} for folder in (one, other)]
-    return names[0] == names[1] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names[0])
+    names = [{path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} for folder in (first, second)]
+    return names[0] == names[1] and all(filecmp.cmp(first / name, second / name, shallow=False) for name in names[0])
 
 
-def _there(reference: Reference, version: Version, folder: Path, *, is_new: bool) -> Installed:
+def _describe_installed(reference: Reference, version: Version, folder: Path, *, is_new: bool) -> Installed:
     program = version_folder(reference, version, folder) / PROGRAM
     return Installed(reference=reference, version=version, program=program, is_new=is_new)
 
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder inside the plugin folder, for renames. Removes those of killed installers."""
+    """Yield a temporary folder inside the plugin folder, so that files can be renamed to their place. Removes old
+    folders of killed installers."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{_TEMPORARY}*"):
         with suppress(OSError):
@@ -236,7 +242,8 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _plugin_in(files: Path) -> Path:
-    """Find the plugin's folder in an unpacked archive, and rename the program to `plugin`. Raises PermanentError."""
+    """Return the plugin's folder in an unpacked archive, with the program renamed to `plugin`. Raises PermanentError if
+    the archive has no program, or has a symbolic link."""
     for path in files.rglob("*"):
         if path.is_symlink():
             raise PermanentError(f"the archive holds a link, {path.relative_to(files)}; such a plugin is not installed")

@@ -1,7 +1,7 @@
 """Checks the results of a plugin's methods, and finds the line in which a method failed. Pure.
 
 Plugins are often written without a type checker, so a wrong result is refused with a message that names the method.
-Messages show types and not values, which may be passwords.
+Messages show the types of values and not the values, which may be passwords; only names and states are shown.
 """
 
 import inspect
@@ -29,7 +29,8 @@ async def wait_for(method: str, answer: "Awaitable[T]") -> T:
 
 
 def a_value(method: str, result: object, kind: type[T]) -> T:
-    """Return a result that has the type `kind` (of a dataclass, in all fields). Raises TemporaryError if not."""
+    """Return `result` if it has the type `kind`, and, for a dataclass, its fields have the declared types. Otherwise
+    raises TemporaryError. `method`: name of the plugin's method, for the error."""
     if not isinstance(result, kind):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return {_article(kind.__name__)}")
     if is_dataclass(kind):
@@ -47,7 +48,7 @@ def a_count(method: str, result: object) -> int:
 
 
 def instances(method: str, result: object) -> Sequence[str]:
-    """Return a result that is a list of instance names. Raises TemporaryError if not."""
+    """Return `result` as a list if it contains only instance names (strings). Otherwise raises TemporaryError."""
     if isinstance(result, str) or not isinstance(result, Iterable):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return the names that were accepted")
     names = list(result)
@@ -58,10 +59,10 @@ def instances(method: str, result: object) -> Sequence[str]:
 
 
 def several(method: str, result: object, kind: type[T]) -> Sequence[T]:
-    """Return a result that is a list of values of type `kind`. Raises TemporaryError if not."""
+    """Return `result` as a list if all its values have the type `kind`. Otherwise raises TemporaryError."""
     if isinstance(result, str | Mapping) or not isinstance(result, Iterable):
         raise TemporaryError(f"{method}() returned {_type_name(result)}; it has to return a list of {kind.__name__}")
-    return [a_value(method, one, kind) for one in result]
+    return [a_value(method, value, kind) for value in result]
 
 
 def states(method: str, result: object) -> Mapping[str, InstanceState]:
@@ -78,7 +79,7 @@ def states(method: str, result: object) -> Mapping[str, InstanceState]:
 
 
 def halves(plugin: object) -> Iterator[str]:
-    """Texts about optional abilities of which a plugin lacks some methods; the host does not learn of those."""
+    """For each optional ability of which a plugin has only some methods: a text such as `suspend without resume`."""
     for ability in CAPABILITIES.values():
         names = [name for name in vars(ability) if not name.startswith("_")]
         present = [name for name in names if callable(getattr(plugin, name, None))]
@@ -88,7 +89,8 @@ def halves(plugin: object) -> Iterator[str]:
 
 
 def place(error: BaseException, package: str) -> str:
-    """Innermost line of a traceback in the author's package, as `plugin.py:45 in increase`; empty if there is none."""
+    """Innermost line of the error's traceback that is in `package` (the plugin's), as `plugin.py:45 in increase`; empty
+    if there is none."""
     top = package.partition(".")[0]
     line_of_author = ""
     for frame, line in walk_tb(error.__traceback__):
@@ -112,8 +114,8 @@ def _check_field(method: str, name: str, value: object, hint: Any) -> None:
         msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
         problem, _, inside = str(error).partition(" - at `$")
-        at = f"{name}{inside.rstrip('`')}"
-        raise TemporaryError(f"{method}(): {in_words(f'{problem} - at `$.{at}`')}") from None
+        path = f"{name}{inside.rstrip('`')}"
+        raise TemporaryError(f"{method}(): {in_words(f'{problem} - at `$.{path}`')}") from None
 
 
 @cache

@@ -40,7 +40,7 @@ class Where(StrEnum):
     PATH = "path"  # a path in the configuration
     INSTALLED = "installed"  # a version in the plugin folder
     ON_PATH = "on PATH"  # fleeting-plugin-NAME on PATH
-    DISTRIBUTION = "distribution"  # a Python distribution beside us
+    DISTRIBUTION = "distribution"  # a Python distribution that is installed for the running Python
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class FoundPlugin:
     where: Where
     program: Path
     version: str = ""
-    """Empty: only the program knows it."""
+    """Empty: unknown without running the program."""
 
 
 def places(name: str) -> tuple[Where, ...]:
@@ -73,7 +73,7 @@ def plugin_folder(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
-    """Absolute path of a plugin's program. Raises PermanentError, which says where it was searched."""
+    """Absolute path of a plugin's program. Raises PermanentError with the places searched if it is missing."""
     full_name = name if name.startswith(PREFIX) else f"{PREFIX}{name}"
     for where in places(name):
         program = None
@@ -92,7 +92,7 @@ def find_program(name: str, env: Mapping[str, str] = os.environ) -> str:
 
 
 def find_installed(reference: Reference, folder: Path) -> Path | None:
-    """The program of the highest installed version that fits the reference's constraint."""
+    """The program of the highest installed version that fits the reference's constraint; None if there is none."""
     best = reference.constraint.best(versions(reference, folder))
     return None if best is None else version_folder(reference, best, folder) / PROGRAM
 
@@ -112,27 +112,27 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
 
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
-    """All plugins sorted by name, each program once; of equal names the one of `find_program` first."""
+    """All plugins sorted by name, each program once. Of equal names the one that `find_program` returns is first."""
     every: dict[Path, FoundPlugin] = {}
-    for one in (*_list_installed(plugin_folder(env)), *_list_on_path(env), *_list_distributions()):
-        first = every.setdefault(one.program, one)
-        every[one.program] = replace(first, version=first.version or one.version)
+    for plugin in (*_list_installed(plugin_folder(env)), *_list_on_path(env), *_list_distributions()):
+        first = every.setdefault(plugin.program, plugin)
+        every[plugin.program] = replace(first, version=first.version or plugin.version)
     newest_first = sorted(every.values(), key=_version_order, reverse=True)
-    return sorted(newest_first, key=lambda one: (one.name, list(Where).index(one.where)))
+    return sorted(newest_first, key=lambda plugin: (plugin.name, list(Where).index(plugin.where)))
 
 
 def program_of_distribution(program: str) -> Path:
-    """Where pip installs a program for the Python that runs this code."""
+    """Path at which pip installs the program of this name for the Python that runs this code."""
     return Path(sys.executable).parent / program
 
 
 def _find_entry_point(program: str) -> EntryPoint | None:
-    return next((one for one in entry_points(group=ENTRY_POINTS) if f"{PREFIX}{one.name}" == program), None)
+    return next((entry for entry in entry_points(group=ENTRY_POINTS) if f"{PREFIX}{entry.name}" == program), None)
 
 
 def _list_installed(folder: Path) -> Iterator[FoundPlugin]:
     for top, folders, files in os.walk(folder):
-        folders[:] = [one for one in folders if not one.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".")]
         here = Path(top)
         version = version_of_folder(here.name)
         if version is None or PROGRAM not in files or not is_program(here / PROGRAM):
@@ -146,11 +146,11 @@ def _list_installed(folder: Path) -> Iterator[FoundPlugin]:
 
 
 def _list_distributions() -> Iterator[FoundPlugin]:
-    for one in entry_points(group=ENTRY_POINTS):
-        program = program_of_distribution(f"{PREFIX}{one.name}")
+    for entry in entry_points(group=ENTRY_POINTS):
+        program = program_of_distribution(f"{PREFIX}{entry.name}")
         if is_program(program):
-            version = one.dist.version if one.dist is not None else ""
-            yield FoundPlugin(name=one.name, where=Where.DISTRIBUTION, program=program, version=version)
+            version = entry.dist.version if entry.dist is not None else ""
+            yield FoundPlugin(name=entry.name, where=Where.DISTRIBUTION, program=program, version=version)
 
 
 def _list_on_path(env: Mapping[str, str]) -> Iterator[FoundPlugin]:
@@ -160,9 +160,9 @@ def _list_on_path(env: Mapping[str, str]) -> Iterator[FoundPlugin]:
                 yield FoundPlugin(name=program.name.removeprefix(PREFIX), where=Where.ON_PATH, program=program)
 
 
-def _version_order(one: FoundPlugin) -> tuple[Any, ...]:
-    """Sort key by version for installed plugins; equal for others, which keep the order of PATH."""
-    version = parse_version(one.version) if one.where is Where.INSTALLED else None
+def _version_order(plugin: FoundPlugin) -> tuple[Any, ...]:
+    """Sort key by version for installed plugins. Other plugins have equal keys, so they keep the order of PATH."""
+    version = parse_version(plugin.version) if plugin.where is Where.INSTALLED else None
     return version.order if version is not None else ()
 
 
@@ -177,6 +177,6 @@ def _explain_missing(name: str, full_name: str, env: Mapping[str, str]) -> str:
     ]
     advice = [f"install it, by `remuda plugin install {name}` or with pip"]
     if (distribution := _find_entry_point(full_name)) is not None and distribution.dist is not None:
-        advice = [f"{program_of_distribution(full_name)} is missing: install {distribution.dist.name} anew"]
+        advice = [f"{program_of_distribution(full_name)} is missing: install {distribution.dist.name} again"]
     advice.append(f"write ./{name} for the file of this folder" if Path(name).is_file() else "or give its path")
     return f"there is no plugin {name}. Looked for: {'; '.join(searched)}. To do: {', '.join(advice)}"

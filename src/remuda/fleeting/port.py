@@ -17,11 +17,12 @@ from remuda.lib.dataclass import dataclass
 KEEPALIVE_SECONDS = 30.0
 TIMEOUT_SECONDS = 600.0
 MOST_INSTANCES = 100_000
-"""A group that shows more is treated as broken."""
+"""Update and Recover with more instances raise TemporaryError."""
 
 
 class InstanceState(StrEnum):
-    """State at the provider: creating, running, (suspending, suspended, resuming, running,) deleting, deleted."""
+    """State at the provider. Usual order: creating, running, [suspending, suspended, resuming, running,] deleting,
+    deleted."""
 
     CREATING = "creating"  # requested, does not run yet
     RUNNING = "running"  # accepts connections, or will soon
@@ -31,13 +32,13 @@ class InstanceState(StrEnum):
     SUSPENDING = "suspending"  # becomes suspended
     SUSPENDED = "suspended"  # stopped and kept
     RESUMING = "resuming"  # becomes running again
-    UNKNOWN = "unknown"  # cannot be looked up, or not a state we know: it takes a place, gets no new job, and stays
+    UNKNOWN = "unknown"  # cannot be looked up, or a number we do not know: counts for limits, gets no new job, is kept
 
 
 class Capability(StrEnum):
     """Names of optional abilities that plugins announce. Other names are ignored."""
 
-    HEARTBEAT = "heartbeat"  # always tried: upstream's plugins do not announce it
+    HEARTBEAT = "heartbeat"  # called even if not announced: GitLab's plugins do not announce it
     SUSPEND_RESUME = "suspend_resume"
     STATS = "remuda.stats"
     RECOVER = "remuda.recover"
@@ -59,7 +60,7 @@ class Connector:
     key: bytes = field(default=b"", repr=False)
     """A private key in the format of PEM or OpenSSH."""
     use_static_credentials: bool = False
-    """Use the operator's user and password or key; otherwise the plugin makes credentials."""
+    """Use the operator's user and password or key; otherwise the plugin creates credentials."""
     keepalive_seconds: float = KEEPALIVE_SECONDS
     timeout_seconds: float = TIMEOUT_SECONDS
 
@@ -70,7 +71,7 @@ class Settings:
 
     connector: Connector = field(default_factory=Connector)
     owner: str = ""
-    """Owner of new instances. A plugin that can tags them with it, and `recover` returns it."""
+    """Owner of new instances. A plugin that can tag instances uses it as a tag, and `recover` returns it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +97,11 @@ class ConnectInfo:
 
     def address(self, *, use_external: bool = False) -> str:
         """The external address if `use_external` is set and there is one, else the internal one. Raises PermanentError
-        if it is empty, because an empty address would mean this machine."""
+        if that is empty, because an empty address would mean this machine."""
         address = self.external_addr if use_external and self.external_addr else self.internal_addr
         if not address:
             other = "; it has an external one: set use_external_addr" if self.external_addr else ""
-            raise PermanentError(f"the plugin gave no address that can be dialled{other}")
+            raise PermanentError(f"the plugin gave no address of the instance{other}")
         return address
 
 
@@ -143,7 +144,7 @@ class Wishes:
 
     wanted: Sequence[Wanted] = ()
     open_requests: int = 0
-    """Open requests for jobs; each may bring one."""
+    """Number of open requests for jobs; each may bring a job."""
     held: Mapping[str, str] = field(default_factory=dict)
     """Instances by holder."""
     is_complete: bool = False
@@ -187,7 +188,7 @@ class HasHeartbeat(Protocol):
     """Optional ability of a plugin: check the health of an instance."""
 
     async def heartbeat(self, instance: str) -> None:
-        """Raises UnhealthyError. Instances of plugins without this ability count as healthy."""
+        """Raises UnhealthyError if the instance is unhealthy. Without this ability all instances count as healthy."""
 
 
 @runtime_checkable

@@ -33,14 +33,15 @@ class FleetingProcess(PluginProcess):
         self._wants_tls = auto_mtls
 
     async def start(self) -> Channel:
-        """Raises TemporaryError or PermanentError if the program does not start or its handshake is wrong."""
+        """Start the program and return a channel to it. Raises TemporaryError if the program does not start or prints
+        no handshake, PermanentError if its handshake is wrong."""
         identity = None
         if self._wants_tls:
             from remuda.plugins.certificates import new_identity
 
             identity = await asyncio.to_thread(new_identity)
-        shown = identity.certificate.decode() if identity is not None else ""
-        line = await self.launch(environment(os.environ, sockets=self.sockets, certificate=shown))
+        certificate = identity.certificate.decode() if identity is not None else ""
+        line = await self.launch(environment(os.environ, sockets=self.sockets, certificate=certificate))
         try:
             handshake = read_handshake(line, asked_for_certificate=self._wants_tls)
         except PermanentError as error:

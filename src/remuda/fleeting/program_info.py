@@ -1,5 +1,5 @@
-"""Asks a plugin's program for its version (any plugin) and schema (only of Remuda's SDK). Blocks. The program runs with
-a deadline, and without a host's variables, so that it does not start to serve."""
+"""Asks a plugin's program for its version (any plugin) and for its schema (only plugins with Remuda's SDK). Blocks. The
+program runs with a deadline, and without a host's environment variables, so that it does not start to serve."""
 
 import os
 import re
@@ -14,7 +14,7 @@ import msgspec
 
 from remuda.fleeting.errors import PermanentError
 from remuda.fleeting.handshake import COOKIE
-from remuda.fleeting.handshake import PREFIX as TOLD
+from remuda.fleeting.handshake import PREFIX as HOST_PREFIX
 from remuda.fleeting.plugin_search import PREFIX
 from remuda.lib.dataclass import dataclass
 from remuda.plugins.launch import explain_start_error
@@ -22,7 +22,7 @@ from remuda.plugins.launch import explain_start_error
 SECONDS = 10.0
 SCHEMA_SECONDS = 5.0
 CAPABILITIES_KEY = "x-capabilities"
-"""Key of a schema: list of the plugin's capabilities."""
+"""Key in a schema that has a list of the plugin's capabilities."""
 _LINE = re.compile(r"^(Name|Version):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -35,7 +35,7 @@ class ProgramInfo:
 
 def by_hand(env: Mapping[str, str]) -> dict[str, str]:
     """The environment without the variables by which a plugin recognises that a host has started it."""
-    return {name: value for name, value in env.items() if name != COOKIE and not name.startswith(TOLD)}
+    return {name: value for name, value in env.items() if name != COOKIE and not name.startswith(HOST_PREFIX)}
 
 
 def read_version(printed: str) -> ProgramInfo | None:
@@ -47,7 +47,8 @@ def read_version(printed: str) -> ProgramInfo | None:
 
 
 def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
-    """Run `PROGRAM version`. Raises PermanentError, which names `named`, if the program is not a plugin."""
+    """Run `PROGRAM version`; return name and version. Raises PermanentError if the program is not a plugin. `named`:
+    path for the text of that error, if it is not `program`."""
     name = named or program
     try:
         done = _answer(program, "version", SECONDS)
@@ -66,7 +67,7 @@ def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
 
 
 def ask_schema(program: Path) -> dict[str, Any] | None:
-    """Run `PROGRAM schema`: JSON schema of `plugin_config`; None for most plugins of other SDKs."""
+    """Run `PROGRAM schema`, and return the JSON schema of `plugin_config` that it prints; None if it prints none."""
     try:
         done = _answer(program, "schema", SCHEMA_SECONDS)
         return msgspec.json.decode(done.stdout, type=dict[str, Any]) if done.returncode == 0 else None
@@ -75,7 +76,7 @@ def ask_schema(program: Path) -> dict[str, Any] | None:
 
 
 def _answer(program: Path, word: str, seconds: float) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program with one argument. After `seconds` kills its process group and raises TimeoutExpired."""
+    """Run a program with the argument `word`. After `seconds` kills its process group and raises TimeoutExpired."""
     with subprocess.Popen(
         [str(program.absolute()), word],
         env=by_hand(os.environ),

@@ -53,7 +53,9 @@ class Constraint:
         return version.pre == self.pre and version.numbers[: len(self.numbers)] == self.numbers
 
     def best(self, versions: Iterable[Version]) -> Version | None:
-        return max((version for version in versions if self.fits(version)), key=lambda one: one.order, default=None)
+        return max(
+            (version for version in versions if self.fits(version)), key=lambda version: version.order, default=None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class Reference:
 
     @property
     def place(self) -> str:
-        """REGISTRY/REPOSITORY, which is also the path of its versions in the plugin folder."""
+        """REGISTRY/REPOSITORY, which is also the path of the plugin's versions in the plugin folder."""
         return f"{self.registry}/{self.repository}"
 
     @property
@@ -80,7 +82,7 @@ class Reference:
 
     @property
     def short(self) -> str:
-        """The reference without constraint and default registry and repository, as people write it."""
+        """The reference without its constraint, and without registry and repository if they are the defaults."""
         return self.place.removeprefix(f"{REGISTRY}/").removeprefix(f"{REPOSITORY}/")
 
 
@@ -124,7 +126,7 @@ def _constraint(text: str) -> Constraint:
 
 
 def folder_name(version: Version) -> str:
-    """Capital letters are escaped as GitLab's tool does, for case-insensitive file systems."""
+    """Name of a version's folder. Capitals are escaped as by GitLab's tool, for case-insensitive file systems."""
     return re.sub("[A-Z]", lambda letter: f"!{letter[0].lower()}", version.text)
 
 

@@ -4,7 +4,7 @@ Methods are called concurrently in one event loop: call a library that blocks wi
 TemporaryError for what may work later, PermanentError for what will not; anything else is reported as a fault of the
 plugin. `update` should return an instance that cannot be looked up as UNKNOWN: one that is missing several times in a
 row counts as gone, and its jobs are lost. `increase` and `decrease` that succeed in part should return that part.
-Optional abilities are further methods (the Protocols of `port`); a plugin that has them announces them.
+Optional abilities are further methods (the Protocols of `port`), which are announced to the host automatically.
 """
 
 import re
@@ -55,7 +55,7 @@ class Plugin(ABC, Generic[ConfigT]):
     @abstractmethod
     async def init(self, config: ConfigT, settings: Settings) -> ProviderInfo:
         """Start the plugin. Called once, before all other calls. Raise PermanentError for a wrong setting, with a text
-        that says what is right. The caller fills in version and capabilities of the result."""
+        that says what is right. The caller adds the capabilities, and the version if it is empty."""
 
     @abstractmethod
     async def update(self) -> Mapping[str, InstanceState]:
@@ -92,7 +92,7 @@ def complete_info(info: ProviderInfo, plugin: Plugin[Any]) -> ProviderInfo:
 
 
 def find_mistake(plugin: object) -> str:
-    """What is wrong with a plugin's class, as text for its author; empty if nothing is."""
+    """What is wrong with the class of the object `plugin`, as text for its author; empty if nothing is."""
     if isinstance(plugin, type):
         return f"{plugin.__name__} is a class; an object of it is wanted: {plugin.__name__}()"
     kind = type(plugin).__name__
@@ -126,11 +126,11 @@ def _find_struct_mistake(kind: object) -> str:
 
 
 def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
-    """Parse durations. Raises PermanentError for mistakes that msgspec does not find or describes badly, such as
-    unknown keys. `where`: path of the value, for errors."""
+    """Return `value`, which should have the type `kind`, with durations parsed. Raises PermanentError for mistakes that
+    msgspec does not find or describes badly, such as unknown keys. `where`: path of the value, for errors."""
     match kind:
         case inspect.UnionType(types=kinds):
-            fitting = [option for option in kinds if _may_be(option, value)]
+            fitting = [option for option in kinds if _has_form_of(option, value)]
             return _prepare(fitting[0], value, where) if len(fitting) == 1 else value
         case inspect.TimeDeltaType():
             return _span(value, where)
@@ -139,24 +139,25 @@ def _prepare(kind: inspect.Type, value: Any, where: str) -> Any:
         case inspect.EnumType(cls=choices):
             _choose(value, [choice.value for choice in choices], where)
         case inspect.DictType(value_type=inner) if isinstance(value, Mapping):
-            return {key: _prepare(inner, one, _below(where, key)) for key, one in value.items()}
+            return {key: _prepare(inner, item, _below(where, key)) for key, item in value.items()}
         case inspect.ListType(item_type=inner) | inspect.VarTupleType(item_type=inner) if isinstance(value, list):
-            return [_prepare(inner, one, f"{where}[{number}]") for number, one in enumerate(value)]
+            return [_prepare(inner, item, f"{where}[{number}]") for number, item in enumerate(value)]
         case inspect.StructType(fields=fields, tag_field=tag) if isinstance(value, Mapping):
-            known = {field.encode_name: field.type for field in fields}
+            types = {field.encode_name: field.type for field in fields}
             for key in value:
-                if key not in known and key != tag:
+                if key not in types and key != tag:
                     raise PermanentError(
-                        f"plugin_config: there is no setting {_below(where, key)}; {_nearest(key, known, where)}"
+                        f"plugin_config: there is no setting {_below(where, key)}; {_nearest(key, types, where)}"
                     )
             return {
-                key: _prepare(known.get(key, inspect.AnyType()), one, _below(where, key)) for key, one in value.items()
+                key: _prepare(types.get(key, inspect.AnyType()), item, _below(where, key))
+                for key, item in value.items()
             }
     return value
 
 
-def _may_be(kind: inspect.Type, value: Any) -> bool:
-    """True if the value has the form (table, list, scalar) of `kind`; selects the union member to report errors for."""
+def _has_form_of(kind: inspect.Type, value: Any) -> bool:
+    """True if `value` can have the type `kind`, a member of a union, as far as its form (table, list, scalar) tells."""
     if isinstance(value, Mapping):
         return isinstance(kind, inspect.StructType | inspect.DictType)
     if isinstance(value, list):
@@ -176,13 +177,13 @@ def _span(value: Any, where: str) -> Any:
 
 def _choose(value: Any, allowed: Sequence[Any], where: str) -> None:
     if value not in allowed:
-        known = {str(one): one for one in allowed}
-        near = f"; {_nearest(value, known)}" if get_close_matches(str(value), known, n=1) else ""
-        raise PermanentError(f"plugin_config: {where} has to be one of {', '.join(known)}, not {value}{near}")
+        names = [str(choice) for choice in allowed]
+        near = f"; {_nearest(value, names)}" if get_close_matches(str(value), names, n=1) else ""
+        raise PermanentError(f"plugin_config: {where} has to be one of {', '.join(names)}, not {value}{near}")
 
 
-def _nearest(key: object, known: Iterable[str], where: str = "") -> str:
-    names = list(known)
+def _nearest(key: object, candidates: Iterable[str], where: str = "") -> str:
+    names = list(candidates)
     near = get_close_matches(str(key), names, n=1)
     return f"did you mean {_below(where, near[0])}?" if near else f"known are: {', '.join(names) or 'none'}"
 
@@ -192,17 +193,18 @@ def _below(where: str, key: object) -> str:
 
 
 def _with_keys(kind: type[ConfigT], values: Any, text: str) -> str:
-    """Replace `[...]` in an error of msgspec by the key, which is found by trial: all other keys are removed."""
+    """Replace each `[...]` in `text`, an error of msgspec for `values`, by the key that causes the error. The key is
+    found by trial: with this key alone the error is the same."""
     problem, _, place = text.partition("`$")
     *parts, last = place.split("[...]")
     values = here = deepcopy(values)
     for number, part in enumerate(parts):
         for name, index in _STEP.findall(part):
             here = here[name or int(index)]
-        for key, one in dict(here).items():
+        for key, value in dict(here).items():
             others = dict(here)
             here.clear()
-            here[key] = one
+            here[key] = value
             if _problem(kind, values) == text:
                 break
             here.update(others)

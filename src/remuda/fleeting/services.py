@@ -1,5 +1,5 @@
 """gRPC services of a plugin's program: the instance group, and the services of go-plugin. Calls go to an `InProcess`,
-so a plugin behaves equally in its own process and in the host's."""
+so a plugin behaves the same in its own process and in the host's."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def _as_status() -> Iterator[None]:
         raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
     except TemporaryError as error:
         raise GRPCError(Status.UNKNOWN, str(error)) from error
-    except (TypeError, ValueError, OverflowError) as error:  # a number that no message has room for
+    except (TypeError, ValueError, OverflowError) as error:  # a value that does not fit into the message
         raise GRPCError(Status.UNKNOWN, f"the plugin's answer cannot be sent: {error}") from error
 
 
@@ -73,13 +73,13 @@ class GroupService(InstanceGroupBase):
     async def Update(self, stream: "Stream[pb.Empty, pb.UpdateResponse]") -> None:  # noqa: N802
         await receive(stream)
         with _as_status():
-            found = await self.group.update()
-            shown = [
+            states = await self.group.update()
+            messages = [
                 pb.UpdateResponse(instance=name, state=state_to_wire(state, is_ours=self._is_ours))  # type: ignore[arg-type]
-                for name, state in found.items()
+                for name, state in states.items()
             ]
-        for one in shown:
-            await stream.send_message(one)
+        for message in messages:
+            await stream.send_message(message)
 
     @_unary
     async def Increase(self, request: pb.IncreaseRequest) -> pb.IncreaseResponse:  # noqa: N802
@@ -115,7 +115,7 @@ class GroupService(InstanceGroupBase):
 
 
 class AbilitiesService(AbilitiesBase):
-    """Serves the optional abilities that only Remuda calls, not gitlab-runner."""
+    """gRPC service of a plugin: optional calls that a Remuda manager makes and gitlab-runner does not."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group
@@ -128,12 +128,12 @@ class AbilitiesService(AbilitiesBase):
     async def Recover(self, stream: "Stream[Empty, own.TaggedInstance]") -> None:  # noqa: N802
         await receive(stream)
         with _as_status():
-            tagged = [
-                own.TaggedInstance(instance=one.instance, owner=one.owner, created_at=int(one.created_at or 0))
-                for one in await self._group.recover()
+            messages = [
+                own.TaggedInstance(instance=tag.instance, owner=tag.owner, created_at=int(tag.created_at or 0))
+                for tag in await self._group.recover()
             ]
-        for one in tagged:
-            await stream.send_message(one)
+        for message in messages:
+            await stream.send_message(message)
 
 
 class ProviderService(ProviderBase):
@@ -145,13 +145,13 @@ class ProviderService(ProviderBase):
     @_unary
     async def Room(self, request: provider.RoomRequest) -> provider.RoomResponse:  # noqa: N802
         wanted = [
-            Wanted(key=one.key, running=one.running, waiting=one.waiting, ready=one.ready, soon=one.soon)
-            for one in request.wanted
+            Wanted(key=key.key, running=key.running, waiting=key.waiting, ready=key.ready, soon=key.soon)
+            for key in request.wanted
         ]
         wishes = Wishes(
             wanted=wanted,
             open_requests=request.open_requests,
-            held={one.holder: one.instance for one in request.held},
+            held={held.holder: held.instance for held in request.held},
             is_complete=request.is_complete,
         )
         room = await self._group.room(wishes)

@@ -35,6 +35,7 @@ from remuda.fleeting.program_info import CAPABILITIES_KEY
 from remuda.fleeting.sdk import Plugin, capabilities, find_mistake
 from remuda.fleeting.services import services
 from remuda.fleeting.status_details import Details
+from remuda.lib import event_loop
 from remuda.lib.waiting import wait_for_event
 from remuda.plugins.serving import listen, reserve_stdout
 
@@ -42,13 +43,13 @@ LOOK_SECONDS = 0.5
 """Interval between checks that the parent is alive."""
 BOOTSTRAP_FOLDER = "/plugins"
 PACKED_VERSION = "FLEETING_PLUGIN_PKG_VERSION"
-"""Version of the image that contains the program."""
+"""Environment variable: version of the image that contains the program."""
 _WORDS = "version, schema, serve, bootstrap REPOSITORY"
 _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"), (logging.DEBUG, "debug"))
 
 
 def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
-    """Run the plugin as a program with the given or the process's arguments. Returns the exit code."""
+    """Run the plugin as a program with `arguments`, or with those of the process. Returns the exit code."""
     if wrong := find_mistake(plugin):
         sys.stderr.write(f"remuda.fleeting.serve: {wrong}\n")
         return 2
@@ -77,7 +78,7 @@ def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
     parent = os.getppid()
     with reserve_stdout() as stdout:
         _log_as_hosts_read(sys.stderr)
-        asyncio.run(_serve(plugin, stdout, parent))
+        event_loop.run(_serve(plugin, stdout, parent))
     return 0
 
 
@@ -97,12 +98,12 @@ def config_schema(plugin: Plugin[Any]) -> dict[str, Any]:
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
     if isinstance(schema, dict):
         yield schema
-    for one in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        yield from _parts(one)
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _parts(part)
 
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
-    """Install the running program under `repository`, as a container with a plugin does at its start."""
+    """Install the running program under `repository`, as containers with a plugin do at start. Returns an exit code."""
     from remuda.fleeting.install import copy_program, put
     from remuda.fleeting.references import parse_reference, parse_version
 
@@ -130,12 +131,12 @@ async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     server = Server(services(plugin, ended.set), status_details_codec=Details())
     context, certificate = None, b""
-    if shown := os.environ.get(CLIENT_CERTIFICATE):
+    if client_certificate := os.environ.get(CLIENT_CERTIFICATE):
         # Imported only here: most hosts do not want TLS, and the import takes long.
         from remuda.plugins.certificates import new_identity, server_context
 
         identity = new_identity()
-        context, certificate = server_context(identity, shown), identity.der
+        context, certificate = server_context(identity, client_certificate), identity.der
     async with listen(server, os.environ.get(SOCKETS), context) as path:
         _share(path)
         version = choose_version(os.environ.get(OFFERED, ""))
@@ -147,7 +148,7 @@ async def _serve(plugin: Plugin[Any], stdout: TextIO, parent: int) -> None:
 
 
 def _share(path: Path) -> None:
-    """Let a Unix group use the socket, if the host names one in the environment because it runs as another user."""
+    """Let the Unix group that the host names in the environment, if any, use the socket at `path`."""
     if group := os.environ.get(SOCKETS_GROUP):
         for file, mode in ((path.parent, 0o750), (path, 0o660)):
             shutil.chown(file, group=int(group) if group.isdigit() else group)
@@ -168,5 +169,5 @@ def _log_as_hosts_read(stream: TextIO) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_HostFormat())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # grpclib logs every stream that a host ends.
+    # At lower levels grpclib logs every stream that a host ends.
     logging.getLogger("grpclib").setLevel(logging.WARNING)

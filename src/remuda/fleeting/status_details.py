@@ -14,7 +14,7 @@ _KNOWN: dict[str, type[Message]] = {kind.DESCRIPTOR.full_name: kind for kind in 
 
 
 class Details(StatusDetailsCodecBase):
-    """Codec for google.rpc.Status with messages of the protocol; other details are dropped."""
+    """Codec for google.rpc.Status with details SuspendResponse and ResumeResponse; other details are dropped."""
 
     def encode(self, status: Status, message: str | None, details: Sequence[Message]) -> bytes:
         packed = StatusDetails(code=status.value, message=message or "")
@@ -24,7 +24,7 @@ class Details(StatusDetailsCodecBase):
 
     def decode(self, status: Status, message: str | None, data: bytes) -> Sequence[Any]:
         try:
-            packed = [one for one in StatusDetails.FromString(data).details if one.TypeName() in _KNOWN]
-            return [_KNOWN[one.TypeName()].FromString(one.value) for one in packed]
+            packed = [detail for detail in StatusDetails.FromString(data).details if detail.TypeName() in _KNOWN]
+            return [_KNOWN[detail.TypeName()].FromString(detail.value) for detail in packed]
         except DecodeError:
             return []  # the status itself names the error

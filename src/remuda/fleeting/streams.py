@@ -15,7 +15,7 @@ ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError, TimeoutError)
 
 
 async def read_stdio(channel: Channel, hear: Callable[[bytes], None]) -> None:
-    """Pass the output of the plugin to `hear`, until the plugin ends."""
+    """Pass the output of the plugin to `hear`, as raw pieces, until the plugin ends."""
     with suppress(*ENDS):
         async with GRPCStdioStub(channel).StreamStdio.open() as stream:
             await stream.send_message(Empty(), end=True)

@@ -1,1 +1,1 @@
-"""General tools without knowledge of CI: clock, waiting, ids, backoff, files, SQLite, masking. Standard library."""
+"""General tools for all parts: clock, waiting, ids, backoff, files, SQLite, masking. Uses only the standard library."""

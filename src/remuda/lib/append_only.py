@@ -15,7 +15,8 @@ class Appended(NamedTuple):
 
 
 def append(file: int, size: int, start: int, data: bytes) -> Appended:
-    """Write the bytes that an open file of `size` bytes lacks. If that fails, the file is cut to its old size."""
+    """Append the bytes of `data` (at the offset `start`) that are beyond the end of the file, which has `size` bytes.
+    If `overlap` is None, nothing is written. If writing fails, the file is cut to its old size; raises the OSError."""
     common = overlap(file, size, start, data)
     if common is None:
         return Appended(taken=False, size=size)
@@ -34,7 +35,7 @@ def append(file: int, size: int, start: int, data: bytes) -> Appended:
 
 
 def overlap(file: int, size: int, start: int, data: bytes) -> int | None:
-    """Return how many of the bytes the file already has; None if they differ or start beyond the end."""
+    """Return how many bytes of `data` the file already has at `start`; None if they differ or there is a gap."""
     if not 0 <= start <= size:
         return None
     common = min(size - start, len(data))

@@ -14,7 +14,7 @@ class Backoff:
     ceiling_seconds: float = 60.0
 
     def delay(self, failures: int, *, jitter: float = 1.0) -> float:
-        """Return the seconds to wait after this many failures. `jitter`: from 0 (half of the delay) to 1."""
+        """Return the seconds to wait after this many failures. `jitter`: 0 halves the delay, 1 does not change it."""
         if failures < 1:
             raise ValueError("a delay needs at least one failure")
         if not 0.0 <= jitter <= 1.0:

@@ -1,8 +1,8 @@
 """The clock port, so that tests can control time. Times are seconds since the epoch (UTC).
 
-Use `now` for deadlines. It starts at the wall clock and then follows the machine's boot time, so it never goes back and
-a change of the wall clock does not end running work. Use `wall` for times that are agreed with others, such as the
-expiry of a token or a schedule. See docs/decisions/0023-time.md.
+Use `now` for deadlines. It starts at the wall clock and then follows the machine's boot time, so a change of the wall
+clock, up to a day, neither sets it back nor ends running work. Use `wall` for times that are agreed with others, such
+as the expiry of a token or a schedule. See docs/decisions/0023-time.md.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Clock(Protocol):
     """The interface of a clock: the time, and timers that a test can control."""
 
     def now(self) -> float:
-        """Return seconds since the epoch, without jumps of the wall clock."""
+        """Return seconds since the epoch, without the jumps that the wall clock makes."""
 
     def wall(self) -> float:
         """Return seconds since the epoch by the machine's wall clock."""
@@ -37,7 +37,7 @@ class Clock(Protocol):
         """Wait for this many seconds; returns at once for a negative number."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> "Alarm":
-        """Call the callback after this many seconds. The handle cancels it. Cheaper than a task per waiter."""
+        """Call the callback after this many seconds; the result can cancel it. Cheaper than a waiting task."""
 
 
 SLEW = 0.05
@@ -54,7 +54,8 @@ class Timeline:
         """Boot time of the last call, and the offset to boot time."""
 
     def now(self, wall: float, boot: float) -> float:
-        """Return the time. It goes back only if the wall clock differs so much that it is adopted at once."""
+        """Return the time, from readings of the wall clock and the boot time. If it differs from `wall` by more than
+        `LARGEST_JUMP_SECONDS`, it is set to `wall` at once; otherwise it never goes back."""
         seen_at, offset = self._seen
         difference = wall - boot - offset
         if abs(difference) > LARGEST_JUMP_SECONDS:
@@ -133,14 +134,15 @@ class VirtualClock:
         end = self._now + seconds
         await settle()
         while self._sleepers and self._sleepers[0][0] <= end:
-            at, _, future = heapq.heappop(self._sleepers)
-            self._now = max(self._now, at)
+            due, _, future = heapq.heappop(self._sleepers)
+            self._now = max(self._now, due)
             if not future.done():
                 future.set_result(None)
             await settle()
         self._now = end
 
     def set_wall(self, seconds: float) -> None:
+        """Move the wall clock forward by this many seconds; `now` does not change."""
         self._wall_ahead += seconds
 
     def jump(self, seconds: float) -> None:
@@ -170,10 +172,10 @@ def stamp(seconds: float) -> str:
 def parse_time(text: object) -> float | None:
     """Parse an ISO 8601 time with time zone into seconds since the epoch; None if the value is not such a text."""
     try:
-        found = datetime.fromisoformat(str(text))
+        parsed = datetime.fromisoformat(str(text))
     except ValueError:
         return None
-    return found.timestamp() if found.tzinfo is not None else None
+    return parsed.timestamp() if parsed.tzinfo is not None else None
 
 
 @lru_cache(maxsize=8)

@@ -63,63 +63,63 @@ def _getter(names: list[str]) -> Callable[[Any], Any]:
 
 
 def _make_init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callable[..., None]:
-    told = [(field.name, field.init, field.default, field.default_factory) for field in fields]
+    rules = [(field.name, field.init, field.default, field.default_factory) for field in fields]
     order = [field.name for field in fields if field.init and not field.kw_only]
     finish = getattr(cls, "__post_init__", None)
     uses = 0
 
-    def __init__(self: Any, *row: Any, **given: Any) -> None:  # noqa: N807 - tracebacks name it so
+    def __init__(self: Any, *row: Any, **values: Any) -> None:  # noqa: N807 - tracebacks name it so
         nonlocal uses
         uses += 1
         if uses == _HOT:
-            cls.__init__ = _compile_init(fields, has_finish=finish is not None)  # type: ignore[misc]
+            cls.__init__ = _compile_init(fields, has_post_init=finish is not None)  # type: ignore[misc]
         if row:
-            if len(row) > len(order) or not given.keys().isdisjoint(order[: len(row)]):
+            if len(row) > len(order) or not values.keys().isdisjoint(order[: len(row)]):
                 raise TypeError(f"{cls.__name__}.__init__() takes {len(order)} positional arguments, each once")
-            given |= zip(order, row, strict=False)
-        for name, is_given, default, factory in told:
-            if is_given and name in given:
-                _put(self, name, given.pop(name))
+            values |= zip(order, row, strict=False)
+        for name, is_argument, default, factory in rules:
+            if is_argument and name in values:
+                _put(self, name, values.pop(name))
             elif default is not MISSING:
                 _put(self, name, default)
             elif factory is not MISSING:
                 _put(self, name, factory())
-            elif is_given:
+            elif is_argument:
                 raise TypeError(f"{cls.__name__}.__init__() missing keyword argument: {name!r}")
-        if given:
-            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {next(iter(given))!r}")
+        if values:
+            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {next(iter(values))!r}")
         if finish is not None:
             finish(self)
 
     return __init__
 
 
-def _compile_init(fields: tuple[dataclasses.Field[Any], ...], *, has_finish: bool) -> Callable[..., None]:
-    """Return a compiled constructor, which pays for classes with many instances. `has_finish`: has `__post_init__`."""
-    known: dict[str, Any] = {"_put": _put, "_MISSING": MISSING}
-    given: list[str] = []
-    only: list[str] = []
+def _compile_init(fields: tuple[dataclasses.Field[Any], ...], *, has_post_init: bool) -> Callable[..., None]:
+    """Return a compiled constructor, which is worth its cost for classes with many instances."""
+    names: dict[str, Any] = {"_put": _put, "_MISSING": MISSING}
+    positional: list[str] = []
+    keyword_only: list[str] = []
     body: list[str] = []
     for number, field in enumerate(fields):
         default, value = "", field.name
         if field.default is not MISSING:
-            default, known[f"_{number}"] = f"=_{number}", field.default
+            default, names[f"_{number}"] = f"=_{number}", field.default
         elif field.default_factory is not MISSING:
-            default, known[f"_{number}"] = "=_MISSING", field.default_factory
+            default, names[f"_{number}"] = "=_MISSING", field.default_factory
             value = f"_{number}() if {field.name} is _MISSING else {field.name}"
         if field.init:
-            (only if field.kw_only else given).append(field.name + default)
+            (keyword_only if field.kw_only else positional).append(field.name + default)
         elif default:
             value = f"_{number}" if field.default is not MISSING else f"_{number}()"
         else:
             continue
         body.append(f" _put(self, {field.name!r}, {value})")
-    if has_finish:
+    if has_post_init:
         body.append(" self.__post_init__()")
-    head = ", ".join(["self", *given, *(["*", *only] if only else [])])
-    exec(f"def __init__({head}):\n" + "\n".join(body or [" pass"]), known)
-    made: Callable[..., None] = known["__init__"]
-    return made
+    head = ", ".join(["self", *positional, *(["*", *keyword_only] if keyword_only else [])])
+    exec(f"def __init__({head}):\n" + "\n".join(body or [" pass"]), names)
+    function: Callable[..., None] = names["__init__"]
+    return function
 
 
 def _make_repr(names: list[str]) -> Callable[[Any], str]:

@@ -1,6 +1,7 @@
 """Raises the limit of open files (soft limit) of a service to the hard limit.
 
-Programs that the service starts get the old limit back, because some iterate over all descriptors up to the limit.
+The service gives the old limit back to programs that it starts (`restore_limit`), because some iterate over all
+descriptors up to the limit.
 """
 
 import resource
@@ -12,15 +13,16 @@ _MOST = 1 << 20
 
 
 def raise_limit() -> int:
+    """Raise the soft limit of this process and return the limit that holds then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST if hard == resource.RLIM_INFINITY else hard
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    target = _MOST if hard == resource.RLIM_INFINITY else hard
+    if soft == resource.RLIM_INFINITY or soft >= target:
         return min(soft, _MOST) if soft != resource.RLIM_INFINITY else _MOST
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     except (OSError, ValueError):
         return soft
-    return wanted
+    return target
 
 
 def restore_limit(pid: int) -> None:

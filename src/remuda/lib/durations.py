@@ -10,20 +10,20 @@ _PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|µs|ms|s|m|h|d)", re.ASCII)
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 
-def parse_duration(given: str | float) -> float:
-    """Parse a duration into seconds; an empty text is 0. Raises ValueError if the text is no duration."""
-    if not isinstance(given, str):
-        if given < 0:
-            raise ValueError(f"{given} is below 0")
-        return float(given)
-    text = given.strip()
+def parse_duration(value: str | float) -> float:
+    """Parse a duration into seconds; an empty text is 0. Raises ValueError if it is negative or not a duration."""
+    if not isinstance(value, str):
+        if value < 0:
+            raise ValueError(f"{value} is below 0")
+        return float(value)
+    text = value.strip()
     if not text:
         return 0.0
     if _NUMBER.fullmatch(text):
         return float(text)
     parts = list(_PART.finditer(text))
     if "".join(part[0] for part in parts) != text:
-        raise ValueError(f"{given!r} is not a duration; write one like 90s, 30m or 1h30m")
+        raise ValueError(f"{value!r} is not a duration; write one like 90s, 30m or 1h30m")
     return sum(float(part[1]) * _UNITS[part[2]] for part in parts)
 
 

@@ -36,7 +36,7 @@ class InUseError(Exception):
     def __init__(self, holder: str) -> None:
         super().__init__(f"in use by process {holder}")
         self.holder = holder
-        """Its process id, or `unknown`."""
+        """The id of the process that has the lock, or `unknown`."""
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
@@ -67,7 +67,7 @@ def write_all(file: int, data: bytes, offset: int | None = None) -> None:
 
 
 def read_whole_lines(path: Path) -> list[bytes]:
-    """Read the lines of a file, if it exists. A last line cut by a crash is removed from the file."""
+    """Read the lines of a file; [] if it does not exist. A last line cut by a crash is removed from the file."""
     if not path.exists():
         return []
     data = path.read_bytes()
@@ -91,7 +91,7 @@ def open_private(path: Path) -> TextIO:
 
 
 def _create_new(path: Path) -> int:
-    """Create a new file. An existing one is removed first, because it may be a link to another place."""
+    """Create a file and return its descriptor. An existing one is removed first, because it could be a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o600)
@@ -114,6 +114,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode, which change if the file is replaced; None if it is missing or out of reach."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 class HeldLock:
@@ -142,7 +151,7 @@ def hold_lock(lock: Path) -> Iterator[None]:
 def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterator[HeldLock]:
     """Lock a file during the block: exclusively if it is free, else together with the processes that share it.
 
-    Waits up to `patience_seconds` while another process has it exclusively, then raises InUseError.
+    Blocks up to `patience_seconds` while another process has it exclusively, then raises InUseError.
     """
     until = time.monotonic() + patience_seconds
     with _open_private(lock) as file:

@@ -19,7 +19,7 @@ class IdRange:
     last: int
 
     def after(self, last_used: int | None) -> int:
-        """Return the id after the last used one. Raises IdsExhaustedError at the end of the range."""
+        """Return the id after `last_used`; None: the first. Raises IdsExhaustedError at the end of the range."""
         following = self.first if last_used is None else max(last_used + 1, self.first)
         if following > self.last:
             raise IdsExhaustedError(f"ids {self.first} to {self.last} are used up")
@@ -30,7 +30,7 @@ class IdRange:
 
 
 def range_of_cell(cell_id: int) -> IdRange:
-    """Return the default range. Cell 1 has a larger one, with room for the ids of an existing installation."""
+    """Return a cell's default range. Cell 1 has a larger one, with room for the ids of an existing installation."""
     if cell_id < 1:
         raise ValueError(f"a cell id is a positive number, not {cell_id}")
     if cell_id == 1:

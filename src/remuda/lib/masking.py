@@ -1,8 +1,8 @@
 """Mask secrets in a stream of bytes before it is written to disk.
 
 Masked are known secrets (overlapping ones become one `[MASKED]`), and the characters of the token alphabet after a
-token prefix (`glpat-`…). The output does not depend on how the input is cut; only bytes that could still become part of
-a secret are held back, none after a line feed, because a secret of several lines is masked line by line.
+token prefix (`glpat-`…). The output does not depend on how the input is cut. Bytes that could still become part of a
+secret are held back until its line ends, not longer, because a secret of several lines is masked line by line.
 
 Three numbers are the whole state, so a new process can continue in the middle of a stream: `pending` (input bytes that
 must be fed again), `covered` (how many of those a written `[MASKED]` stands for) and `in_token` (the mask continues).
@@ -56,6 +56,7 @@ class Secrets:
         return both
 
     def find_prefixes(self, data: bytes) -> Iterable[tuple[int, int]]:
+        """Yield start and end of each token prefix in the data; they may overlap and are not sorted."""
         for pattern, family in self._families:
             for match in pattern.finditer(data):
                 begin = match.start()
@@ -115,7 +116,7 @@ class Masker:
         return out
 
     def _emit(self, text: bytes, keep: int, tokens: list[tuple[int, int, int]]) -> bytes:
-        at, in_token = self._mask_end(text)
+        position, in_token = self._mask_end(text)
         spans = [(start, end, end == len(text)) for _, start, end in tokens]
         spans += [
             (start, start + len(secret), False) for secret in self._secrets.texts for start in _find_all(text, secret)
@@ -123,16 +124,16 @@ class Masker:
         spans.sort()
         out: list[bytes] = []
         for start, end, open_ended in spans:
-            if start >= at:
+            if start >= position:
                 if start > keep:
                     break
-                out += (text[at:start], MASK)
-            at = max(at, end)
+                out += (text[position:start], MASK)
+            position = max(position, end)
             in_token = in_token or open_ended
-        out.append(text[at:keep])
-        at = max(at, keep)
+        out.append(text[position:keep])
+        position = max(position, keep)
         self._tail = text[keep:]
-        self.covered = at - keep
+        self.covered = position - keep
         self.in_token = in_token
         return b"".join(out)
 
@@ -144,20 +145,20 @@ class Masker:
         return end, end == len(text)
 
     def _tokens(self, text: bytes) -> list[tuple[int, int, int]]:
-        """Find tokens: start of the prefix, and start and end of the part to mask. Not those inside an earlier one."""
-        found: list[tuple[int, int, int]] = []
+        """Find tokens: start of the prefix, and start and end of the part to mask. Tokens in a token do not count."""
+        tokens: list[tuple[int, int, int]] = []
         reach = self._mask_end(text)[0] if self.in_token else 0
         for begin, start in sorted(self._secrets.find_prefixes(text)):
             if start <= reach:
                 continue
             end = _run_end(text, start)
             if end > start:
-                found.append((begin, start, end))
+                tokens.append((begin, start, end))
                 reach = max(reach, end)
-        return found
+        return tokens
 
     def _first_undecided(self, text: bytes) -> int:
-        """Return the start of the longest end of the text that more input could turn into a secret or token."""
+        """Return the start of the longest suffix of the text that more input could turn into a secret or token."""
         line = text.rfind(b"\n") + 1
         keep = len(text)
         if line == keep:
@@ -181,9 +182,9 @@ def _families(prefixes: Iterable[bytes]) -> tuple[tuple["re.Pattern[bytes]", tup
 
 
 def _compile_family(begin: bytes, family: Iterable[bytes]) -> "re.Pattern[bytes]":
-    taken = 1 if begin[:1] == begin[1:] else len(begin)
-    rests = b"|".join(re.escape(one[taken:]) for one in family)
-    return re.compile(re.escape(begin[:taken]) + b"(?=" + rests + b")")
+    size = 1 if begin[:1] == begin[1:] else len(begin)
+    rests = b"|".join(re.escape(prefix[size:]) for prefix in family)
+    return re.compile(re.escape(begin[:size]) + b"(?=" + rests + b")")
 
 
 def _lines(value: str) -> list[str]:
@@ -192,10 +193,10 @@ def _lines(value: str) -> list[str]:
 
 
 def _find_all(text: bytes, part: bytes) -> Iterable[int]:
-    at = text.find(part)
-    while at >= 0:
-        yield at
-        at = text.find(part, at + 1)
+    start = text.find(part)
+    while start >= 0:
+        yield start
+        start = text.find(part, start + 1)
 
 
 def _run_end(text: bytes, start: int) -> int:
@@ -204,11 +205,14 @@ def _run_end(text: bytes, start: int) -> int:
 
 
 def _partial(text: bytes, pattern: bytes, line: int, longest: int) -> int:
-    """Return where the longest end of the text begins that is a beginning of `pattern`; else the text's length."""
+    """Return the start of the longest suffix of the text that `pattern` begins with; else the text's length.
+
+    Suffixes that start before the offset `line`, or are longer than `longest`, do not count.
+    """
     first = pattern[:1]
-    at = text.find(first, max(line, len(text) - longest))
-    while at >= 0:
-        if pattern.startswith(text[at:]):
-            return at
-        at = text.find(first, at + 1)
+    start = text.find(first, max(line, len(text) - longest))
+    while start >= 0:
+        if pattern.startswith(text[start:]):
+            return start
+        start = text.find(first, start + 1)
     return len(text)

@@ -25,7 +25,7 @@ _NAME = getattr(os, "O_PATH", _FILE) | os.O_CLOEXEC
 """Flags to open a name without opening the file itself."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OCTAL = re.compile(rb"\\([0-7]{3})")
-"""How the kernel escapes a space in a path."""
+"""How the kernel escapes a space and other characters in a path."""
 _MOST_TRIES = 100
 """Number of attempts after which another process is assumed to keep replacing the name."""
 _MOST_PASSES = 100_000
@@ -174,7 +174,10 @@ def remove(name: str, *, dir_fd: int | None = None) -> None:
 
 
 def remove_tree(path: Path | str, *, ignore_errors: bool = False) -> None:
-    """Remove a folder with its contents; links are not followed. Raises OSError if something is left."""
+    """Remove a folder with its contents; links are not followed.
+
+    Raises OSError, unless `ignore_errors`, if the folder does not exist or something is left.
+    """
     try:
         _remove_folder(os.fspath(path), None)
     except OSError:
@@ -191,21 +194,22 @@ def _remove_folder(name: str, dir_fd: int | None) -> None:
 
 
 def empty(top: int) -> None:
-    """Remove everything in an open folder. Then raises the first error; EBUSY if new entries keep appearing.
+    """Remove everything that can be removed in an open folder.
 
-    Nested folders are moved up before they are removed, so that nothing is nested deeper than two levels.
+    Then raises the first error, or EBUSY if new entries keep appearing. Subfolders of a folder are moved up into `top`
+    before the folder is removed, so that at most two levels are open at a time.
     """
     grant_owner(top)
     prefix, moved = f".{token_hex(8)}-", 0
     stuck: dict[str, OSError] = {}
-    found = _entries(top)
-    first, new = {name for name, _ in found}, 0
+    entries = _entries(top)
+    first, new = {name for name, _ in entries}, 0
     # Each level of nesting takes one pass.
     for _ in range(_MOST_PASSES):
-        new += sum(name not in first and not name.startswith(prefix) for name, _ in found)
-        if not found or new > _MOST_NEW:
+        new += sum(name not in first and not name.startswith(prefix) for name, _ in entries)
+        if not entries or new > _MOST_NEW:
             break
-        for name, is_folder in found:
+        for name, is_folder in entries:
             try:
                 if is_folder:
                     moved = _flatten(top, name, prefix, moved)
@@ -217,15 +221,16 @@ def empty(top: int) -> None:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
                     stuck[name] = error
                 # Otherwise the entry was replaced meanwhile; the next pass handles it.
-        found = [one for one in _entries(top) if one[0] not in stuck]
+        entries = [entry for entry in _entries(top) if entry[0] not in stuck]
     if stuck:
         raise next(iter(stuck.values()))
-    if found:
+    if entries:
         raise OSError(errno.EBUSY, "another process keeps filling the folder; end it, then try again")
 
 
 def _flatten(top: int, name: str, prefix: str, moved: int) -> int:
-    """Remove a folder in `top` after moving its subfolders into `top`; return the running count of moved folders."""
+    """Remove the folder `name` in `top` after moving its subfolders into `top`. A moved folder is named `prefix` and a
+    number, counted from `moved` on; returns the last number."""
     with close_after(open_folder(name, dir_fd=top)) as inner:
         if _is_mounted(inner, top):
             raise OSError(errno.EBUSY, "it is a mount point; unmount it", name)
@@ -325,7 +330,7 @@ class _Level:
 
 
 def open_plain(path: Path | str, *, follow: bool = False) -> int:
-    """Open a plain file for reading. `follow`: or a link to one. OSError for devices: opening one can have effects."""
+    """Open a plain file, or with `follow` a link to one. Raises OSError for a device: opening one can have effects."""
     with close_after(os.open(path, _NAME if follow else _NAME | os.O_NOFOLLOW)) as place:
         if not stat.S_ISREG(os.fstat(place).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file", str(path))
@@ -333,7 +338,10 @@ def open_plain(path: Path | str, *, follow: bool = False) -> int:
 
 
 def open_inside(root: Path, name: str, *, follow: bool = False) -> int:
-    """Open a plain file in the folder `root`. Raises OSError if links lead out. `follow`: it may be a link itself."""
+    """Open a plain file in the folder `root`. Raises OSError if a link leads out of it.
+
+    `follow`: the file itself may be a link; else that raises OSError, too.
+    """
     file = open_plain(root / name, follow=follow)
     try:
         # The opened file is checked, because its name may have been replaced.
@@ -393,7 +401,7 @@ def _identity(folder: int) -> tuple[int, int]:
 def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
     """True if the folder is a mount point. `above`: its open parent; None: the parent of the path `name`.
 
-    If not root, the same file system means that it is none, because only root can bind-mount.
+    Unless this process is root, False for a folder on the file system of its parent, because only root can bind-mount.
     """
     if above is None:
         with close_after(os.open(os.path.dirname(name.rstrip("/")) or ".", _PLACE & ~os.O_NOFOLLOW)) as parent:

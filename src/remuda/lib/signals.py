@@ -20,7 +20,7 @@ def stop_signals() -> list[signal.Signals]:
 def handle_signals(
     handlers: Mapping[signal.Signals, Callable[[], object]], *, hangup_stops: bool = True
 ) -> Iterator[None]:
-    """Install signal handlers during the block. `hangup_stops`: SIGHUP stops the command, so `nohup` disables it."""
+    """Install signal handlers during the block. `hangup_stops`: under `nohup`, install none for SIGHUP."""
     import asyncio  # takes 50 ms, which a command that only needs `STOPPING` should not wait for
 
     loop = asyncio.get_running_loop()

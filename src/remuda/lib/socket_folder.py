@@ -63,7 +63,7 @@ def _sweep(room: str) -> None:
 
 @contextmanager
 def _lock_unused(path: Path) -> Iterator[Path]:
-    """Lock a folder during the block. Raises OSError if another process or user has it."""
+    """Lock a folder during the block. Raises OSError if another process has locked it or another user owns it."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(folder).st_uid != os.geteuid():

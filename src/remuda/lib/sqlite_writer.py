@@ -102,7 +102,8 @@ class Writer:
                 operation.error = operation.error or error
 
     def _run_all(self, batch: list[_Operation]) -> bool:
-        """Run a batch in one transaction without savepoints. False if an operation raised: run them one by one."""
+        """Run a batch in one transaction without savepoints. Returns False if an operation raised; the caller must then
+        roll back and run the operations one by one."""
         try:
             for operation in batch:
                 operation.result = operation.run(self._db)

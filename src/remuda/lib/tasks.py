@@ -70,7 +70,10 @@ class TaskOwner:
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, T], *, name: str) -> T:
-    """Run a coroutine to its end even if the caller is cancelled. A second cancellation cancels the coroutine, too."""
+    """Run a coroutine to its end even if the caller is cancelled; the cancellation is raised after that.
+
+    A second cancellation cancels the coroutine, too.
+    """
     task = asyncio.create_task(work, name=name)  # noqa: TID251 - ended or cancelled below
     try:
         return await asyncio.shield(task)

@@ -1,17 +1,14 @@
-"""Waiting for events with a time limit, and running coroutines together.
+"""Waiting for events with a time limit.
 
 `wait_for_event` is cheap. `wait_for_any_event` uses the clock port, so tests with virtual time control it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from remuda.lib.clock import Clock
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 class LightEvent:
@@ -47,7 +44,7 @@ class LightEvent:
 
 
 async def wait_for_event(event: asyncio.Event | LightEvent, *, within_seconds: float | None) -> bool:
-    """Wait until the event is set. Returns False if it was not set within that time; None means no limit."""
+    """Wait until the event is set. Returns False if it was not set in time; `within_seconds` None means no limit."""
     if within_seconds is None:
         return await event.wait()
     try:
@@ -71,17 +68,6 @@ async def wait_for_any_event(
     return any(event.is_set() for event in events)
 
 
-async def run_both(one: Coroutine[Any, Any, A], other: Coroutine[Any, Any, B], *, name: str) -> tuple[A, B]:
-    """Run two coroutines at once. If one fails, the other is cancelled and the error is raised, not in a group."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(other, name=name)
-            done = await one
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return done, task.result()
-
-
 @asynccontextmanager
 async def unwrap_group_error() -> AsyncIterator[None]:
     """Put this around a TaskGroup to raise its first error itself instead of an exception group."""
@@ -89,6 +75,13 @@ async def unwrap_group_error() -> AsyncIterator[None]:
         yield
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
+
+
+def first_error(error: BaseException) -> BaseException:
+    """Return the first error inside nested exception groups; an error that is not a group is returned unchanged."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _until(event: asyncio.Event | LightEvent) -> None:

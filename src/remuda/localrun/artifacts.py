@@ -47,7 +47,8 @@ async def collect(client: UserClient, view: RunView, target: Path) -> None:
 
 
 async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
-    """Download one report of a job as it was uploaded, cut off after `LIMIT_BYTES`. `kind`: its type, such as junit."""
+    """Download one report of a job as it was uploaded. If it has more than `LIMIT_BYTES`, the result is cut off
+    somewhere after this limit. `pipeline`: the job's pipeline. `kind`: the type of the report, such as junit."""
     report = bytearray()
     async for piece in client.artifacts(pipeline.project_id, job.id, kind):
         report += piece
@@ -76,8 +77,8 @@ def extract(archive: BinaryIO, folder: Path) -> None:
 
 
 def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
-    """Write a report to a folder, decompressed if it is gzip. Each further gzip member becomes a file with a number in
-    its name. Raises CommandError if the report is damaged."""
+    """Write a report to a folder, decompressed if it is gzip. `file`: its name, type and format. Each further gzip
+    member becomes a file with a number in its name. Raises CommandError if the gzip data is damaged or too large."""
     folder.mkdir(parents=True, exist_ok=True)
     name = Path(file.filename).name
     # A person would overlook a hidden file.
@@ -95,13 +96,13 @@ def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
             member = plain.name if number == 1 else f"{plain.stem}-{number}{plain.suffix}"
             with (folder / member).open("wb") as out:
                 rest = _unpack_member(rest, data, out)
-    except zlib.error as error:
+    except (zlib.error, EOFError) as error:
         raise CommandError(f"the report {folder / plain} is damaged: {error}") from None
 
 
 def _unpack_member(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
-    """Decompress one gzip member to `out` and return the bytes after it that were already read. `piece`: the first
-    bytes of the member. `data`: the stream with the rest."""
+    """Decompress one gzip member to `out` and return the bytes after it that were already read. `piece`: its first
+    bytes. `data`: the stream with the rest. Raises EOFError if the member is cut off, CommandError if too large."""
     decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
     while piece:
         out.write(decompressor.decompress(piece, _PIECE_BYTES))
@@ -110,4 +111,4 @@ def _unpack_member(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
         if decompressor.eof:
             return decompressor.unused_data
         piece = decompressor.unconsumed_tail or data.read(_PIECE_BYTES)
-    return b""
+    raise EOFError("it is cut off")

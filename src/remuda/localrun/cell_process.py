@@ -1,7 +1,8 @@
 """Runs the cell (the CI server) of `remuda run` in a child process, so that two CPUs share the imports, which take most
 of the time until the first job. The child is forked, imports its modules, waits for its settings, serves, and exits
 when the connection to its parent closes, so that a killed run leaves no process. Messages are pickled values with a
-length prefix: a `Task` to the cell, then to the parent any number of `Said` and one `Serving` or `Failed`."""
+length prefix: one `Task` to the child; to the parent `Serving` when the cell is ready, `Failed` if it stops with an
+error, and any number of `Said`."""
 
 import asyncio
 import gc
@@ -18,6 +19,7 @@ from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from remuda.lib import event_loop
 from remuda.lib.exits import CommandError
 from remuda.lib.signals import STOPPING
 
@@ -62,6 +64,8 @@ class Serving(NamedTuple):
 
 
 class Failed(NamedTuple):
+    """Message to the parent: the error that stopped the cell, at its start or later."""
+
     error: Exception
 
 
@@ -72,6 +76,7 @@ class CellProcess:
         for name in SHARED:
             import_module(name)
         self._connection, theirs = socket.socketpair()
+        self._is_reaped = False
         self._pid = os.fork()
         if self._pid == 0:
             self._connection.close()
@@ -80,8 +85,9 @@ class CellProcess:
 
     @asynccontextmanager
     async def serve(self, task: Task, say: Callable[[str], None]) -> AsyncIterator["Cell"]:
-        """Start the cell, and stop it at the end of the `async with` block. `say` gets texts for the user. Raises
-        CommandError if the cell cannot start or exits early."""
+        """Start the cell, and stop it at the end of the `async with` block. `say` gets texts for the user. If the cell
+        stops early, the block is cancelled, and an exception group with the cell's error or a CommandError is raised.
+        Can be called once."""
         reader, writer = await asyncio.open_connection(sock=self._connection)
         writer.write(_frame(task))
         # Imported while the cell starts.
@@ -108,18 +114,21 @@ class CellProcess:
                 self.end()
 
     def end(self) -> None:
-        """Kill the process. The cell's data survives a kill at any time."""
+        """Kill the process; a second call does nothing. The cell's data survives a kill at any time."""
         self._connection.close()
-        with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+        # A process that is reaped must not be killed again: its id may belong to another process.
+        if not self._is_reaped:
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
+            self._is_reaped = True
 
 
 async def _listen(
     reader: asyncio.StreamReader, serving: "asyncio.Future[Serving]", say: Callable[[str], None], log: Path
 ) -> NoReturn:
     """Handle messages from the cell until this task is cancelled; sets `serving` when the cell accepts requests. Raises
-    CommandError, which names the file `log`, if the cell exits."""
+    the error that the cell reports, or CommandError, which names the file `log`, if it exits without a report."""
     while True:
         try:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
@@ -152,7 +161,7 @@ def _run_child(connection: socket.socket) -> NoReturn:
         with connection.makefile("rb") as stream:
             if head := stream.read(_SIZE.size):
                 task: Task = pickle.loads(stream.read(*_SIZE.unpack(head)))
-                asyncio.run(_serve(task, connection))
+                event_loop.run(_serve(task, connection))
         code = 0
     except BaseException as error:  # noqa: BLE001 - the child must end here and not continue as its parent
         sys.excepthook(type(error), error, error.__traceback__)
@@ -177,9 +186,9 @@ def _load() -> None:
 
 
 def _put_bare(package: str, places: Mapping[str, str]) -> None:
-    """Make names of a package importable from `places` (their modules) without running the package's `__init__`.
-    uvicorn's imports its command line and supervisor, a tenth of a cell's imports. Gain: 13 % of a run with one short
-    job (quartiles of 21 pairs: 4 and 31 %)."""
+    """Make a package importable without running its `__init__`. `places`: for each name that the cell imports from the
+    package, the module that defines it. The `__init__` of uvicorn imports its command line and supervisor, a tenth of a
+    cell's imports. Gain: 13 % of a run with one short job (quartiles of 21 pairs: 4 and 31 %)."""
     spec = find_spec(package)
     if package in sys.modules or spec is None or spec.loader is None:
         return

@@ -21,7 +21,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_access(data: Path, name: str = FILE_NAME) -> Access | None:
-    """Read the stored URL and token. Raises BadInputError if the file is unreadable or of a newer version."""
+    """Read the stored URL and token; None if there is no file. Raises BadInputError if the file is unreadable or of a
+    newer version."""
     file = data / name
     try:
         access = msgspec.json.decode(file.read_bytes(), type=Access)
@@ -35,13 +36,14 @@ def read_access(data: Path, name: str = FILE_NAME) -> Access | None:
 
 
 def write_access(data: Path, access: Access, name: str = FILE_NAME) -> None:
-    """Replace the file atomically; only this user can read it."""
+    """Write URL and token to the file `name` in the folder `data`, atomically; only this user can read the file."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(data / name, msgspec.json.format(msgspec.json.encode(access)) + b"\n", durable=True)
 
 
 def ensure_token(folder: Path, chosen: str | None = None) -> str:
-    """Return `chosen`, else the stored token, else a new one, which is stored before the cell starts with it."""
+    """Return `chosen`, else the token in `client.json`, else a new one. If there is no `client.json` yet, it is written
+    with the token and an empty URL; an existing file is not changed, even if `chosen` is another token."""
     from remuda.cell.service import new_admin_token
 
     access = read_access(folder)

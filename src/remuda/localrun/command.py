@@ -1,8 +1,7 @@
 """The implementation of `remuda run`, after its options are parsed: resolves them into a `RunSpec` and runs it in a
 data folder, which is temporary unless the options say otherwise; with `--watch`, again after every change of a file.
-Invariant: however a run ends, except by SIGKILL, it leaves no temporary file."""
+Invariant: however a run ends, except by SIGKILL, it leaves no temporary file, unless `--keep` says so."""
 
-import asyncio
 import hashlib
 import json
 import os
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError, CommandError, Exit
 from remuda.localrun.compilation import PipelineFile, prepare
 from remuda.localrun.data_folder import platform_folder, usable_folder
@@ -106,7 +106,8 @@ def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
 
 
 def _print_overview(file: PipelineFile, pipeline: "Pipeline", listed: "Pipeline | None", output: str) -> None:
-    """Print the jobs of `listed`, or why there is no pipeline if it is None. `output`: text or json."""
+    """Print how many jobs `pipeline` has, or why there is no pipeline, then the jobs of `listed` unless that is None.
+    `output`: text or json."""
     import msgspec
 
     from remuda.localrun import report
@@ -127,8 +128,8 @@ def _print_overview(file: PipelineFile, pipeline: "Pipeline", listed: "Pipeline 
 
 
 def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
-    """Raise BadInputError for a name of `--manual` without a job. Not checked if there are trigger jobs, because the
-    name may be of a job in a downstream pipeline."""
+    """Raise BadInputError if a name of `--manual` is not the name of a job. Not checked if there are trigger jobs,
+    because a downstream pipeline could have a job with the name."""
     if any(job.trigger is not None for job in pipeline.jobs):
         return
     jobs = {job.name for job in pipeline.jobs}
@@ -139,7 +140,7 @@ def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
 
 
 def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
-    """Add the jobs of `whole` that were not chosen to the pipeline's list of left-out jobs."""
+    """Return `pipeline` (the chosen jobs) with the other jobs of `whole` in its list of left-out jobs."""
     import msgspec
 
     from remuda.pipeline import LeftOut
@@ -154,8 +155,8 @@ def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
 
 
 def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
-    """Return a copy of the file, and a set that its compilation fills with the `compare_to` refs of rules, which the
-    cell needs as well."""
+    """Return a copy of the file, and a set: compiling the copy adds the `compare_to` refs of rules to the set. The cell
+    needs the commits of these refs, too."""
     import msgspec
 
     compared: set[str] = set()
@@ -170,7 +171,8 @@ def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
 
 
 def _cache_folder(file: PipelineFile, folder: Path | None) -> Path:
-    """Return `folder` (of `--cache-dir`), else one for the project on its server, else one for this local folder."""
+    """Return `folder` (of `--cache-dir`); if it is None, a folder in the user's cache, with a name derived from the
+    project's URL, or without a server from the path of the local folder."""
     if folder is not None:
         return usable_folder(folder, "--cache-dir").absolute()
     import platformdirs
@@ -195,7 +197,7 @@ def _run_spec(spec: "RunSpec", options: RunOptions) -> int:
         if (warning := workspace.isolation.warning()) is not None:
             print(f"remuda: {warning}", file=sys.stderr)
         # asyncio.run waits for the threads of the loop, so none of them writes to the folder when it is removed.
-        outcome = asyncio.run(run_pipeline(spec, workspace, process))
+        outcome = event_loop.run(run_pipeline(spec, workspace, process))
         listen_to_signals()
         if spec.keeps_builds and not outcome.interrupted:
             folder, is_kept = workspace.folder, options.keep or options.data is not None

@@ -29,7 +29,7 @@ class PipelineFile:
 
     folder: Path
     name: str
-    """As messages call it."""
+    """The file's path, as messages show it."""
     text: str
     facts: "Facts"
     sources: "WorkTreeSources"
@@ -38,14 +38,14 @@ class PipelineFile:
     input_assignments: tuple[str, ...] = ()
     """`NAME=VALUE` each."""
     projects: dict[str, Path] = field(default_factory=dict)
-    """Folders of other projects by path."""
+    """Local clones of other projects by project path."""
     remotes: tuple[str, ...] = ()
     """Address prefixes that files may be included from."""
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The values of `--input` by name. Raises `PipelineError` if the file's `spec` header, which declares their
-        types, is invalid."""
+        """The values of `--input` by name, with the types that the file's `spec` header declares. Raises
+        `BadInputError` for an invalid option, `PipelineError` if the file or a list value is not valid YAML."""
         from remuda.localrun.variables import read_inputs
 
         return read_inputs(self.input_assignments, self.text, self.name)
@@ -69,7 +69,7 @@ class PipelineFile:
             raise BadInputError(f"the pipeline has {plural(len(error.errors), 'mistake')}\n{lines}") from None
 
     def compile(self) -> "Pipeline":
-        """Raises `PipelineError` with all mistakes of the file."""
+        """Compile the file. Raises `PipelineError` with all mistakes of the file."""
         from remuda.pipeline import compile_pipeline
 
         return compile_pipeline(self.text, file=self.name, facts=self.facts, sources=self.sources, inputs=self.inputs)
@@ -128,8 +128,9 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
 
 
 def _locate(path: Path, file: Path | None) -> tuple[Path, Path]:
-    """Return the project's folder, and the path of the pipeline file (`file`: the value of `--file`) for error
-    messages. Raises BadInputError if `path` does not exist, or the pipeline file is a link out of the folder."""
+    """Return the project's folder and the path of the pipeline file. `file`: the value of `--file`. Raises
+    BadInputError if `path` does not exist, is a file although `file` is set, or its pipeline file is a link out of the
+    folder."""
     try:
         kind = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -173,8 +174,8 @@ def _read_text(source: Path) -> str:
 
 
 def _find_above(source: Path) -> Path | None:
-    """Return the top folder of the surrounding repository if that one has a pipeline file, for a hint to the user, who
-    ran the command in a subfolder without the file `source`."""
+    """For a hint to a user who ran the command in a subfolder: return the top folder of the repository around the
+    missing file `source` if the top folder has a pipeline file, else None."""
     from remuda.localrun.sources.repository import Repository
 
     folder = source.resolve().parent

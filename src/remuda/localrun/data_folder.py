@@ -18,7 +18,7 @@ def data_folder(folder: Path | None) -> Path:
 
 
 def usable_folder(folder: Path, option: str) -> Path:
-    """Create the folder if it does not exist. Raises BadInputError, which names the option, if it is not writable."""
+    """Return the folder, created if missing. Raises BadInputError, which names the option, if it is not writable."""
     if folder.exists() and not folder.is_dir():
         raise BadInputError(f"{option} {folder}: is a file; give a folder")
     try:
@@ -31,7 +31,8 @@ def usable_folder(folder: Path, option: str) -> Path:
 
 
 def platform_folder(folder: Path, option: str) -> Path:
-    """Create a platform's folder. Raises BadInputError if it has other files: its name is then probably mistyped."""
+    """Return a platform's folder, created if missing. Raises BadInputError, which names the option, if the folder has
+    other files and no `client.json`: its name is then probably mistyped."""
     usable_folder(folder, option)
     names = sorted(entry.name for entry in folder.iterdir())
     ours = (*_PLATFORM_NAMES, *(name for name in names if name.startswith((".", "snapshot-")) and name != ".git"))

@@ -60,7 +60,7 @@ def shell_manager(
     name: str, *, url: str, token: str, concurrent: int, run_as: str, cache_dir: str = "", clone_url: str = ""
 ) -> ManagerConfig:
     """Return the configuration of a manager with one runner, which runs jobs directly on this machine. `run_as`: the
-    user for jobs; empty for this one. `clone_url`: where jobs clone from, if not from `url`."""
+    user for jobs; '' for the current user. `clone_url`: where jobs clone from, if not from `url`."""
     runner = RunnerConfig(
         name=name,
         url=url,
@@ -85,8 +85,9 @@ async def run_manager(
     keep_builds: bool = False,
     on_job_over: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
-    """Run a manager until the end of the `async with` block; its agent keeps running. `recovers`: look for running jobs
-    of an earlier manager even if there is no journal. `keep_builds`: keep working directories after jobs."""
+    """Run a manager until the end of the `async with` block; its agent keeps running. `recovers`: ask the agent for
+    jobs of an earlier manager whose journal is lost. `keep_builds`: keep the working directories of failed jobs.
+    `on_job_over`: called when a job has ended."""
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         service = ManagerService(
@@ -109,7 +110,7 @@ async def run_manager(
 
 
 async def _stop(task: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Ask a service to stop; cancel its task after `STOP_SECONDS`. Its task group raises its errors."""
+    """Set `stop`; cancel `task` if it still runs after `STOP_SECONDS`. The caller's TaskGroup raises its errors."""
     stop.set()
     await asyncio.wait([task], timeout=STOP_SECONDS)
     if not task.done():

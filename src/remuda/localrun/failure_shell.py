@@ -1,5 +1,5 @@
-"""Opens a shell in the working directory of a failed job, with the job's variables, after a `remuda run`. A script does
-it, so that the user can run it again later; only the user can read it, because variables may be secret.
+"""Opens a shell in the working directory of a failed job, with the job's variables, after a `remuda run`. A shell
+script opens it, which the user can run again later; only the user can read the script, because variables may be secret.
 `remuda.manager.compile.kept_workdirs` keeps the working directory and the variables."""
 
 import os
@@ -13,18 +13,19 @@ from remuda.localrun.view import RunView
 
 
 def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_kept: bool) -> None:
-    """Open a shell for the first failed job if `opens` and there is a terminal, else print how to open one. Jobs that
-    may fail come last. `is_kept`: the run's folder is kept, so a shell can be opened later."""
+    """Open a shell for one failed job with a kept directory if `opens` and there is a terminal, else print how to get
+    one. Jobs that are not allowed to fail are preferred. `folder`: where the shell's script is written. `is_kept`:
+    `folder` is kept after the run, so a shell can be opened later."""
     from remuda.manager.compile.kept_workdirs import read_kept_job
 
     for name, _, job in sorted(view.all_jobs(), key=lambda entry: entry[2].allow_failure):
-        kept = read_kept_job(manager_data, job.id) if job.has_failed() else None
-        if kept is None:
+        kept_job = read_kept_job(manager_data, job.id) if job.has_failed() else None
+        if kept_job is None:
             continue
         script = folder / f"shell-{job.id}.sh"
         descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
         with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(script_text(kept.work_dir, kept.environment))
+            file.write(script_text(kept_job.work_dir, kept_job.environment))
         if opens and sys.stdin.isatty() and sys.stdout.isatty():
             print(f"a shell where {name} failed; leave it to end the run", flush=True)
             subprocess.run(["/bin/sh", str(script)], check=False)

@@ -1,7 +1,7 @@
 """Polls a pipeline until it is over, shows every state on the screen, and cancels the pipeline when the user asks.
 Every poll also helps jobs to start: the runner gets the tags of waiting jobs, because those of downstream pipelines are
-not known in advance, and manual jobs that the user named are started. The loop ends when the pipeline is over, or when
-a cancelled pipeline takes longer than `CANCEL_SECONDS`."""
+not known in advance, and manual jobs that the user named are started. The loop ends when the pipeline is over, when the
+user interrupts twice, or when a cancelled pipeline takes longer than `CANCEL_SECONDS`."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -32,8 +32,8 @@ class Follower:
         plays: Callable[[JobView], bool],
         news: asyncio.Event,
     ) -> None:
-        """`runner`: the only runner, which gets tags. `tags`: those that it has now. `plays`: returns True for a manual
-        job that is to be started. `news`: an event that makes the next poll happen at once."""
+        """`runner`: the cell's only runner. `tags`: the tags that it has now. `plays`: returns True for a manual job
+        that is to be started. `news`: an event that makes the next poll happen at once."""
         self._news = news
         self._client = client
         self._pipeline_id = pipeline_id
@@ -62,7 +62,7 @@ class Follower:
                 try:
                     await self._cancel(view)
                 except UserApiError as error:
-                    screen.say(f"leaving without: {error}")
+                    screen.say(f"could not cancel the pipeline: {error}; ending the run without it")
                     return view
                 given_up_at = self._clock.monotonic() + CANCEL_SECONDS
             started = given_up_at is None and await self._help(view)

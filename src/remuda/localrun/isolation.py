@@ -26,7 +26,7 @@ class Isolation(NamedTuple):
     """Why there is no isolation."""
 
     def warning(self) -> str | None:
-        """Return the warning to print if jobs are not isolated."""
+        """Return the warning to print if jobs are not isolated, else None."""
         if self.kind != "none":
             return None
         return (
@@ -55,7 +55,8 @@ def find_isolation(choice: IsolationChoice, folder: Path) -> Isolation:
 
 
 def platform_places(folder: Path) -> tuple[str, ...]:
-    """Return the folders to hide from jobs: this platform's, and the default folders of this user's other platforms."""
+    """Return the folders to hide from jobs: this platform's, and the usual folders of other platforms of this user, of
+    services on this machine, and of gitlab-runner."""
     home = os.path.expanduser("~")
     data = os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
     usual = (f"{data}/remuda", runs_folder(), f"{home}/.gitlab-runner", "/etc/gitlab-runner", "/etc/remuda")
@@ -63,15 +64,16 @@ def platform_places(folder: Path) -> tuple[str, ...]:
 
 
 def runs_folder() -> str:
-    """Return the parent of this user's temporary run folders, hidden from jobs so that none sees another run."""
+    """Return the parent of this user's temporary run folders. It is hidden, so that no job sees another run."""
     import tempfile
 
     return f"{tempfile.gettempdir()}/remuda-runs-{os.getuid()}"
 
 
 def sandbox_command(folder: Path, manager: Path, snapshot: Path) -> tuple[str, ...]:
-    """Return the bubblewrap command line that starts a run's agent, and create the folders that it names. The agent and
-    its jobs can write to the agent's folders, and read the repositories that jobs clone from."""
+    """Return the bubblewrap arguments to put before the command line of a run's agent, and create the folders that they
+    name. Of the platform's folders, the agent and its jobs can write to their own below `manager`, and read those with
+    repositories that jobs clone from, of which `snapshot` is one."""
     writable = [manager / name for name in ("agent", "builds", "cache")]
     lent = [folder / "repositories", folder / "cell" / "repos", snapshot]
     for place in (manager, folder / "cell", *writable, *lent):
@@ -79,21 +81,21 @@ def sandbox_command(folder: Path, manager: Path, snapshot: Path) -> tuple[str, .
     return hidden_folders.hide(
         (),
         hidden=platform_places(folder),
-        kept=[*map(str, writable), *_current_folder(folder)],
-        lent=[*map(str, lent), *hidden_folders.own_places()],
+        writable=[*map(str, writable), *_current_folder(folder)],
+        readable=[*map(str, lent), *hidden_folders.own_places()],
         fixed=hidden_folders.own_code(),
     )
 
 
 def open_to_jobs(folder: Path) -> None:
-    """Let another user pass through the platform's folder to the folders of jobs. All other folders stay private."""
+    """Let other users pass through (not list) the platform's folder, to reach the jobs' folders in it."""
     for place in (folder, *(parent for parent in folder.parents if str(parent) == runs_folder())):
         place.chmod(stat.S_IMODE(place.stat().st_mode) | 0o011)
 
 
 def _current_folder(folder: Path) -> list[str]:
-    """Return the current folder as a list; empty if it is itself hidden from jobs. It must stay visible even if it lies
-    below a hidden folder, for example in a run inside a job."""
+    """Return [the working directory], for the folders that jobs may write to; [] if the directory itself is one of the
+    hidden folders of the platform at `folder`. Below a hidden one it stays visible, as for a run inside a job."""
     current = os.getcwd()
     return [] if current in platform_places(folder) else [current]
 
@@ -110,7 +112,7 @@ def _free_uid() -> int:
 
 
 def _user_problem(folder: Path) -> str | None:
-    """Return the reason why jobs cannot run as another user."""
+    """Return why jobs of the platform at `folder` cannot run as another user; None if they can."""
     if os.geteuid() != 0:
         return "only root can start them so"
     if not _has_user(FIRST_UID):
@@ -123,14 +125,14 @@ def _user_problem(folder: Path) -> str | None:
 
 
 def find_closed_code() -> Path | None:
-    """Return the first folder on the path to this program's code that other users cannot enter."""
+    """Return the first folder on the path to this program's code that other users cannot enter, or None."""
     places = (Path(place) for place in hidden_folders.own_places())
     return next((closed for place in places if (closed := find_closed_folder(place / "any"))), None)
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """Return the outermost parent folder of `path` that other users cannot enter. `runs_folder` is not counted, because
-    `open_to_jobs` opens it."""
+    """Return the outermost parent folder of `path` that other users cannot enter; None if there is none. `runs_folder`
+    is not counted, because `open_to_jobs` opens it."""
     for folder in reversed(path.parents):
         if str(folder) != runs_folder() and folder.exists() and not folder.stat().st_mode & stat.S_IXOTH:
             return folder

@@ -52,7 +52,8 @@ class TestReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(job: str, data: bytes) -> TestReport:
-    """Parse a JUnit report, gzipped or not. If it is damaged, the result has the test cases before the damage."""
+    """Parse a JUnit report, gzipped or not. `job`: the job's name. If the report is damaged, the result has the test
+    cases before the damage, and the reason in `problem`."""
     counts: Counter[str] = Counter()
     failures: list[TestFailure] = []
 

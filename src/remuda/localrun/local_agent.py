@@ -27,12 +27,13 @@ def data_of(manager_data: Path) -> Path:
 
 
 async def close(data: Path) -> None:
-    """Stop the agent and all its jobs. Raises CommandError if that fails."""
+    """Stop the agent with the data folder `data` and all its jobs. Raises CommandError if that fails."""
     await _end(data, closing=True)
 
 
 async def end_if_idle(data: Path) -> frozenset[str]:
-    """Stop the agent if it runs no jobs; else return the ids of these. Results of ended jobs stay on disk."""
+    """Stop the agent with the data folder `data` if no job is running. Returns the ids of running jobs, so
+    the agent was stopped if there are none. Results of ended jobs stay on disk."""
     running = await _running_jobs(data)
     if not running:
         await _end(data, closing=False)
@@ -40,8 +41,8 @@ async def end_if_idle(data: Path) -> frozenset[str]:
 
 
 async def _end(data: Path, *, closing: bool) -> None:
-    """Stop the agent; `closing`: end its jobs first. An agent that is just starting is waited for, because nothing
-    would stop it later. Raises CommandError if it does not exit in time."""
+    """Stop the agent; `closing`: end its jobs first. Waits for an agent that is just starting, because nothing would
+    stop it later. Raises CommandError if the agent does not exit in time or a job could not be ended."""
     try:
         async with asyncio.timeout(END_SECONDS):
             while True:
@@ -104,7 +105,7 @@ def _listener_of(path: Path) -> int:
 
 
 def _is_starting(data: Path) -> bool:
-    """True if the command line of a process shows that it is an agent for this folder."""
+    """True if a process exists whose command line is that of an agent with this data folder."""
     from remuda.steps.process.fork_server import NAME
 
     agent_words = {os.fsencode(data), b"remuda.steps"}

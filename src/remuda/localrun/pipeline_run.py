@@ -42,7 +42,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: "Pipeline"
     """With the chosen jobs only."""
     compared: frozenset[str]
-    """Refs that its rules compare with."""
+    """Refs that its rules compare with (`compare_to`)."""
     choice: Choice
     at_once: int
     output: str = "text"
@@ -65,14 +65,14 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _links(spec: RunSpec, workspace: Workspace) -> Path | None:
-    """Return the folder with the repositories that jobs clone from; None if they clone from the cell over HTTP, because
-    the data is kept or jobs run as a user who cannot read the folder."""
+    """Return the folder with the repositories that jobs clone from directly. None if they clone from the cell over
+    HTTP: if the platform's data is kept after the run, or jobs run as a user who cannot read the folder."""
     return workspace.folder / "repositories" if spec.borrows and not workspace.isolation.run_as else None
 
 
 def _cache(spec: RunSpec, run_as: str) -> Path | None:
     """Return the cache folder for the jobs, in /var/cache if they run as a user who cannot reach this user's folder;
-    None if caches end with the run."""
+    None if the run's caches are deleted at its end."""
     if spec.cache is None or not run_as:
         return spec.cache
     is_reachable = spec.has_own_cache or find_closed_folder(spec.cache) is None
@@ -88,7 +88,8 @@ def _log_level() -> str:
 
 async def run_pipeline(spec: RunSpec, workspace: Workspace, process: CellProcess) -> "Outcome":
     """Run the pipeline to its end and print the summary. `process`: the child process that serves as the cell. Raises
-    InterruptedRunError if it is interrupted before the pipeline exists."""
+    InterruptedRunError if it is interrupted before the pipeline exists, BrokenPipeError if its output was a pipe whose
+    reader is gone."""
     from remuda.lib.signals import STOPPING, handle_signals
     from remuda.localrun.interrupts import Interrupts
     from remuda.localrun.render.screen import GuardedScreen, screen_for
@@ -202,8 +203,9 @@ async def _run_in_platform(
 
 
 def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | None) -> "CellSettings":
-    """Return the cell's settings. `objects`: object folders of the snapshots, which the cell uses without copying; they
-    need not exist yet. `links`: the folder for the cell's repositories that jobs clone from directly."""
+    """Return the settings of the cell for the run's data folder `folder`. `objects`: object folders of the snapshots,
+    which the cell uses without copying; they need not exist yet. `links`: the folder for the cell's repositories that
+    jobs clone from directly; None if jobs clone over HTTP."""
     from remuda.cell.settings import CellSettings
 
     variables = spec.file.facts.predefined

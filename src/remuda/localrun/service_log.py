@@ -8,7 +8,7 @@ from typing import TextIO, cast
 
 
 def service_log(file: TextIO, say: Callable[[str], None]) -> TextIO:
-    """Return a stream for JSON log lines: `file` gets all entries, `say` the first entry of each error event."""
+    """Return a stream for JSON log lines. `file` gets all lines; `say` gets errors, each event only once."""
     return cast("TextIO", _ServiceLog(file, say))
 
 

@@ -1,7 +1,8 @@
 """Starts the agent and the cell process of a run before the options are parsed, so that their starts overlap. Gain of
-`begin`: 17 % of a run with one short job (quartiles of 21 pairs: 11 and 34 %). Gain of the garbage collector that is
-off until `freeze_objects`: 25 % (12 and 37 %). Invariant: when `end`, which the command calls last, returns, no process
-and no temporary folder that was created here is left. Signals during a start or an end are delivered afterwards."""
+`begin`: 17 % of a run with one short job (quartiles of 21 pairs: 11 and 34 %). Gain of a garbage collector that is off
+until `freeze_objects`: 25 % (12 and 37 %). Invariant: after `end`, which the command calls last, no process and no
+temporary folder that was created here is left, except a folder that the user keeps. Stop signals during a start are
+delivered after it; during `end` they are ignored."""
 
 import gc
 import os
@@ -65,7 +66,7 @@ def begin(arguments: Sequence[str]) -> None:
         os.environ.pop(name, None)
     if STARTS_NOTHING.intersection(arguments):
         return
-    # The objects of the start stay alive; `freeze_objects` ends this when the platform runs.
+    # The objects of the start stay alive; `freeze_objects` enables the collector again when the platform runs.
     gc.disable()
     listen_to_signals()
     keep_off_proxies()
@@ -107,8 +108,8 @@ def start(data: Path | None, choice: IsolationChoice = "auto") -> Workspace:
 
 
 def _make_temporary_folder() -> Path:
-    """Create a new folder in `runs_folder()`, or in the system's temporary folder if others own or can access that one.
-    Tries again if another run, which ends, removes `runs_folder()` meanwhile."""
+    """Create a new folder in `runs_folder()`, or in the system's temporary folder if another user owns `runs_folder()`,
+    or can read or change it. Tries again if another run that ends removes `runs_folder()` meanwhile."""
     shared = Path(runs_folder())
     while True:
         with suppress(FileExistsError):
@@ -139,7 +140,8 @@ def start_cell() -> "CellProcess":
 
 @contextmanager
 def _defer_signals() -> Iterator[None]:
-    """Delay stop signals until the end of the block. A signal mask would not stop another thread from getting them."""
+    """Delay stop signals until the end of the block; of several, only the first is delivered. A signal mask would not
+    do, because another thread could still get them."""
     received: list[int] = []
     before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in stop_signals()}
     try:
@@ -152,7 +154,8 @@ def _defer_signals() -> Iterator[None]:
 
 
 def end(*, keep: bool = False) -> None:
-    """Stop the agent and the cell, and remove the run's temporary folder; with `keep`, print its path instead."""
+    """Stop the agent and the cell, and remove the run's temporary folder; with `keep`, print its path instead. A folder
+    of `--data` stays, without its subfolder with the snapshot (`scratch`)."""
     if not _workspaces and not _cells:
         return
     # An interrupt here would leave files that nobody finds.
@@ -213,7 +216,7 @@ def manager_data(folder: Path) -> Path:
 
 
 def keep_off_proxies(names: Sequence[str] = NO_PROXY) -> None:
-    """Add loopback addresses to NO_PROXY, because jobs reach the cell there, and a proxy could not."""
+    """Add the loopback addresses `names` to NO_PROXY: jobs reach the cell there, and a proxy could not."""
     for variable in ("no_proxy", "NO_PROXY"):
         current = [name for name in os.environ.get(variable, "").split(",") if name]
         os.environ[variable] = ",".join(dict.fromkeys([*current, *names]))

@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+from remuda.lib import event_loop
 from remuda.lib.clock import SystemClock
 from remuda.lib.dataclass import dataclass
 from remuda.lib.exits import BadInputError
@@ -58,7 +59,7 @@ class StepRequest:
 
 
 def run_here(request: StepRequest) -> dict[str, Any]:
-    return asyncio.run(_run(request))
+    return event_loop.run(_run(request))
 
 
 async def _run(request: StepRequest) -> dict[str, Any]:
@@ -101,7 +102,7 @@ class _Document:
 
 async def _document(request: StepRequest, resolver: Resolver) -> _Document:
     """Build the YAML text that calls the step with its inputs. Resolves the step first, because its spec declares the
-    types of the inputs. Raises BadInputError for invalid inputs."""
+    types of the inputs. Raises BadInputError or AgentError if the step or its inputs are invalid."""
     base = Path.cwd()
     text = _local_reference(request.step) or request.step
     if bare := _read_bare(base, text):
@@ -128,8 +129,8 @@ def _local_reference(text: str) -> str:
 
 
 def _read_bare(base: Path, text: str) -> str:
-    """Return the YAML text to run for a local file that has a definition without a spec, or a list of steps, which is
-    converted to a definition; '' for any other text."""
+    """Read the file at the path `text`, relative to `base`, or the step file in the folder there. Returns its steps as
+    a YAML text to run if it is a definition without a spec, or a list of steps; else ''."""
     if not text.startswith((".", "/")):
         return ""
     try:

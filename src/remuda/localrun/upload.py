@@ -28,7 +28,8 @@ _MERGE_REQUEST_NAMES = ("SOURCE_BRANCH_NAME", "TARGET_BRANCH_NAME", "TITLE")
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs of the pipeline run: those of these names and stages, or all if both are empty."""
+    """Which jobs of the pipeline run: those with these names or in these stages, or all if both are empty; with
+    `with_needs`, also the jobs that they need."""
 
     jobs: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
@@ -44,12 +45,13 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repository_paths(file: "PipelineFile", folder: Path) -> list[Path]:
-    """Return the paths where `pack` creates repositories, the own project's first."""
+    """Return the paths where `pack` creates repositories, that of the user's project first."""
     return [folder / "own.git", *(folder / f"other-{number}.git" for number, _ in enumerate(file.projects))]
 
 
 def pack(file: "PipelineFile", compared: frozenset[str], folder: Path) -> tuple[Package, list[Package]]:
-    """Make the snapshots of the own and of other projects below `folder`. `compared`: refs that rules compare with."""
+    """Make the snapshots of the user's project and of other projects below `folder`, and return them in this order.
+    `compared`: refs that rules compare with."""
     facts = file.facts
     place, *other_places = repository_paths(file, folder)
     snapshot = take(file.folder, file.repository, facts, place, compared=sorted(compared))
@@ -74,8 +76,8 @@ def _pack_other(path: str, folder: Path, git_dir: Path) -> Package:
 async def deliver(
     cell: "Cell", own: Package, others: list[Package], file: "PipelineFile", choice: Choice, *, links: Path | None
 ) -> "PipelineInfo":
-    """Upload all projects and create the pipeline. `links`: the folder of the cell's repositories if they use the
-    objects of the snapshots directly, so that no push is needed; else None."""
+    """Upload all projects and create the pipeline of `own`, the user's project. `links`: the folder of the cell's
+    repositories if they use the objects of the snapshots directly, so that no push is needed; else None."""
     other_ids = [await _upload(cell, package, links) for package in others]
     project = await _upload(cell, own, links)
     if other_ids:
@@ -119,7 +121,7 @@ def _predefined_variables(facts: "Facts") -> Mapping[str, str]:
 
 
 async def _upload(cell: "Cell", package: Package, links: Path | None) -> int:
-    """Create the project in the cell if it does not exist, upload its refs, and return the project's id."""
+    """Create the project in the cell if missing, upload its refs, and return its id. `links`: see `deliver`."""
     project = await cell.client.ensure_project(package.path, default_branch=package.default_branch)
     if links is not None:
         (links / f"{package.path}.git" / LENDS).touch()

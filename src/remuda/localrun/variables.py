@@ -15,7 +15,9 @@ from remuda.pipeline.syntax.yaml_document import read_document
 LIMIT_BYTES = 1024 * 1024
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_NAME_RULE = "use letters, digits and _, no digit first"
 _INPUT = re.compile(r"[\w-]+", re.ASCII)
+_INPUT_RULE = "use letters, digits, _ and -"
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)", re.ASCII | re.DOTALL)
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?')
 _SINGLE = re.compile(r"'([^']*)'\s*(?:#.*)?")
@@ -27,12 +29,12 @@ def read_variable_options(assignments: Iterable[str], files: Iterable[Path]) -> 
     variables = Variables()
     for file in files:
         variables = read_file(file).over(variables)
-    return Variables(values=_read_assignments(assignments, "--variable", _NAME)).over(variables)
+    return Variables(values=_read_assignments(assignments, "--variable", _NAME, _NAME_RULE)).over(variables)
 
 
 def read_file(file: Path) -> Variables:
     """Read a file: as YAML or JSON if its suffix says so or it begins with a brace, else as dotenv. Raises
-    BadInputError if the file cannot be read."""
+    BadInputError if the file cannot be read, PipelineError if its YAML is invalid."""
     try:
         with file.open("rb") as stream:
             data = stream.read(LIMIT_BYTES + 1)
@@ -54,7 +56,8 @@ def read_file(file: Path) -> Variables:
 
 
 def read_dotenv(text: str, file: str) -> dict[str, str]:
-    """Parse lines of `NAME=value`: quotes are removed, inside double quotes a backslash escapes, # begins a comment."""
+    """Parse lines of `NAME=value`: quotes are removed, inside double quotes a backslash escapes, # begins a comment.
+    Raises BadInputError, which names `file` and the line, for any other line."""
     values: dict[str, str] = {}
     for index, line in enumerate(text.split("\n"), 1):
         line = line.strip()
@@ -77,8 +80,8 @@ def read_dotenv(text: str, file: str) -> dict[str, str]:
 
 
 def read_inputs(assignments: Sequence[str], text: str, file: str) -> dict[str, Any]:
-    """Return the values of `--input`, with the types that the header of the pipeline file `text` declares."""
-    inputs = _read_assignments(assignments, "--input", _INPUT)
+    """Return the values of `--input` with the types that `text`, the content of the pipeline file `file`, declares."""
+    inputs = _read_assignments(assignments, "--input", _INPUT, _INPUT_RULE)
     if not inputs:
         return {}
     header = read_document(text, Report(file)).header
@@ -102,7 +105,8 @@ def _convert(name: str, text: str, declared: object) -> Any:
     return text
 
 
-def _read_assignments(assignments: Iterable[str], option: str, names: re.Pattern[str]) -> dict[str, str]:
+def _read_assignments(assignments: Iterable[str], option: str, names: re.Pattern[str], rule: str) -> dict[str, str]:
+    """Parse `NAME=VALUE` values of an option. `names`: pattern of valid names; `rule` explains it in errors."""
     values: dict[str, str] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
@@ -111,7 +115,7 @@ def _read_assignments(assignments: Iterable[str], option: str, names: re.Pattern
         if not _is_text(value):
             raise BadInputError(f"{option} {name}: the value is not UTF-8 text")
         if not names.fullmatch(name):
-            raise BadInputError(f"{option} {text}: {name!r} is not a name; use letters, digits and _, no digit first")
+            raise BadInputError(f"{option} {text}: {name!r} is not a name; {rule}")
         values[name] = value
     return values
 

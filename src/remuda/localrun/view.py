@@ -27,10 +27,10 @@ class JobView(JobOverview, frozen=True, kw_only=True):
 
     steps: tuple[StepView, ...] = ()
     downstream: "RunView | None" = None
-    """The pipeline that it started."""
+    """The pipeline that this job started, if it is a trigger job."""
 
     def seconds(self, now: float) -> float | None:
-        """Return how many seconds the job ran, or has been running at `now`."""
+        """Return how many seconds the job ran, or has been running at `now`; None if it has not started."""
         return span(self.started_at, self.finished_at, now)
 
     def is_over(self) -> bool:
@@ -69,15 +69,15 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
                 yield from job.downstream.pipelines()
 
     def all_jobs(self, above: str = "") -> Iterator[tuple[str, "RunView", JobView]]:
-        """Yield all jobs of this and all downstream pipelines as (unique name, the job's pipeline, job). `above`: a
-        prefix for the names, with the jobs that started the downstream pipeline."""
+        """Yield all jobs of this and all downstream pipelines as (unique name, the job's pipeline, job). A name begins
+        with `above` and the names of the trigger jobs on the way to the job's pipeline."""
         for job in self.jobs:
             yield above + job.name, self, job
             if job.downstream is not None:
                 yield from job.downstream.all_jobs(f"{above}{job.name}{BELOW}")
 
     def is_over(self) -> bool:
-        """True if no job of this or a downstream pipeline will change by itself; manual jobs wait for somebody."""
+        """True if this and all downstream pipelines have ended, or only wait for somebody to start a manual job."""
         return all(each.status in OVER or each.status == "manual" for each in self.pipelines())
 
 

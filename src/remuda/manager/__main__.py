@@ -5,6 +5,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from remuda.lib import event_loop
 from remuda.manager.config.checks import LOG_FORMATS, LOG_LEVELS
 from remuda.manager.config.load import load
 from remuda.manager.errors import ManagerError
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load(options.config).config
         configure(level=LOG_LEVELS[settings.log_level], log_format=LOG_FORMATS[settings.log_format])
         idle = options.agent_idle_exit
-        asyncio.run(serve(options.config, options.data, jobs=options.jobs, agent_idle_exit_seconds=idle))
+        event_loop.run(serve(options.config, options.data, jobs=options.jobs, agent_idle_exit_seconds=idle))
     except ManagerError as error:
         sys.stderr.write(f"remuda: {error}\n")
         return 2

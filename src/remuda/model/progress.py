@@ -101,8 +101,8 @@ def _word(state: JobState, *, allow_failure: bool) -> str:
 
 def _sum(words: Collection[str], *, by_stage: bool) -> str | None:
     """Combined result of the jobs that a job waits for (`words`: their statuses); None while they have not all ended.
-    With `needs`, a job that did not run makes it `skipped`, because its artifacts are missing. With `by_stage` such
-    jobs are ignored, unless none ran."""
+    With `needs`, one job that did not run makes the result `skipped`, because its artifacts are missing. With
+    `by_stage`, jobs that did not run are ignored, unless no job ran."""
     words = frozenset(words)
     if not words <= _ENDED:
         return None
@@ -155,7 +155,8 @@ def next_moves(nodes: Iterable[Node]) -> list[Move]:
 
 
 def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved: dict[str, str]) -> list[Move]:
-    """Due events of a stage's created jobs with `needs`. `moved`: statuses by name so far; new ones are added."""
+    """Due events of `created`, a stage's created jobs with `needs`. `by_name`: all jobs of the pipeline. `moved`:
+    statuses, by name, of jobs after their due events; those of the returned events are added."""
     behind: defaultdict[str, list[Node]] = defaultdict(list)
     names = {node.name for node in created}
     blockers = {}
@@ -220,7 +221,8 @@ def retries_left(
     retry_exit_codes: Sequence[int] = (),
     exit_code: int | None = None,
 ) -> bool:
-    """True if a failed job should be retried according to its keyword `retry`. `tries` includes the failed one."""
+    """True if a failed job should be retried according to its keyword `retry`: fewer than `retry_max` retries were
+    made, and the reason or the exit code is listed. `tries` includes the failed one."""
     if tries > retry_max or reason in _NEVER_RETRIED:
         return False
     words = {"always", reason, _WIDER_REASONS.get(reason, reason)}
@@ -228,5 +230,6 @@ def retries_left(
 
 
 def waits_for_names(prerequisites: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
-    """Sorted names of the jobs that `name` waits for. `prerequisites`: as stored with the pipeline."""
+    """Sorted names of the jobs that `name` waits for. `prerequisites`: those of all jobs, as stored with the
+    pipeline."""
     return tuple(sorted(set(prerequisites.get(name, ()))))

@@ -50,7 +50,8 @@ class Fingerprint:
 
 
 def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool) -> str | None:
-    """Why the runner cannot take such a job, as text; None if it can. The job's project is not checked."""
+    """Why the runner cannot take a job with these tags, as text; None if it can. The job's project is not checked.
+    `is_protected`: the job is of a protected ref."""
     missing = tags - fingerprint.tags
     if missing:
         return "the runner lacks the tags " + ", ".join(sorted(missing))

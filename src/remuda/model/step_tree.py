@@ -1,7 +1,7 @@
 """Builds the tree of a job's steps from the events that its agent reported, and computes each step's own time. Pure.
 
 The own time of a step excludes the steps that it called; parallel ones share their caller's time, so own times add up
-to the times of the top-level steps. Events are not trusted, because newer or foreign agents may send others.
+to the times of the top-level steps. Events are not trusted, because newer or foreign agents may send unknown ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +19,8 @@ retried. A step that runs has the status `running`."""
 
 
 class _Place:
+    """The latest step with a certain path: its fields in the tree, and whether its last attempt has ended."""
+
     __slots__ = ("depth", "is_over", "is_retried", "step")
 
     def __init__(self, depth: int) -> None:
@@ -34,7 +36,7 @@ class _Place:
 
 
 def tree_of(events: Iterable[Any]) -> list[Step]:
-    """The top-level steps in order, with the steps that they called in `steps`."""
+    """The top-level steps in the order of their first events, with the steps that they called in `steps`."""
     top: list[Step] = []
     latest: dict[str, _Place] = {}
     """By path. If two steps have the same name, the later one."""
@@ -65,7 +67,7 @@ def tree_of(events: Iterable[Any]) -> list[Step]:
 
 
 class OwnTime(NamedTuple):
-    """Time that one attempt of a step took, without the steps that it called."""
+    """Time that one attempt of a step took, without the steps that it called. `above`: the step that called it."""
 
     step: Step
     above: "OwnTime | None"

@@ -108,7 +108,9 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
 
 
 def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs: Mapping[str, Any]) -> Table:
-    """Parse the file and its includes into one tree, `extends` and `!reference` resolved. Raises `PipelineError`."""
+    """Parse the file and its includes into one tree, `extends` and `!reference` resolved. Mistakes are reported; raises
+    `PipelineError` only if one of them makes the file unreadable.
+    """
     place = Place()
     merger = Merger(report)
     loader = Loader(report, judge, sources, merger)

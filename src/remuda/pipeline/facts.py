@@ -28,7 +28,7 @@ ChangedFiles = Callable[[str | None], frozenset[str] | SourceProblem | None]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What rules are evaluated for. The default is a push to `main` with unknown files."""
+    """The ref, event, variables and files that rules are evaluated for; by default a push to `main`, files unknown."""
 
     ref: str = "main"
     is_tag: bool = False
@@ -54,8 +54,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.source == MERGE_REQUEST or "CI_MERGE_REQUEST_IID" in self.predefined
 
     def changes_since(self, compare_to: str | None) -> frozenset[str] | SourceProblem | None:
-        """Return the files that changed since `compare_to`, or since the previous commit if it is None. Returns None if
-        they are unknown, a SourceProblem if the ref cannot be compared.
+        """Return the files that changed since the ref `compare_to`; if it is None, those that the push or merge request
+        changed. Returns None if they are unknown, a SourceProblem if the ref cannot be compared. A fixed set in
+        `changed_files` is the answer for every ref.
         """
         return self.changed_files(compare_to) if callable(self.changed_files) else self.changed_files
 

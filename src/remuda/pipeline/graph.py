@@ -13,7 +13,7 @@ from remuda.pipeline.spec import JobSpec
 
 
 def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
-    """Return which jobs each job waits for: its needs in the pipeline or, without `needs`, all of earlier stages."""
+    """Return which jobs each job waits for: its needs in the pipeline; without `needs`, all jobs of earlier stages."""
     names = {job.name for job in jobs}
     earlier = _by_stage(jobs, jobs)
     return {
@@ -25,7 +25,9 @@ def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
-    """Return whose artifacts each job gets: of earlier stages or `needs` (`artifacts: true`), cut to `dependencies`."""
+    """Return the jobs whose artifacts each job gets: those of earlier stages or of `needs` (with `artifacts: true`)
+    that have artifacts, reduced to `dependencies` if the job has them.
+    """
     makers = [job for job in jobs if job.artifacts is not None]
     names = {job.name for job in makers}
     earlier = _by_stage(makers, jobs)
@@ -42,7 +44,7 @@ def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def circles(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield the cycles of a graph; `edges` has the names that each name points to.
+    """Yield cycles of a graph, at least one if there is any; `edges` has the names that each name points to.
 
     The search uses its own stack, so chains of needs may be longer than Python's recursion limit.
     """

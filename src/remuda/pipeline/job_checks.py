@@ -47,7 +47,8 @@ class Budget:
         self._spend(draft, size * draft.parts)
 
     def take_needs(self, draft: Draft, names: Mapping[str, Draft]) -> None:
-        """Add a job's needs to the size of the pipeline; a need of a parallel job counts once for each part."""
+        """Add a job's needs to the size of the pipeline; a need of a parallel job counts once for each part. `names`:
+        the jobs by every name that a need can use."""
         for needs in _all_needs(draft):
             for written in needs.inside or ():
                 target = names.get(written.need.job)

@@ -104,7 +104,7 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
 
 
 def _tags(report: Report, judge: Judge, draft: Draft, own: Variables) -> tuple[str, ...]:
-    """Expand variables in the tags. The runner cannot, because tags decide which runner gets the job."""
+    """Expand variables in the tags, which decide which runner gets the job. `own`: variables of file and job."""
     tags = draft.spec.tags
     if not any("$" in tag for tag in tags):
         return tags
@@ -141,7 +141,9 @@ def connect_jobs(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
 
 
 def _jobs_named(name: str, by_draft: Mapping[str, list[Part]], by_name: Mapping[str, Part]) -> list[str]:
-    """Return the jobs that `name` means: one job, or all parts of a parallel job."""
+    """Return the names of the jobs that `name` means: one job, or all parts of a parallel job; empty if there is none.
+    `by_draft` has the parts by the name in the file, `by_name` by their final name.
+    """
     return [part.spec.name for part in by_draft.get(name, ())] or ([name] if name in by_name else [])
 
 
@@ -152,7 +154,9 @@ def _resolve_need(
     by_draft: Mapping[str, list[Part]],
     by_name: Mapping[str, Part],
 ) -> list[str]:
-    """Return the jobs that a need of `part` refers to. Reports a mistake if there are none and it is not optional."""
+    """Return the names of the jobs that a need of `part` refers to. If there are none, reports a mistake or, if the
+    need is optional, returns its name as written. `by_draft`, `by_name`: as for `_jobs_named`.
+    """
     need = written.need
     if need.job in by_name and need.job not in by_draft:
         return [need.job]

@@ -29,7 +29,8 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 class OutsideNeed(msgspec.Struct, frozen=True, kw_only=True):
     """A job of another project or pipeline whose artifacts a job takes, without waiting for it.
 
-    With neither `project` nor `job`, this job mirrors the status of the latest pipeline of the project `pipeline`.
+    With neither `project` nor `job`, `pipeline` is the path of a project, and the job that has the need mirrors the
+    status of that project's latest pipeline.
     """
 
     job: str = ""

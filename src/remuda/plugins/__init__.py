@@ -1,2 +1,2 @@
-"""Runs plugin programs: processes that print a handshake line and then serve gRPC on a socket. The protocols `fleeting`
-and `environments` use it."""
+"""Runs plugin programs: processes that print a handshake line and then serve gRPC on a socket. The packages `fleeting`
+and `environments` use this for their protocols."""

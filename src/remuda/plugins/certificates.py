@@ -25,8 +25,9 @@ _LATE = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
+    """A self-signed certificate and its private key, in PEM; `der` is the certificate in DER."""
+
     certificate: bytes
-    """PEM."""
     key: bytes
     der: bytes
 
@@ -78,17 +79,18 @@ def new_identity() -> Identity:
 
 
 def server_context(own: Identity, client: str) -> ssl.SSLContext:
-    """TLS context of a plugin. It accepts only the host with the certificate `client` (PEM)."""
+    """TLS context of a plugin with the identity `own`. It accepts only the host with the certificate `client` (PEM)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     return _complete(context, own, client)
 
 
 def client_context(own: Identity, server: bytes) -> ssl.SSLContext:
-    """TLS context of a host for the plugin with the certificate `server` (DER). Raises PermanentError if invalid."""
+    """TLS context of a host with the identity `own`, for the plugin with the certificate `server` (DER). Raises
+    PermanentError if that certificate is invalid."""
     try:
-        shown = ssl.DER_cert_to_PEM_cert(server)
-        return _complete(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, shown)
+        pem = ssl.DER_cert_to_PEM_cert(server)
+        return _complete(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), own, pem)
     except ssl.SSLError as error:
         raise PermanentError(f"the certificate in the plugin's handshake cannot be read: {error}") from error
 

@@ -1,7 +1,7 @@
 """Runs the operator's hooks `before_job` and `after_job` of `[runners.remuda]` on this machine.
 
 They run as the user of the manager or plugin, outside the job, and their output goes to the manager's log. A failing
-`before_job` fails the job before its own commands run. Environments on other machines run the same command there.
+`before_job` fails the job before its own commands run. Environments on other machines run the hooks on those machines.
 """
 
 import asyncio
@@ -47,7 +47,8 @@ def describe_failure(name: str, how: str, output: str) -> str:
 
 
 async def run_hook(name: str, command: str, place: HookPlace, *, work_dir: str, error_type: type[Exception]) -> str:
-    """Run a hook and return its output. Raises `error_type` if it fails or takes too long."""
+    """Run a hook and return the end of its output; '' if `command` is empty. Raises `error_type` if it fails or takes
+    longer than `HOOK_SECONDS`."""
     if not command:
         return ""
     try:

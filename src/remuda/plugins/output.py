@@ -1,6 +1,6 @@
 """Converts the output of a plugin to lines for the host's log: level, text, values. Pure.
 
-Go plugins and our SDK write hclog's JSON to stderr; other programs write plain text. Memory is bounded however much a
+Go plugins and Remuda's SDK write hclog's JSON to stderr; others write plain text. Memory is bounded however much a
 plugin writes, and at most `MOST_LINES` lines a second go to the log; the rest is counted.
 """
 
@@ -41,7 +41,8 @@ class Splitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[str]:
-        """Add bytes and yield the complete lines. Empty data means the end of the input: the rest is a line."""
+        """Add bytes and yield the complete lines that are not empty. Empty data means the end of the input: the rest is
+        a line."""
         *lines, self._rest = (self._rest + data).split(b"\n") if data else (self._rest, b"")
         while len(self._rest) > LONGEST_BYTES:
             lines.append(self._rest[:LONGEST_BYTES])
@@ -53,7 +54,7 @@ class Splitter:
 
 
 class Reader:
-    """Parses lines and finds the level of each. All lines after the start of a Go panic are errors."""
+    """Parses lines and finds the level of each. Plain lines after the start of a Go panic are errors."""
 
     def __init__(self) -> None:
         self._is_panicking = False

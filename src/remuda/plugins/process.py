@@ -1,8 +1,8 @@
 """Starts one process of a plugin, reads its handshake line and its output, and ends it.
 
 A protocol subclasses `PluginProcess`, calls `launch` in its `start`, and reads the handshake. Invariant: after `close`
-neither the process nor its socket folder exists. If the host dies before that, the process ends with it (`launch`, or
-its stdin is closed), and the next start of any plugin removes the folder.
+neither the process nor its socket folder exists. If the host dies before that, the process ends with it (see the
+script `launch.py`; or because its stdin is closed), and the next start of any plugin removes the folder.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class PluginProcess:
 
     async def launch(self, env: Mapping[str, str]) -> str:
         """Start the program and return its first line on stdout. Raises TemporaryError if it does not start or prints
-        no line, PermanentError if the line is too long for a plugin."""
+        no line, PermanentError if the line is longer than `LONGEST_LINE_BYTES`."""
         stdout, stderr = await self._spawn(env)
         self._tasks.start(self._watch(), name=f"end of {self.program}")
         self._readers.append(self._tasks.start(self._drain(stderr), name=f"stderr of {self.program}"))
@@ -84,13 +84,13 @@ class PluginProcess:
             raise TemporaryError(self.describe(f"printed no handshake within {self._start_seconds:.0f} s")) from None
         except asyncio.LimitOverrunError:
             longest = f"more than {LONGEST_LINE_BYTES} bytes"
-            raise PermanentError(f"{self.program} printed a first line of {longest}; it is no plugin") from None
+            raise PermanentError(f"{self.program} printed a first line of {longest}; it is not a plugin") from None
         except asyncio.IncompleteReadError as error:
             await wait_for_event(self.ended, within_seconds=self._end_seconds)
             await self.read_last_words()
-            said = f" and after printing {error.partial[:200]!r}" if error.partial else ""
+            printed = f" and after printing {error.partial[:200]!r}" if error.partial else ""
             ended = f"ended with {self.exit_code}" if self.exit_code is not None else "closed its stdout"
-            raise TemporaryError(self.describe(f"{ended} before its handshake{said}")) from None
+            raise TemporaryError(self.describe(f"{ended} before its handshake{printed}")) from None
         self._readers.append(self._tasks.start(self._drain(stdout, self._stray), name=f"stdout of {self.program}"))
         return line.decode(errors="replace")
 
@@ -101,7 +101,8 @@ class PluginProcess:
                 os.killpg(self.pid, number)
 
     async def close(self) -> bool:
-        """End the process: close its stdin, wait, SIGTERM, wait, SIGKILL. True if it ended without a signal."""
+        """End the process: close its stdin, wait, SIGTERM, wait, SIGKILL. True if it ended without a signal, or was
+        never started."""
         by_itself = True
         self._close_stdin()
         if self._process is not None:
@@ -120,23 +121,24 @@ class PluginProcess:
 
     def describe(self, what: str) -> str:
         """The text "PROGRAM `what`", followed by the last lines that the program wrote."""
-        words = f"; its last words: {' / '.join(self._last.lines)}" if self._last.lines else ""
-        return f"{self.program} {what}{words}"
+        output = f"; its last output: {' / '.join(self._last.lines)}" if self._last.lines else ""
+        return f"{self.program} {what}{output}"
 
     async def has_ended(self) -> bool:
-        """True if it ends within `DYING_SECONDS`: calls to a dying process may fail before its end is noticed."""
+        """True if the process has ended or ends within `DYING_SECONDS`: calls to a dying process may fail before its
+        end is noticed."""
         if await wait_for_event(self.ended, within_seconds=DYING_SECONDS):
             await self.read_last_words()
         return self.ended.is_set()
 
     async def read_last_words(self) -> None:
-        """Wait for the rest of the output, at most half a second: children may keep the pipes open."""
+        """Wait for the rest of the ended process's output, at most half a second: children may keep the pipes open."""
         if self._readers:
             await asyncio.wait(self._readers, timeout=0.5)
 
     async def _spawn(self, env: Mapping[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamReader]:
-        """Return stdout and stderr. It makes the pipes itself: with those of asyncio, `wait()` does not return while a
-        child of the process keeps one open."""
+        """Start the process and return its stdout and stderr. Creates the pipes itself, because with pipes of asyncio
+        `wait()` does not return while a child of the process keeps one open."""
         stdout, their_stdout = await self._pipe()
         stderr, their_stderr = await self._pipe()
         theirs = [their_stdout, their_stderr]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_program(path: Path) -> bool:
-    """False for a folder, which may have the executable bit, too."""
+    """True if this is a file that this user can execute. False for a folder, even with the executable bit."""
     return path.is_file() and os.access(path, os.X_OK)
 
 

@@ -1,4 +1,4 @@
-"""What both kinds of plugins in Python use as programs: stdout for the handshake, a gRPC server on a socket."""
+"""Used by both kinds of plugins that are written in Python: stdout for the handshake, a gRPC server on a socket."""
 
 import asyncio
 import os
@@ -29,8 +29,8 @@ StreamMethod = Callable[[Service, Stream[Request, Response]], Coroutine[Any, Any
 def unary(
     as_status: Callable[[], AbstractContextManager[None]],
 ) -> Callable[[UnaryMethod[Service, Request, Response]], StreamMethod[Service, Request, Response]]:
-    """Decorator for gRPC methods that take a request and return the answer, instead of a stream. `as_status`: context
-    manager that turns errors into a gRPC status."""
+    """Decorator for gRPC methods that take a request and return the answer, where grpclib calls them with a stream.
+    `as_status`: returns a context manager that turns errors of the method into a gRPC status."""
 
     def decorate(method: UnaryMethod[Service, Request, Response]) -> StreamMethod[Service, Request, Response]:
         async def serve(service: Service, stream: Stream[Request, Response]) -> None:
@@ -48,7 +48,7 @@ async def receive(stream: Stream[Request, Any]) -> Request:
     """The first message of a call. Raises GRPCError if there is none."""
     message = await stream.recv_message()
     if message is None:
-        raise GRPCError(Status.INVALID_ARGUMENT, "the call came without a message")
+        raise GRPCError(Status.INVALID_ARGUMENT, "the call has no message")
     return message
 
 
@@ -65,7 +65,8 @@ def reserve_stdout() -> Iterator[TextIO]:
 
 @asynccontextmanager
 async def listen(server: Server, sockets: str | None, context: ssl.SSLContext | None = None) -> AsyncIterator[Path]:
-    """Serve on a unix socket below the host's folder `sockets` during the `async with` block; yields its path."""
+    """Serve on a unix socket below the host's folder `sockets` (None: the temporary folder) during the `async with`
+    block; yields the socket's path."""
     folder = _socket_folder(sockets or tempfile.gettempdir())
     try:
         path = folder / "socket"

@@ -1,10 +1,10 @@
 """Queue of waiting jobs in memory: decides which job a runner gets next. Pure; any process can rebuild it.
 
 Order: priority, which grows while a job waits; then the project with the fewest assigned jobs; then age (order of ids).
-The caller leases the chosen job in the store; if that fails, it drops the job here and asks again. Jobs with the same
-needs are in one *lane*, in which each project has a *line*. A runner looks only at the first line of each lane that
-fits, by the *pools* that it serves (organization, group, projects), so the cost does not depend on the number of jobs.
-Heaps are lazy: outdated entries are dropped when they come to the top.
+The caller leases the chosen job in the store; if that fails, it removes the job from the queue and asks again. Jobs
+with the same needs are in one *lane*, in which each project has a *line*. A runner serves *pools* (an organization, a
+group, projects); in each lane that fits, only the best line of each of them is compared, so the cost does not depend on
+the number of jobs. Heaps are lazy: outdated entries are dropped when they come to the top.
 """
 
 import heapq
@@ -31,7 +31,7 @@ _Rank = tuple[int, int, JobId]
 
 
 class Waiting(msgspec.Struct):
-    """Position of a waiting job in the queue: its key, priority and waiting time."""
+    """Position of a waiting job in the queue: its capability key, priority and waiting time."""
 
     key: CapabilityKey
     line: "_Line"
@@ -43,7 +43,7 @@ class Waiting(msgspec.Struct):
 
     @property
     def may_rise(self) -> bool:
-        """True if the level of the job can still grow by waiting."""
+        """True if the job's level (priority, plus an increase for waiting) can still grow."""
         return self.level - self.priority < AGE_STEPS
 
 
@@ -53,7 +53,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int
     """Number of jobs that would be handed out before it, if none were added and none ended."""
     competing: int
-    """Number of these jobs, itself included."""
+    """Number of jobs that the same runners can take, itself included."""
     level: int
     """Its priority, plus the increase for the time that it has waited."""
     running: int
@@ -63,7 +63,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class _Line:
     """The waiting jobs of one project in one lane, all with the same key."""
 
-    __slots__ = ("front", "jobs", "key", "lane", "left", "levels", "pools", "rank")
+    __slots__ = ("departed", "front", "jobs", "key", "lane", "levels", "pools", "rank")
 
     def __init__(self, key: CapabilityKey, lane: "_Lane") -> None:
         self.key = key
@@ -72,7 +72,7 @@ class _Line:
         self.jobs: list[tuple[int, JobId]] = []
         self.front: list[tuple[int, JobId]] = []
         """The first entries of the heap, sorted and without gaps."""
-        self.left = 0
+        self.departed = 0
         """Number of jobs that left since `front` was built; an upper bound for its outdated entries."""
         self.levels: dict[int, set[JobId]] = {}
         """All jobs of the line, by level."""
@@ -91,22 +91,22 @@ class _Line:
             insort(self.front, entry)
 
     def leave(self, job_id: JobId, level: int) -> None:
-        self.left += 1
+        self.departed += 1
         self.levels[level].discard(job_id)
         if not self.levels[level]:
             del self.levels[level]
 
 
 class _Tally(msgspec.Struct):
-    """A project's jobs compared with one job: of a higher level, of the same level, and older ones of that level."""
+    """Numbers of a project's jobs compared with one job: of a higher level, of the same, and of the same but older."""
 
     higher: int = 0
     equal: int = 0
     older: int = 0
 
     def before(self, turns: int) -> int:
-        """How many of these jobs of the same level are assigned before the compared job. `turns`: how many more
-        assigned jobs the compared job's project has at its turn than this project."""
+        """Number of this project's jobs of the same level that are assigned before the compared job. `turns`: how many
+        more assigned jobs the compared job's project has than this project when the compared job is next."""
         return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
 
@@ -161,7 +161,8 @@ class _Lane:
 
 
 class WaitingJobs:
-    """The queue of the pending jobs of a cell. `is_fair`: prefer projects with few assigned jobs."""
+    """The queue of the pending jobs of a cell. `is_fair`: among jobs of equal priority, prefer those of projects with
+    few assigned jobs."""
 
     def __init__(self, *, is_fair: bool = True) -> None:
         self._is_fair = is_fair
@@ -222,7 +223,7 @@ class WaitingJobs:
         return self.take(job_id) is not None
 
     def take(self, job_id: JobId) -> Waiting | None:
-        """Remove a job from the queue and return its position, if it was there."""
+        """Remove a job from the queue and return its position; None if it was not in the queue."""
         waiting = self._jobs.pop(job_id, None)
         if waiting is None:
             return None
@@ -256,27 +257,29 @@ class WaitingJobs:
             self._rank(line)
 
     def how(self, job_id: JobId) -> Waiting | None:
+        """Return the position of a job, which stays in the queue; None if it is not there."""
         return self._jobs.get(job_id)
 
     def choose(self, fingerprint: Fingerprint, now: float = 0.0) -> JobId | None:
-        """The job that a runner with this fingerprint should get next. It stays in the queue."""
+        """The job that a runner with this fingerprint should get next, still in the queue; None if no job fits."""
         self._rise(now)
         ranks = (rank for lane in self._lanes_for(fingerprint) for rank in _firsts(lane, fingerprint))
         best = min(ranks, default=None)
         return best[2] if best else None
 
     def as_good(self, job_id: JobId) -> int:
-        """Number of jobs that a runner could get equally well (same project, needs, level), itself included."""
+        """Number of jobs that a runner could get instead of this one (same project, needs, level), itself included."""
         waiting = self._jobs[job_id]
         return len(waiting.line.levels[waiting.level])
 
     def alike(self, job_id: JobId, many: int) -> Iterator[JobId]:
-        """Yield the jobs that a runner could get equally well (same project, needs, level), this one included. The
+        """Yield the jobs that a runner could get instead of this one (same project, needs, level), itself included. The
         oldest come first, at most `many`; fewer if many entries of the heap are outdated."""
         level, line = self._jobs[job_id].level, self._jobs[job_id].line
-        if len(line.front) - line.left < many:
+        if len(line.front) - line.departed < many:
             entries = islice(_in_order(line.jobs), 4 * many)
-            line.front, line.left = [entry for entry in entries if self._is_in(line, entry[1], -entry[0])], 0
+            line.front = [entry for entry in entries if self._is_in(line, entry[1], -entry[0])]
+            line.departed = 0
         count, last = 0, None
         for minus, other in line.front:
             if minus > -level or count == many:
@@ -293,8 +296,9 @@ class WaitingJobs:
         return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
 
     def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
-        """Place of a job among all jobs that these runners can take, or, without runners, among jobs with its needs.
-        Visits each job of the same level once. It assumes that assigned jobs do not end."""
+        """Place of a job among all jobs that these runners can take; None if it is not in the queue. If none of the
+        runners fits its tags and protection, jobs of its organization with the same needs count, too. Assumes that
+        assigned jobs do not end. Visits each job of the same level once."""
         self._rise(now)
         own = self._jobs.get(job_id)
         if own is None:
@@ -318,7 +322,8 @@ class WaitingJobs:
         return Place(ahead=ahead, competing=competing, level=own.level, running=running)
 
     def _lines_in_competition(self, own: _Line, fingerprints: Iterable[Fingerprint]) -> Iterator[_Line]:
-        """Yield the lines of all jobs that one of the runners can take, and the job's own line."""
+        """Yield the lines of all jobs that one of the runners can take, and `own`, the line of the compared job. If no
+        runner fits its tags and protection, also the lines of its organization with the same needs."""
         served: dict[_Needs, set[Pool]] = {}
         for fingerprint in set(fingerprints):
             for lane in self._lanes_for(fingerprint):

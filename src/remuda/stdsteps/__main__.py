@@ -1,5 +1,5 @@
-"""Runs one standard step by its name: `python -m remuda.stdsteps NAME`. The step runner also starts programs with
-arguments: `python -m remuda.stdsteps PROGRAM ARGUMENT...`."""
+"""Runs one standard step by its name: `python -m remuda.stdsteps NAME`; or one of PROGRAMS, such as `container_exec`,
+with arguments: `python -m remuda.stdsteps PROGRAM ARGUMENT...`."""
 
 import importlib
 import sys
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
             code: int = import_step(arguments[0]).main(arguments[1:])
             return code
         if len(arguments) != 1 or arguments[0] not in STEPS:
-            raise StepError(f"give the name of one step: {', '.join(STEPS)}")
+            raise StepError(f"the name of one step is required: {', '.join(STEPS)}")
         import_step(arguments[0]).run(read_inputs())
     except StepError as error:
         say(f"ERROR: {error}")

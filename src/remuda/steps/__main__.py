@@ -1,11 +1,10 @@
 """The agent's command line: `remuda-agent COMMAND`, `python -m remuda.steps COMMAND`, or the one-file program.
 
-Exit code 75 means that another agent serves the data folder, 1 any other error. Each command imports only the modules
-it needs, because `proxy` and `step` are started often and must start fast.
+Exit code 75 means that another agent serves the data folder, 1 any other error of the agent. Each command imports only
+the modules it needs, because `proxy` and `step` are started often and must start fast.
 """
 
 import argparse
-import asyncio
 import base64
 import binascii
 import gc
@@ -16,12 +15,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from remuda.lib import event_loop
 from remuda.steps.errors import EXIT_IN_USE, AgentError, BadRequestError, DataInUseError
 from remuda.steps.job_files.data_folder import default_data
 from remuda.steps.pack import program
 
 ARGUMENTS = "REMUDA_AGENT_ARGUMENTS"
-"""Base64 of a JSON list: the arguments, where something on the way to the agent drops its command line."""
+"""Variable with the arguments, as base64 of a JSON list; used if there are none on the command line, because some ways
+to start the agent drop them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -131,7 +132,7 @@ def _serve(options: argparse.Namespace) -> int:
         # Jobs make almost no reference cycles, so the collector may run seldom.
         gc.set_threshold(20_000, 50, 100)
         gc.enable()
-        return asyncio.run(
+        return event_loop.run(
             serve(
                 options.data,
                 fork_server,
@@ -164,7 +165,7 @@ def _delegate(options: argparse.Namespace) -> int:
     from remuda.steps.delegation.files import Order
 
     order = Order.read(options.file)
-    return asyncio.run(end(order) if options.end else delegate(order))
+    return event_loop.run(end(order) if options.end else delegate(order))
 
 
 def _version(_options: argparse.Namespace) -> int:

@@ -99,7 +99,7 @@ def _apply() -> None:
     )
     structlog.configure(
         processors=[*shared, renderer],
-        # What is to be seen was decided before: the level may change while the process runs.
+        # `Logger` has filtered by level already, because the level may change while the process runs.
         wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
         logger_factory=structlog.PrintLoggerFactory(_Settings.out),
         cache_logger_on_first_use=False,

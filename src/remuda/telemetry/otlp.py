@@ -44,7 +44,10 @@ class _Answer(msgspec.Struct):
 
 
 class SpanExporter:
-    """Queue of unsent spans; `run` sends them, and leaving the context sends the rest. Raises OtlpError."""
+    """Queue of unsent spans; `run` sends them, and leaving the context sends the rest.
+
+    The constructor raises OtlpError if the certificate file of the settings cannot be used.
+    """
 
     def __init__(self, settings: OtlpSettings, clock: Clock, counted: Counted) -> None:
         self._settings = settings
@@ -94,7 +97,7 @@ class SpanExporter:
             await self._send_batch()
 
     async def _finish(self) -> None:
-        """Send the queued spans at shutdown, with one attempt, and drop those that cannot be sent."""
+        """Send the queued spans at shutdown. If a batch cannot be sent, drop it and all others."""
         self._failures = 0
         while self._waiting and not self._failures:
             await self._send_batch()
@@ -123,7 +126,7 @@ class SpanExporter:
             self._filled.clear()
 
     async def _send(self, batch: Sequence[Span]) -> str:
-        """Send a batch. Returns the problem if it must be sent again, else an empty text."""
+        """Send a batch. Returns why it failed if the batch must be sent again; '' if it was accepted or refused."""
         settings = self._settings
         body = encode(batch, resource=settings.resource, version=__version__)
         headers = {"Content-Type": "application/json", **settings.headers}

@@ -33,7 +33,7 @@ def is_enabled(environment: Mapping[str, str]) -> bool:
 
 
 def read_otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpSettings:
-    """`service`: name of the service unless a variable sets another. Raises OtlpError for an unsupported value."""
+    """Read the settings. `service`: the service's name if no variable sets it. Raises OtlpError if one is invalid."""
 
     def read_variable(name: str) -> str:
         return (environment.get(_TRACES + name) or environment.get(_ALL + name) or "").strip()

@@ -46,7 +46,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trace_id_of(*words: object) -> str:
-    """Derive a trace id from the names of an operation."""
+    """Derive a trace id from words that identify an operation, such as its kind and id."""
     return _digest(words, 16)
 
 
@@ -67,7 +67,7 @@ def parse_traceparent(text: str) -> Context | None:
 
 
 def encode(spans: Sequence[Span], *, resource: Mapping[str, Value], version: str) -> bytes:
-    """Encode spans as one OTLP request. `resource` has the attributes of the sender."""
+    """Encode spans as one OTLP request. `resource`: the attributes of the sender. `version`: the version of Remuda."""
     scope = {"scope": {"name": "remuda", "version": version}, "spans": [_encode_span(span) for span in spans]}
     return msgspec.json.encode(
         {"resourceSpans": [{"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}]}

@@ -83,7 +83,7 @@ class AgentProcess:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close every job, so that no process is left behind (restart a dead agent for that), and stop the agent."""
+        """Start the agent again if it is dead, close every job, so that no process is left, and stop the agent."""
         if self._process is None or self._process.returncode is not None:
             await self.start()
         async with self.client() as client:
@@ -108,11 +108,11 @@ class AgentProcess:
             env=variables | (env or {}),
         )
         assert self._process.stderr is not None
-        said = b""
+        line = b""
         async with asyncio.timeout(20):
-            while not said.startswith(READY):
-                said = await self._process.stderr.readline()
-                if not said:
+            while not line.startswith(READY):
+                line = await self._process.stderr.readline()
+                if not line:
                     raise RuntimeError(f"the agent ended with {await self._process.wait()} before it was ready")
         self.ready.set()
 
@@ -175,7 +175,8 @@ async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
 
 
 async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> Seen:
-    """Run a job although the agent dies: restart it with `restart`, repeat calls, and go on reading its log."""
+    """Run a job although the agent dies: start the agent again, repeat calls, and continue to read the job's log.
+    `restart`: arguments of `AgentProcess.start` for every new start."""
     seen, accepted = Seen(), False
     while True:
         try:
@@ -193,7 +194,7 @@ async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> 
 
 
 def steps_text(*entries: dict[str, Any], extended: bool = True) -> str:
-    """The text of a job's steps. `extended`: allow Remuda's extensions."""
+    """The YAML text of a job that runs these steps. `extended`: allow Remuda's extensions."""
     spec = {"spec": {"remuda": 1}} if extended else {}
     return f"{json.dumps(spec)}\n---\n{json.dumps({'run': list(entries)})}"
 

@@ -41,7 +41,7 @@ def a_spec(name: str = "build", **changes: Any) -> JobSpec:
 
 
 def new_jobs(*specs: JobSpec) -> list[NewJob]:
-    """Jobs to be stored with a pipeline, with those that each one waits for and gets artifacts from."""
+    """Convert specs to jobs to be stored, with the jobs that each one waits for, and gets artifacts from."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     return [
         NewJob(

@@ -73,7 +73,7 @@ def script_output(trace: bytes) -> bytes:
 
 
 def _patiently(call: Any, seconds: float = 30) -> Any:
-    """Repeat a call that fails for up to `seconds`, because the cell may be restarting."""
+    """Return the result of `call`. Repeats a failing call for up to `seconds`, because the cell may be restarting."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -99,7 +99,8 @@ class Coordinator:
             self._runner = None
 
     def fail_once(self, endpoint: str, answer: Fault) -> None:
-        """Replace the answer to the next request whose `METHOD path` contains `endpoint`."""
+        """For the next request whose `METHOD path` contains `endpoint`, call `answer` with the request and send its
+        result; if that is None, close the connection."""
         self.faults.append((endpoint, answer))
 
     async def enqueue(self, *script: str, **changes: Any) -> ServerJob:

@@ -62,7 +62,7 @@ class FakeAgent(AgentBase):
         self.changed = asyncio.Condition()
 
     async def job(self) -> str:
-        """Wait until there is a job. Returns the id of the newest."""
+        """Wait until there is a job, and return the id of the newest one."""
         await self.until(lambda: self.jobs)
         return list(self.jobs)[-1]
 
@@ -181,7 +181,8 @@ class FakeAgent(AgentBase):
                 await self.changed.wait_for(lambda: any(self._next(job_id, dict(places)) for job_id in places))
 
     def _next(self, job_id: str, places: dict[str, tuple[int, int]]) -> pb.WatchEvent | None:
-        """Next event of a job for a subscriber. Advances the log offset and result number in `places`."""
+        """Next event of a job for a subscriber; None if there is none yet. Advances the log offset and result number in
+        `places`, and removes the job from it with its last event."""
         offset, seq = places[job_id]
         job = self.jobs.get(job_id)
         if job is None:
@@ -261,9 +262,9 @@ class FakeEnvironment:
         self.fixed_machine = "" if machines else "fake"
         self.machines = {name: FakeMachine(Path(self._sockets.name) / name) for name in machines or ["fake"]}
         self.is_broken = False
-        """While set, no agent can be started."""
+        """While set, `connect` fails."""
         self.calls: Counter[str] = Counter()
-        """Number of `connect` and `usage` calls."""
+        """Number of `acquire`, `connect` and `usage` calls."""
         self.disk_free_bytes = 1 << 40
         self.used: dict[str, str] = {}
         """Machine of each job, by the key of the job."""
@@ -297,16 +298,16 @@ class FakeEnvironment:
         return next((name for name, machine in self.machines.items() if name not in taken and not machine.lost), "")
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
-        builds, work = self._folders(place)
+        folders = place.folders(self._folder)
         try:
             if not place.may_have_begun:
-                remove_below(*self._below(place, f"{place.folder}.tmp"))
+                remove_below(*place.split_build_path(self._folder, f"{place.folder}.tmp"))
             for name, mode in ((place.folder, 0o777), (f"{place.folder}.tmp", 0o700)):
-                os.close(make_below(*self._below(place, name), mode=mode))
+                os.close(make_below(*place.split_build_path(self._folder, name), mode=mode))
         except OSError as error:
-            raise EnvironmentLostError(f"the working directory {work} cannot be made: {error.strerror}") from error
-        caches = self._folder / (place.cache_dir or "cache")
-        return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches))
+            cause = f"the working directory {folders.work_dir} cannot be created: {error.strerror}"
+            raise EnvironmentLostError(cause) from error
+        return folders
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
         if not (command := place.command_of(hook)):
@@ -334,7 +335,7 @@ class FakeEnvironment:
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         with suppress(OSError):
-            remove_below(*self._below(place, place.temporary_folder))
+            remove_below(*place.split_build_path(self._folder, place.temporary_folder))
         async with self._released:
             self.used.pop(place.key, None)
             self._released.notify_all()
@@ -349,11 +350,3 @@ class FakeEnvironment:
     async def remove(self) -> None:
         await self.die()
         self._sockets.cleanup()
-
-    def _folders(self, place: JobPlace) -> tuple[Path, Path]:
-        builds = self._folder / (place.builds_dir or "builds")
-        return builds, builds / place.folder
-
-    def _below(self, place: JobPlace, folder: str) -> tuple[Path, str]:
-        """Base folder (`builds_dir` if the operator has set it) and path of a job's folder in it."""
-        return (self._folder / place.builds_dir, folder) if place.builds_dir else (self._folder, f"builds/{folder}")

@@ -57,7 +57,7 @@ def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
 
 
 class World:
-    """A simulated fleet with jobs and a provider. `run` advances it by one second at a time."""
+    """A simulated fleet with jobs and a provider. `run` advances it by `tick` seconds at a time, then makes a plan."""
 
     def __init__(
         self, *groups: Group, policy: Policy, boot_seconds: float = 30.0, delete_seconds: float = 20.0
@@ -79,6 +79,8 @@ class World:
         self.most = 0
         self.ready_jobs: Callable[[], int] = lambda: 0
         """Returns the number of jobs that wait at the server, for servers that report it."""
+        self.open_requests = 0
+        """Number of unanswered requests for jobs."""
         self._names = 0
 
     @property
@@ -101,7 +103,7 @@ class World:
             groups=self.groups,
             instances=self.instances,
             requests=tuple(self.requests),
-            reserved=self.slots.reservation_count,
+            reserved=self.open_requests + len(self.slots.waiters),
         )
 
     def run(self, seconds: int, *, tick: int = 1) -> None:
@@ -144,7 +146,6 @@ class World:
                 self.slots.lose(instance.id)
         for instance in after.instances:
             self.slots.update(instance)
-        self.slots.allow(made.reservable)
         self.created += made.creation_count
         self.removed += sum(entry.because.reason is not Reason.RETRIED for entry in made.remove)
         self.reasons.update(entry.because.reason for entry in made.remove)

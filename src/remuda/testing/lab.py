@@ -33,18 +33,18 @@ class LabError(Exception):
     """Raised if the lab waited in vain; the message ends with the last output of the processes."""
 
 
-_held = contextlib.ExitStack()
+_port_locks = contextlib.ExitStack()
 """Locks of the ports that this process reserved, until it ends."""
 
 
 def free_port() -> int:
-    """Reserve a loopback port for parts that are restarted on it: a lock file keeps other labs away, and it is below
-    the range of ephemeral ports, so no other process takes it."""
+    """Reserve a loopback port for parts that are restarted on it: a lock file keeps other labs away, and the port is
+    below the range of ephemeral ports, which other processes get."""
     folder = Path(tempfile.gettempdir()) / f"remuda-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     for port in random.sample(range(20_000, 30_000), 1000):
         with contextlib.suppress(InUseError, OSError):
-            _held.enter_context(hold_lock(folder / str(port)))
+            _port_locks.enter_context(hold_lock(folder / str(port)))
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
             return port
@@ -175,20 +175,20 @@ class Lab:
         self.close()
 
     def start(self) -> None:
-        """Start the cell, create a runner there, and start the manager."""
+        """Start the cell, create a runner there if there is no configuration file yet, and start the manager."""
         self.start_cell()
         if not self.config.exists():
-            made = self.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "lab"})
+            runner = self.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "lab"})
             self.config.write_text(
                 f"concurrent = {self.concurrent}\ncheck_interval = 1\n\n[[runners]]\n"
-                f'name = "lab"\nurl = "{self.url}"\ntoken = "{made["token"]}"\nexecutor = "shell"\n'
+                f'name = "lab"\nurl = "{self.url}"\ntoken = "{runner["token"]}"\nexecutor = "shell"\n'
                 f'request_concurrency = {self.concurrent}\noutput_limit = 65536\nbuilds_dir = "{self.folder}/builds"\n'
             )
             self.config.chmod(0o600)
         self.manager.start()
 
     def start_cell(self) -> None:
-        """Start the cell and wait until it answers. If it dies at a kill point, it is started again."""
+        """Start the cell and wait until it answers. Raises LabError if it ends before that."""
         self.cell.start()
         self.wait_until(lambda: self.is_healthy() or not self.cell.is_alive(), "the cell serves")
         if not self.cell.is_alive():

@@ -132,7 +132,7 @@ class MemoryCell:
     async def push_file(
         self, text: str, variables: Mapping[str, str] | None = None, *, ref: str = "refs/heads/main"
     ) -> Family:
-        """Compile the text of a pipeline file and store the pipeline."""
+        """Compile the text of a pipeline file, store the pipeline, and return it with its jobs."""
         request = PipelineRequest(
             project=self.project, source="push", ref=ref, sha=SHA, text=text, variables=variables or {}, user_id=USER_ID
         )
@@ -153,7 +153,8 @@ class MemoryCell:
         two_phase: bool = True,
     ) -> Assignment | NoJob:
         """Request a job as a runner does with POST /jobs/request. `hold`: a long poll, which waits up to `hold_seconds`
-        for a job. `graceful` and `two_phase` are features of the runner. `gone`: set when the client disconnects."""
+        for a job. The runner cancels jobs gracefully if `graceful`, acknowledges them if `two_phase`. `gone`: an event
+        that is set when the client disconnects."""
         self._requests += 1
         return await self.dispatch.handout.request_job(
             runner or self.runner,
@@ -218,7 +219,7 @@ class MemoryCell:
         return updated.code, updated.job.status()
 
     async def refusal(self, token: str) -> str | None:
-        """Assert that a job token is refused, and return the Job-Status header."""
+        """Assert that a job token is refused, and return the Job-Status header of the refusal."""
         try:
             await self.dispatch.runner_calls.authenticate(token)
         except ForbiddenError as error:

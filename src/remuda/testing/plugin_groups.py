@@ -16,19 +16,19 @@ OWNER = "s_0123456789ab/7"
 """Default owner tag of the machines."""
 Group = InProcess | HostedGroup
 
-# Kills itself right before it would touch the disk, a process or a lock for the given time since `armed` exists. Only
-# once: the process that takes its place lives on.
+# Kills itself right before it would touch the disk, a process or a lock for the `count`th time since the file `armed`
+# exists. Only once: it renames the file, so the process that takes its place lives on.
 _KILLED_PLUGIN = """#!{python}
 import os, signal, sys
 EVENTS = {{"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.killpg", "fcntl.flock", "subprocess.Popen"}}
-left = {count}
+remaining = {count}
 
 def watch(event, arguments):
-    global left
+    global remaining
     writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
     if (event in EVENTS or writes) and os.path.exists("{armed}"):
-        left -= 1
-        if left == 0:
+        remaining -= 1
+        if remaining == 0:
             os.rename("{armed}", "{died}")
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -61,7 +61,7 @@ class PluginGroups:
     async def group(
         self, how: str = "in process", *, settings: Settings | None = None, plugin: Path | None = None, **config: Any
     ) -> Group:
-        """Open a group `how`: "in process", or "hosted" as a program: the plugin's own, or `plugin` if given."""
+        """Open a group. `how`: "in process", or "hosted": run the program `plugin` (None: that of the constructor)."""
         group: Group
         if how == "in process":
             group = InProcess(self._plugin())
@@ -105,8 +105,9 @@ async def remove_all(group: Group) -> None:
 
 
 def a_killed_plugin(folder: Path, package: str, count: int) -> tuple[Path, Path, Path]:
-    """Write a plugin program that kills itself at its `count`th access to the disk, a process or a lock. Returns the
-    program, a file whose creation starts the counting, and a file that the program creates when it dies."""
+    """Write a program that runs the plugin in the Python `package`, and kills itself at the `count`th time that it
+    changes a file, lock or process. Returns the path of the program, of a file whose creation starts the counting, and
+    of a file that the program creates when it dies."""
     armed, died = folder / "armed", folder / "died"
     text = _KILLED_PLUGIN.format(python=sys.executable, package=package, count=count, armed=armed, died=died)
     return a_program(folder, text, name="fleeting-plugin-killed"), armed, died

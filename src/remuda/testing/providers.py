@@ -35,7 +35,7 @@ class TableProvider(Plugin[ProviderConfig]):
     def __init__(self) -> None:
         self.held: dict[str, str] = {}
         self.idle: list[str] = []
-        self.told: Wishes | None = None
+        self.last_wishes: Wishes | None = None
         self.uses = 0
         self._made = 0
         self._changed = asyncio.Condition()
@@ -58,7 +58,7 @@ class TableProvider(Plugin[ProviderConfig]):
         return ConnectInfo(connector=self._settings.connector, internal_addr=self._config.address)
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
-        self.told = wishes
+        self.last_wishes = wishes
         self.held.update(wishes.held)
         if wishes.is_complete:
             for holder in self.held.keys() - wishes.held.keys():

@@ -52,10 +52,8 @@ class InlineWriter:
         if type(self).broken:
             raise sqlite3.OperationalError(type(self).broken)
         self._db.execute("begin immediate")
-        try:
+        with self._db:
             return operation(self._db)
-        finally:
-            self._db.execute("commit")
 
     def close(self) -> None:
         self._db.close()
@@ -86,13 +84,14 @@ class Cloud:
         self.accepts = 1000
         """Maximum number of instances that one `increase` accepts."""
         self.shows = True
-        """True if `update` lists new instances."""
+        """If False, `update` lists no instances, neither new nor old ones."""
         self.first_state: InstanceState | None = None
-        """State that `update` reports of new instances."""
+        """State that `update` reports of new instances; None: the real state."""
         self.on_delete: Callable[[str], None] = lambda _: None
 
     def make(self, count: int, owner: str = "") -> list[str]:
-        """Create instances as an operator does in the provider's console. Returns their ids."""
+        """Create instances and return their ids. `owner`: the manager that requested them; '' if an operator created
+        them in the provider's console."""
         made = []
         for _ in range(count):
             self.made += 1
@@ -322,7 +321,8 @@ class Stable:
                 self._task.result()
 
     async def acquire(self, *holders: str, **how: Any) -> dict[str, Slot]:
-        """Acquire a slot for each job in `holders`, advancing virtual time until all have one."""
+        """Acquire a slot for each job in `holders`, advancing virtual time until all have one. `how`: arguments of
+        `Scaler.acquire`. Returns the slots by job."""
         tasks = [self._tasks.start(self.scaler.acquire(holder, **how), name=holder) for holder in holders]
         await settle(100)
         while not all(task.done() for task in tasks):

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from grpclib import GRPCError
@@ -168,7 +169,7 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that an agent has: its id, the `owner` data of its start, and whether it has ended."""
+    """A job that an agent has: its id, the `owner` data of its `JobStart`, and whether it has ended."""
 
     id: str
     owner: bytes
@@ -200,7 +201,7 @@ class JobEnded(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     reason: str
     exit_code: int
-    """-1 if no process has ended with an exit code."""
+    """Exit code of the step that determined the status; -1 if it has none."""
     message: str
     log_bytes: int
     results: int
@@ -228,19 +229,20 @@ WatchedEvent = LogChunk | StepResultEvent | JobEnded | UnknownJob
 
 
 class Watch:
-    """Events of all subscribed jobs of an agent. Iterate over it in one task; any task may subscribe."""
+    """Events of all subscribed jobs of an agent. Iterate over it in one task; any task may subscribe. The iteration
+    ends with AgentUnavailableError or AgentRefusedError."""
 
     def __init__(self, stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
         self._stream = stream
         self._sending = asyncio.Lock()
 
     async def subscribe(self, job_id: str, *, log_offset: int = 0, result_seq: int = 1) -> None:
-        """Subscribe to the events of a job from these positions on; a second call starts from its new positions."""
+        """Subscribe to a job: its log from this byte on, its results from this number on. Replaces an earlier call."""
         subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq, batches=True)
         await self._send(pb.WatchRequest(subscribe=subscribe))
 
     async def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
-        """Confirm that all before these positions is stored here, so that the agent may delete it."""
+        """Confirm that this client has stored everything before these positions, so that the agent may delete it."""
         confirm = pb.Confirm(id=job_id, log_offset=log_offset, result_seq=result_seq)
         await self._send(pb.WatchRequest(confirm=confirm))
 
@@ -309,7 +311,7 @@ class AgentClient:
             await self.stub.Start(_start_request(job))
 
     async def jobs(self, ids: Sequence[str]) -> AsyncIterator[KeptJob]:
-        """Yield these jobs with the `owner` data of their start. Unknown ids are left out; no ids means all jobs."""
+        """Yield these jobs with the `owner` data of their `JobStart`. Unknown ids are left out; no ids: all jobs."""
         with translate_errors():
             async with self.stub.Jobs.open() as stream:
                 await stream.send_message(pb.JobsRequest(ids=ids), end=True)
@@ -334,7 +336,7 @@ class AgentClient:
             with translate_errors():
                 await allow_large_frames(self._channel)
                 stream = await call.__aenter__()
-                stack.push_async_callback(_leave, stream)
+                stack.push_async_callback(reset_stream, stream)
                 await stream.send_request()
                 await stream.recv_initial_metadata()
             yield Watch(stream)
@@ -367,7 +369,7 @@ def tcp_channel(host: str, port: int, token: str) -> Channel:
 
 
 def channel_of(data: Path) -> Channel | None:
-    """Channel to the agent of a data folder, over a unix socket or TCP. None if none has ever been ready there."""
+    """Channel to the agent of a data folder, over a unix socket or TCP. None if no agent has ever been ready there."""
     try:
         endpoint = msgspec.json.decode((data / "endpoint").read_bytes(), type=_Endpoint)
     except FileNotFoundError:
@@ -384,7 +386,7 @@ def socket_of(data: Path) -> Path | None:
         return None
 
 
-async def _leave(stream: "Stream[pb.WatchRequest, pb.WatchEvent]") -> None:
+async def reset_stream(stream: "Stream[Any, Any]") -> None:
     """Reset a stream that is not read any more. Errors are ignored, because the connection may be closed already."""
     with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
         await stream.cancel()
@@ -407,7 +409,7 @@ def translate_errors() -> Iterator[None]:
     except (OSError, ProtocolError) as error:
         raise AgentUnavailableError(f"the agent cannot be reached: {error}") from None
     except AttributeError as error:
-        # What grpclib says of a connection that ended between being made and being used.
+        # grpclib raises this for a connection that ended before its first use.
         if error.name != "_transport":
             raise
         raise AgentUnavailableError("the connection to the agent is lost: it ended at once") from None

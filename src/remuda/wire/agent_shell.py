@@ -2,12 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 from grpclib.client import Stream
 
-from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavailableError, translate_errors
+from remuda.wire.agent_client import (
+    AgentClient,
+    AgentRefusedError,
+    AgentUnavailableError,
+    reset_stream,
+    translate_errors,
+)
 from remuda.wire.proto import agent_pb2 as pb
 
 
@@ -80,8 +86,8 @@ class AgentShell:
 
 @asynccontextmanager
 async def open_shell(client: AgentClient, job_id: str, command: ShellCommand) -> AsyncIterator[AgentShell]:
-    """The command is ended at the end of the `async with` block. If the agent refuses it, iterating over the shell
-    raises AgentRefusedError."""
+    """Start a command in the environment of a job, and end it at the end of the `async with` block. If the agent
+    refuses the command, iterating over the shell raises AgentRefusedError."""
     opening = pb.ShellOpen(
         id=job_id,
         command=command.command,
@@ -92,13 +98,6 @@ async def open_shell(client: AgentClient, job_id: str, command: ShellCommand) ->
     async with AsyncExitStack() as stack:
         with translate_errors():
             stream = await client.stub.Shell.open().__aenter__()
-            stack.push_async_callback(_leave, stream)
+            stack.push_async_callback(reset_stream, stream)
             await stream.send_message(pb.ShellInput(open=opening))
         yield AgentShell(stream)
-
-
-async def _leave(stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
-        await stream.cancel()
-    with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
-        await stream.__aexit__(None, None, None)

@@ -33,7 +33,7 @@ class LiveChannel(Channel):
 
 
 async def allow_large_frames(channel: Channel) -> None:
-    """Connect the channel and allow the peer to send frames of up to FRAME_BYTES. The peer need not do so."""
+    """Connect the channel and allow the peer to send frames of up to FRAME_BYTES; it may send smaller ones."""
     connection = (await channel.__connect__()).connection
     connection._connection.update_settings({SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES})
     connection.flush()

@@ -22,7 +22,7 @@ class BrokenCallError(ConnectionError):
 
 
 class Content(Protocol):
-    """The body of an HTTP answer, read at once or in pieces."""
+    """The body of an HTTP answer, read in pieces of about `size` bytes."""
 
     def iter_chunked(self, size: int, /) -> AsyncIterator[bytes]: ...
 
@@ -73,7 +73,8 @@ class HttpSession:
         proxy: str | None = None,
         read_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Answer]:
-        """`read_seconds` limits the time without any data from the server; the caller limits the total time."""
+        """Send a request; the context is its answer. `read_seconds` limits the time without any data from the server;
+        the caller limits the total time."""
         headers = {**self._headers, **headers}
         if proxy is None and is_loopback(url):
             return self._loopback.request(method, url, data=data, headers=headers, read_seconds=read_seconds)

@@ -4,12 +4,13 @@ Signed with RS256, which cloud providers and Vault accept. They have a separate 
 audience of such a token: the cell itself must never accept one.
 """
 
-import base64
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from remuda.wire.routable_token import to_base64url
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import rsa
@@ -27,7 +28,7 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
 
     def pem(self) -> bytes:
         """The private key in PEM format, as it is stored."""
-        # Late, here and below: it takes long, and few jobs have such tokens.
+        # Imported here and below, because it takes long and few jobs have such tokens.
         from cryptography.hazmat.primitives import serialization
 
         return self.private.private_bytes(
@@ -42,13 +43,13 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
             "use": "sig",
             "alg": ALGORITHM,
             "kid": self.kid,
-            "n": _base64url(numbers.n),
-            "e": _base64url(numbers.e),
+            "n": _encode_number(numbers.n),
+            "e": _encode_number(numbers.e),
         }
 
 
 def new_id_key(name: str) -> IdKey:
-    """RSA key pair with a key id made from `name`. This can take most of a second."""
+    """Create an RSA key pair with a key id made from `name`. This can take most of a second."""
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     return IdKey(kid=KEY_PREFIX + name, private=rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS))
@@ -56,7 +57,7 @@ def new_id_key(name: str) -> IdKey:
 
 @lru_cache(maxsize=16)
 def load_id_key(kid: str, pem: bytes) -> IdKey:
-    """Cached, because checking a key takes much longer than signing with it."""
+    """Load an RSA key. Raises ValueError if it is another kind. Cached: checking takes much longer than signing."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -72,6 +73,5 @@ def sign_id_token(claims: Mapping[str, Any], key: IdKey) -> str:
     return jwt.encode(dict(claims), key.private, algorithm=ALGORITHM, headers={"kid": key.kid})
 
 
-def _base64url(number: int) -> str:
-    raw = number.to_bytes((number.bit_length() + 7) // 8)
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+def _encode_number(number: int) -> str:
+    return to_base64url(number.to_bytes((number.bit_length() + 7) // 8))

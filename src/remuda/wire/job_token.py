@@ -1,9 +1,8 @@
-"""Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch (number of
-assignments).
+"""Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch (number of hand-outs).
 
-The signature lets a router find the cell without a lookup. It alone grants nothing: the job's row has the current epoch
-and decides. Opaque job tokens, the older kind, are `glcbt-`, the job's id in hex, and random characters; only the hash
-in the row can check them. PyJWT is not used, because its import takes 6 % of a run with one empty job
+A router reads the cell from the token, without a lookup. A valid signature alone grants nothing: the job's row has the
+current epoch and decides. Opaque job tokens, the older kind, are `glcbt-`, the job's id in hex, and random characters;
+only the hash in the row can check them. PyJWT is not used, because its import takes 6 % of a run with one empty job
 (docs/decisions/0026); tests compare with it.
 """
 
@@ -18,7 +17,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from remuda.wire.routable_token import TokenError, to_base36
+from remuda.wire.routable_token import TokenError, to_base36, to_base64url
 
 PREFIX = "glcbt-"
 AUDIENCE = "gitlab-authz-token"
@@ -69,7 +68,7 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
             "use": "sig",
             "alg": _ALGORITHM,
             "kid": self.kid,
-            "x": _base64url(raw),
+            "x": to_base64url(raw),
         }
 
 
@@ -110,7 +109,7 @@ def _read_raw(pem: bytes) -> bytes | None:
 
 
 def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
-    """The job token for one assignment of a job to a runner. `issuer`: address of the cell."""
+    """Return the job token for one hand-out of a job to a runner. `issuer`: address of the cell."""
     body = {
         "iss": issuer,
         "aud": AUDIENCE,
@@ -126,11 +125,12 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
         "scopes": _sort_scopes(claims.scopes),
     }
     text = f"{_header(key.kid)}.{_encode(body)}"
-    return f"{PREFIX}{text}.{_base64url(key.private.sign(text.encode()))}"
+    return f"{PREFIX}{text}.{to_base64url(key.private.sign(text.encode()))}"
 
 
 def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
-    """Check format, signature, audience, expiry. `keys`: by id. Raises TokenError, UnknownKeyError or ExpiredError."""
+    """Check format, signature, audience, expiry; return the content. `keys`: by key id. Raises TokenError, of which
+    UnknownKeyError and ExpiredError are kinds."""
     if not token.startswith(PREFIX) or len(token) > 4096 or not token.isascii():
         raise TokenError("not a job token")
     signed, _, signature = token.removeprefix(PREFIX).rpartition(".")
@@ -156,8 +156,8 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
 
 
 def opaque(job_id: int, random: bytes) -> str:
-    """Opaque job token for one assignment of the job to a runner. `random`: fresh random bytes."""
-    return f"{PREFIX}{job_id:x}_{_base64url(random)}"
+    """Return an opaque job token for one hand-out of the job. `random`: fresh random bytes."""
+    return f"{PREFIX}{job_id:x}_{to_base64url(random)}"
 
 
 def opaque_job(token: str) -> int | None:
@@ -187,12 +187,8 @@ def _read_claims(body: dict[str, Any]) -> JobClaims:
 
 @lru_cache(maxsize=64)
 def _sort_scopes(scopes: frozenset[str]) -> list[str]:
-    """Cached, because scopes are the same for nearly all tokens, so callers must not change the list."""
+    """Return the sorted scopes; do not change the list: it is cached, because most tokens have the same scopes."""
     return sorted(scopes)
-
-
-def _base64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def _bytes(text: str) -> bytes:
@@ -208,7 +204,7 @@ def _header(kid: str) -> str:
 
 
 def _encode(values: dict[str, Any]) -> str:
-    return _base64url(_json(values))
+    return to_base64url(_json(values))
 
 
 def _decode(text: str) -> dict[str, Any]:

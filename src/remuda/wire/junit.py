@@ -57,15 +57,18 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
     seconds: float = 0.0
     output: str | None = None
-    """Message of a case that did not pass, or at least its type if the report has one."""
+    """Message (else the type) and text of a case that did not pass; None if the report has neither."""
 
 
 class JunitReader:
-    """Parses the files of one report and passes every case to `take`. Raises UnreadableError."""
+    """Parses the files of one report and passes every case to `take`; call `feed` for each piece, then `close`.
+
+    Both raise UnreadableError, with a text such as "it is cut off" ("it": the report). `is_packed`: read gzip, not XML.
+    """
 
     def __init__(self, take: Callable[[TestCase], None], *, limits: JunitLimits, is_packed: bool = True) -> None:
         self._take = take
-        self._left = limits.bytes
+        self._remaining = limits.bytes
         self._limits = limits
         self._elements = self._files = 0
         self._is_packed = is_packed
@@ -75,21 +78,21 @@ class JunitReader:
 
     @property
     def read_bytes(self) -> int:
-        return self._limits.bytes - self._left
+        return self._limits.bytes - self._remaining
 
     def feed(self, data: bytes) -> None:
-        """Parse the next bytes of the upload, which are gzip. Passes complete test cases to `take`."""
+        """Parse the next bytes of the upload: gzip if `is_packed`, else XML. Passes complete test cases to `take`."""
         if not self._is_packed:
-            for at in range(0, len(data), _PIECE_BYTES):
-                self._parse(data[at : at + _PIECE_BYTES])
+            for start in range(0, len(data), _PIECE_BYTES):
+                self._parse(data[start : start + _PIECE_BYTES])
             return
-        for at in range(0, len(data), _PACKED_BYTES):
-            self._unpack(data[at : at + _PACKED_BYTES])
+        for start in range(0, len(data), _PACKED_BYTES):
+            self._unpack(data[start : start + _PACKED_BYTES])
 
     def _unpack(self, data: bytes) -> None:
         while data:
             if not self._is_within_member:
-                # What follows a member may be padding, which none begins with.
+                # Zero bytes after a member are padding; no member begins with one.
                 data = data.lstrip(b"\0")
                 if not data:
                     return
@@ -114,8 +117,8 @@ class JunitReader:
         self._end_file()
 
     def _parse(self, text: bytes) -> None:
-        self._left -= len(text)
-        if self._left < 0:
+        self._remaining -= len(text)
+        if self._remaining < 0:
             raise UnreadableError(f"it is larger than {_size(self._limits.bytes)}")
         if self._file is None:
             text = text.lstrip()
@@ -198,7 +201,7 @@ class _File:
             self._finish()
         elif self._text is not None and tag in _STATUSES:
             text = "".join(self._text).strip()
-            # A message that the text holds would be said twice.
+            # If the text contains the message, the message is not repeated.
             self._output = text if self._output.strip() in text else f"{self._output}\n{text}".strip()
             self._text = None
 

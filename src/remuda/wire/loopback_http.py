@@ -29,7 +29,7 @@ class CannotConnectError(OSError):
 
 
 def is_loopback(url: str) -> bool:
-    """True if an address is plain HTTP to this machine."""
+    """True if an address is plain HTTP to this machine. Raises ValueError if it is invalid."""
     return _parse_server(_split_start(url)).is_loopback
 
 
@@ -42,7 +42,7 @@ class _Server(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _parse_server(start: str) -> _Server:
-    """Cached, because every call needs it and there are few servers. Raises ValueError if the address is invalid."""
+    """Parse scheme, host and port. Raises ValueError if they are invalid. Cached, because there are few servers."""
     parts = urlsplit(start)
     if parts.scheme != "http" or parts.hostname not in _HOSTS:
         return _Server(False, parts.netloc, ("", 0))
@@ -50,7 +50,7 @@ def _parse_server(start: str) -> _Server:
 
 
 def _split_start(url: str) -> str:
-    """The part of an address before its path: scheme, host and port."""
+    """The part of an address before its path: scheme, host and port; '' if it has no such part."""
     match = _START.match(url)
     return match[0] if match else ""
 
@@ -73,7 +73,8 @@ class LoopbackAnswer(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
 
     async def send(self, request: bytes, read_seconds: float | None) -> None:
-        """Returns when status and headers have arrived. `read_seconds`: longest time without any data."""
+        """Send a request, and return when status and headers of the answer have arrived. `read_seconds`: longest time
+        without any data."""
         self.headers = CIMultiDict()
         self.is_over = self._has_head = False
         self.read_seconds = read_seconds
@@ -166,14 +167,14 @@ class LoopbackClient:
 
     def __init__(self, connect_seconds: float) -> None:
         self._connect_seconds = connect_seconds
-        self._free: dict[tuple[str, int], deque[LoopbackAnswer]] = {}  # the one that was used last at the end
+        self._free: dict[tuple[str, int], deque[LoopbackAnswer]] = {}  # the most recently used one is last
 
     @asynccontextmanager
     async def request(
         self, method: str, url: str, *, data: bytes | None, headers: Mapping[str, str], read_seconds: float | None
     ) -> AsyncIterator[LoopbackAnswer]:
-        """What is not read of the answer inside the `async with` block is dropped. `read_seconds`: longest time without
-        any data from the server. Raises ValueError if the address is invalid."""
+        """Send a request and yield its answer; what the `async with` block does not read of it is dropped.
+        `read_seconds`: longest time without any data from the server. Raises ValueError if the address is invalid."""
         start = _split_start(url)
         _, host, place = _parse_server(start)
         request = _format_request(method, host, url[len(start) :], headers, data)

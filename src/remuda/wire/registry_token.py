@@ -35,7 +35,7 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def algorithm(self) -> str:
-        # Late, here and below: these take long, and few cells have a registry.
+        # Imported here and below, because these take long and few cells have a registry.
         from cryptography.hazmat.primitives.asymmetric import rsa
 
         return "RS256" if isinstance(self.private, rsa.RSAPrivateKey) else _ALGORITHMS[self.private.curve.name]
@@ -49,7 +49,7 @@ class RegistryKey(msgspec.Struct, frozen=True, kw_only=True):
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         text = base64.b32encode(hashlib.sha256(public).digest()[:30]).decode()
-        return ":".join(text[at : at + 4] for at in range(0, len(text), 4))
+        return ":".join(text[start : start + 4] for start in range(0, len(text), 4))
 
     def pem(self) -> bytes:
         """Key and certificate in PEM format, as they are stored."""
@@ -80,15 +80,15 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"Remuda cell {cell_id} registry tokens")])
-    at = datetime.fromtimestamp(int(now), UTC)
+    created_at = datetime.fromtimestamp(int(now), UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(private.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(at - _CLOCK_DIFFERENCE)
-        .not_valid_after(at + _CERTIFICATE_LIFE)
+        .not_valid_before(created_at - _CLOCK_DIFFERENCE)
+        .not_valid_after(created_at + _CERTIFICATE_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(private, hashes.SHA256())
     )
@@ -97,7 +97,7 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 
 @lru_cache(maxsize=4)
 def load_registry_key(pem: bytes) -> RegistryKey:
-    """Raises ValueError with the problem of the PEM text. Cached, because checking is slow."""
+    """Read a key and its certificate. Raises ValueError if the text is invalid. Cached, because checking is slow."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa

@@ -60,6 +60,10 @@ def to_base36(number: int) -> str:
             return digits
 
 
+def to_base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
 def encode(*, prefix: str, routing: Mapping[str, int], random: bytes) -> str:
     if len(prefix) > _MAX_PREFIX:
         raise TokenError(f"the prefix is longer than {_MAX_PREFIX} characters")
@@ -73,13 +77,13 @@ def encode(*, prefix: str, routing: Mapping[str, int], random: bytes) -> str:
     lines = "\n".join(f"{key}:{to_base36(routing[key])}" for key in sorted(routing)).encode()
     if not _MIN_ROUTING <= len(lines) <= _MAX_ROUTING:
         raise TokenError(f"the routing part has {_MIN_ROUTING} to {_MAX_ROUTING} bytes, not {len(lines)}")
-    payload = base64.urlsafe_b64encode(random + lines + bytes([len(lines)])).decode().rstrip("=")
+    payload = to_base64url(random + lines + bytes([len(lines)]))
     head = f"{prefix}{payload}.{VERSION}.{to_base36(len(payload)).rjust(2, '0')}"
     return head + _checksum(head)
 
 
 def decode(token: str) -> Routable:
-    """Raises TokenError if the text is not a routable token."""
+    """Parse a token and check its check sum. Raises TokenError if the text is not a routable token."""
     if len(token) > _MAX_PREFIX + _MAX_BASE64 + 13:
         raise TokenError("too long for a routable token")
     if not token.isascii():

@@ -135,7 +135,8 @@ class RequestJob(Message):
     and free slots (`free`)."""
     hold_seconds: float | None = None
     """Only between Remuda's manager and a cell: how long the manager can wait for the answer without delaying requests
-    of its other runners or the removal of a machine. Requests without it are answered at once."""
+    of its other runners or the removal of a machine. Requests without it are answered at once, unless the settings of
+    the cell or the runner say otherwise."""
 
 
 class Part(msgspec.Struct, kw_only=True):
@@ -304,7 +305,7 @@ def parse_content_range(text: str) -> int | None:
 
 
 def fits_content_range(text: str, length: int) -> bool:
-    """True if a body fits the header `<start>-<end>`; its end may be one too high, as old runners send."""
+    """True if `length` bytes fit the header `<start>-<end>`, whose end may be one too high, as old runners send it."""
     start = parse_content_range(text)
     end = text.strip().partition("-")[2]
     if start is None or len(end) > 19:

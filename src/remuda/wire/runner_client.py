@@ -1,7 +1,7 @@
 """Client of the Runner API: one method for each call. HTTP statuses are returned as values; only network errors raise.
 
-It remembers the long-poll cursor. The caller decides what an answer means for a job, and when a job request is
-repeated: until then other runners can use the slot. Also has the calls that only Remuda's cells serve.
+It remembers the long-poll cursor. The caller decides what an answer means for a job, and when to repeat a failed
+job request, so that it can use the slot for another runner meanwhile. Also has calls that only Remuda's cells serve.
 """
 
 import asyncio
@@ -84,6 +84,8 @@ class RunnerReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The undecoded answer to a call that only Remuda's cells serve."""
+
     status: int
     headers: Any
     body: bytes
@@ -136,7 +138,8 @@ class RunnerClient:
         return OwnReply(status=response.status, headers=response.headers, body=response.body)
 
     async def request_job(self, *, request_id: str, may_hold: bool = True) -> JobOffer:
-        """`request_id`: the same for repeated requests. `may_hold`: the server may wait for a job."""
+        """Request a job once. `request_id`: the same when the request is repeated. `may_hold`: if there is no job, the
+        server may delay its answer until there is one."""
         is_held = may_hold and self.cursor is not None
         message = RequestJob(
             token=self._token,
@@ -247,7 +250,7 @@ class RunnerClient:
         return RunnerReply(status=response.status, message=response.message)
 
     async def reset_token(self, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
-        """Replace this runner's token, or with a user's access token `personal` that of `runner_id`."""
+        """Replace the token of this client's runner, or of `runner_id` if `personal`, a user's access token, is set."""
         path, headers = "/api/v4/runners/reset_authentication_token", {"Accept": "application/json"}
         body: bytes | msgspec.Struct = VerifyRunner(token=self._token)
         if personal:
@@ -321,7 +324,7 @@ def _reply(response: Response) -> JobReply:
 
 
 def read_payload(body: bytes) -> JobPayload:
-    """Decode the payload of a job. A field that is null counts as missing."""
+    """Decode the payload of a job. A null where none is allowed counts as missing. Raises msgspec.MsgspecError."""
     try:
         return msgspec.json.decode(body, type=JobPayload)
     except msgspec.ValidationError:
@@ -335,7 +338,8 @@ def _remove_nulls(value: Any) -> Any:
 
 
 def read_identity(body: bytes) -> tuple[int, str] | None:
-    """Job id and token of a payload that `read_payload` cannot decode, so that the job can be failed."""
+    """Job id and token of a payload that `read_payload` cannot decode, so that the job can be failed; None if these
+    cannot be read either."""
     try:
         payload = msgspec.json.decode(body)
         return int(payload["id"]), str(payload["token"])

@@ -1,8 +1,8 @@
 """HTTP calls to one server: request ids, retries, redirects, timeouts. `runner_client` has a method for each API call.
 
-A call is retried after 408, 429 and 5xx, up to five attempts. Statuses are returned as values; only network errors
-raise. Calls carry tokens, so a redirect to another server is returned as the answer. Repeating is safe: the server's
-handlers are idempotent, and all attempts of one call have the same `X-Request-Id`.
+A call is retried after 408, 429 and most of 5xx (`is_retried`), up to five attempts. Statuses are returned as values;
+only network errors raise, at once. Calls carry tokens, so a redirect to another server is returned as the answer.
+Repeating is safe: the server's handlers are idempotent, and all attempts of one call have the same `X-Request-Id`.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ def new_session() -> HttpSession:
 
 
 def environment_proxy(url: str) -> str | None:
-    """Proxy by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY. A client calls it once, not per request."""
+    """Proxy by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, or None. A client calls it once, not per request."""
     if not any(name.lower() in _PROXIES for name in os.environ):
         return None
     import urllib.request  # not at the top: most have no proxy, and all would pay for it
@@ -102,7 +102,7 @@ def environment_proxy(url: str) -> str | None:
 
 
 class Server:
-    """Sends calls to one server, and repeats those that failed."""
+    """Sends calls to one server, and repeats those that it answers with a temporary error status."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class Server:
         request_id: str | None = None,
         attempts: int = ATTEMPTS,
     ) -> Response:
-        """Return the last answer of up to `attempts`. `endpoint`: name of the call in metrics. Raises
-        RunnerApiTemporaryError if no attempt was answered."""
+        """Send a request up to `attempts` times and return the last answer. `endpoint`: name of the call in metrics.
+        Raises RunnerApiTemporaryError, without further attempts, if a request gets no answer."""
         headers = {"X-Request-Id": request_id or new_request_id(), "Content-Type": "application/json"} | headers
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
 
@@ -178,7 +178,7 @@ class Server:
     ) -> Response:
         for failures in range(1, attempts):
             response = await attempt()
-            # A job that is over stays so, however often one asks.
+            # The job has ended, so a repetition would get the same answer.
             if not is_retried(response.status) or response.headers.get("Job-Status") in ("canceled", "failed"):
                 return response
             wait = parse_retry_after(response.headers, self.clock.wall())
@@ -200,7 +200,8 @@ def is_retried(status: int) -> bool:
 
 
 def resolve_redirect(url: str, location: str) -> str | None:
-    """The address that a redirect leads to. None if it is on another server, or HTTP instead of HTTPS."""
+    """The address that a redirect leads to. None if it is on another host or port, or HTTP instead of HTTPS; from HTTP
+    to HTTPS is allowed on the standard ports."""
     try:
         old, new = urlsplit(url), urlsplit(urljoin(url, location))
         same = (new.scheme, new.hostname, new.port) == (old.scheme, old.hostname, old.port)
@@ -212,7 +213,7 @@ def resolve_redirect(url: str, location: str) -> str | None:
 
 
 def parse_retry_after(headers: Any, now: float) -> float | None:
-    """Seconds that the server asks to wait: until its rate limit ends, else Retry-After."""
+    """Seconds that the server asks to wait: until its rate limit ends, else Retry-After. None if it does not ask."""
     reset = headers.get("RateLimit-ResetTime")
     if reset:
         import email.utils

@@ -73,7 +73,8 @@ class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a cell: shells to open, kept jobs to release and jobs to stop, without those being handled."""
+    """The answer of a cell: shells to open, kept jobs to release and jobs to stop. Shells and releases that the manager
+    already handles are left out."""
 
     version: int = VERSION
     shells: tuple[WantedShell, ...] = ()
@@ -116,7 +117,8 @@ def code_of(data: bytes) -> int:
 
 
 class Frames:
-    """Splits a byte stream into frames, whatever the sizes of its pieces."""
+    """Splits a byte stream into frames, whatever the sizes of its pieces. `kinds`: the allowed ones, `TO_COMMAND` or
+    `FROM_COMMAND`; another one raises FrameError."""
 
     def __init__(self, kinds: bytes) -> None:
         self._kinds = kinds

@@ -15,14 +15,14 @@ _SHELL = "/api/remuda/v1/runners/shells"
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """Input frames for the command of a shell. `is_over`: the shell was closed."""
+    """Bytes of a shell's input stream, which consists of frames (`wire.shell`). `is_over`: the shell was closed."""
 
     data: bytes = b""
     is_over: bool = False
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of output bytes that the cell has received so far. `is_over`: the shell was closed."""
+    """`size`: how many bytes of a shell's output frames the cell has received. `is_over`: the shell was closed."""
 
     size: int
     is_over: bool = False
@@ -35,7 +35,8 @@ class ShellClient:
         self._client = client
 
     async def fetch_wanted(self, request: LookRequest) -> Wanted | int:
-        """Wait for requests of the cell. Returns the HTTP status instead if it answers with an error."""
+        """Wait for requests of the cell's users. Returns the HTTP status if the cell answers with an error, and 502 if
+        its answer cannot be decoded."""
         reply = await self._client.own(
             "POST",
             "/api/remuda/v1/runners/wanted",
@@ -51,7 +52,7 @@ class ShellClient:
             return 502
 
     async def input(self, shell: str, offset: int) -> Piece:
-        """Wait for input frames for the command of a shell, from a byte offset of the input on."""
+        """Wait for bytes of a shell's input frames. `offset`: how many bytes of these frames were received before."""
         reply = await self._call("GET", f"{shell}/input", f"&offset={offset}")
         state = reply.headers.get("X-Remuda-Shell-State", "")
         if reply.status == 200:
@@ -59,7 +60,7 @@ class ShellClient:
         return Piece(is_over=_is_final(reply.status))
 
     async def output(self, shell: str, start: int, data: bytes) -> Taken:
-        """Send output frames at the byte offset `start`. Returns how many bytes the cell has."""
+        """Send bytes of a shell's output frames. `start`: the number of bytes of its frames before `data`."""
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}", "Content-Type": "application/octet-stream"}
         reply = await self._call("PATCH", f"{shell}/output", body=data, headers=headers)
         size = reply.headers.get("Range", "").rpartition("-")[2]

@@ -108,7 +108,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TracePart(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a job's log, and the status of the job. If the status is final, the log is complete."""
+    """Bytes of a job's log, and the status of the job; if the status is final, the log is complete. Or bytes of a
+    shell's output, and the state of the shell."""
 
     data: bytes
     state: str
@@ -145,7 +146,7 @@ class UserClient:
             return _decode(self.url, await answer.read())
 
     async def pages(self, path: str, *, limit: int | None = None, **query: str | int) -> list[Any]:
-        """The entries of a paginated list from all its pages, at most `limit`."""
+        """The entries of a paginated list from all its pages; at most `limit`, if it is set."""
         entries: list[Any] = []
         for page in itertools.count(1):
             part = await self.call("GET", path, None, page=page, per_page=PAGE_SIZE, **query)
@@ -155,7 +156,7 @@ class UserClient:
         return entries[:limit]
 
     async def ensure_project(self, path: str, *, default_branch: str) -> ProjectInfo:
-        """The project with this path, or this name in the user's namespace; created if it does not exist."""
+        """The project with this path; created if it does not exist. A name without `/` is in the namespace `root`."""
         path = path if "/" in path else f"{NAMESPACE}/{path}"
         try:
             project = await self.call("GET", f"/api/v4/projects/{quote(path, safe='')}")
@@ -197,7 +198,7 @@ class UserClient:
         await self.call("PUT", f"/api/v4/runners/{runner_id}", {"tag_list": list(tags)})
 
     async def create_pipeline(self, project_id: int, request: NewPipelineRequest) -> PipelineInfo:
-        """Raises RefusedError with the mistakes of the file, or why there is no job to run."""
+        """Create a pipeline. Raises RefusedError, which says why, if the file has mistakes or no job would run."""
         body = msgspec.to_builtins(request)
         return _convert(await self.call("POST", f"/api/remuda/v1/projects/{project_id}/pipelines", body), PipelineInfo)
 
@@ -252,7 +253,7 @@ class UserClient:
         while after is not None:
             answer = await self.call("GET", f"/api/remuda/v1/jobs/{job_id}/steps", after=after)
             results += answer["results"]
-            # A cell of an earlier version tells all at once.
+            # A cell of an earlier version returns all results at once.
             after = answer.get("next_after")
         return results
 
@@ -274,20 +275,20 @@ class UserClient:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Job-State", ""))
 
     async def shell_output(self, job_id: int, shell: str, offset: int) -> TracePart:
-        """Wait for output frames of a shell, from a byte offset on. `remuda.wire.shell` defines frames."""
+        """Wait for output frames (`remuda.wire.shell`) of a shell. `offset`: the number of bytes of frames to skip."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/output"
         async with self._request("GET", path, None, {"offset": offset}) as answer:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Shell-State", ""))
 
     async def shell_input(self, job_id: int, shell: str, start: int, data: bytes) -> None:
-        """Append input frames of a shell at the byte offset `start`. Repeating the call changes nothing."""
+        """Append input frames of a shell. `start`: number of bytes of its frames before `data`. Safe to repeat."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}"}
         async with self._request("PATCH", path, data, {}, headers) as answer:
             await answer.read()
 
     async def events(self, *, after: str = "", **filters: str | int) -> AsyncGenerator[EventInfo, None]:
-        """Yield changes of jobs, pipelines and runners until the cell closes the stream, at once after a `reset`.
+        """Yield changes of jobs, pipelines and runners until the cell closes the stream, as it does after a `reset`.
         `after`: id of the last received event. `filters`: by `kind`, `project`, `pipeline` or `job`."""
         headers = {"Last-Event-ID": after} if after else {}
         async with self._request("GET", "/api/remuda/v1/events", None, filters, headers) as answer:
@@ -321,7 +322,7 @@ class UserClient:
     ) -> AsyncIterator[Answer]:
         """Send a request. Raises an error with a readable cause if the answer is not successful."""
         if self._session is None:
-            raise RuntimeError("the client is used as an async context manager")
+            raise RuntimeError("use the client as an async context manager: async with UserClient(...) as client")
         # A project's path is encoded already.
         address = self.url + path + (f"?{urlencode(query)}" if query else "")
         headers = dict(headers or {})

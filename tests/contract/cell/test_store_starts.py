@@ -128,7 +128,7 @@ class TestTriggers:
 class TestReleases:
     async def test_one_per_tag_newest_first(self, store: Store, project: Project) -> None:
         def release(tag: str, at: float) -> Release:
-            return Release(project_id=project.id, tag=tag, name=tag, created_at=at, released_at=at)
+            return Release(project_id=project.id, tag=tag, name=tag, created_at=at, released_at=at, user_id=7)
 
         assert not await store.schedules.put_release(release("v1", NOW), replace=True)
         assert await store.schedules.put_release(release("v1", NOW), replace=False)
@@ -139,7 +139,7 @@ class TestReleases:
         assert [one.tag for one in await store.schedules.list_releases(project.id)] == ["v1", "v2"]
         assert await store.schedules.remove_release(project.id, "v1")
         assert not await store.schedules.remove_release(project.id, "v1")
-        assert [one.tag for one in await store.schedules.list_releases(project.id)] == ["v2"]
+        assert list(await store.schedules.list_releases(project.id)) == [release("v2", NOW + 1)]
 
 
 class TestDownstream:

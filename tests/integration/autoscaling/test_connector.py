@@ -167,7 +167,10 @@ async def test_host_key_pinned(lab: Machines, instances: Make, tmp_path: Path) -
 async def test_slots_within_sessions(lab: Machines, instances: Make) -> None:
     """Capacity above the sessions that sshd allows is refused with that reason, before a job goes there."""
     machine = lab.machines[0]
-    machine.run("echo MaxSessions 2 >>/etc/ssh/lab/sshd_config; kill -HUP 1", check=False)
+    with (lab.folder / "sshd_config").open("a") as config:  # copied at the start
+        config.write("MaxSessions 2\n")
+    machine.kill()
+    machine.start()
     machine.wait()
     with pytest.raises(PermanentError, match=r"allows 2 sessions .* 4 are needed .* raise MaxSessions"):
         await instances(capacity_per_instance=3).prepare(NAME, info(lab, machine))

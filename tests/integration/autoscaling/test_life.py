@@ -25,6 +25,8 @@ from remuda.telemetry.logs import configure
 from remuda.testing.instance_groups import a_plugin
 from remuda.testing.waiting import until
 
+pytestmark = pytest.mark.long
+
 ONE = "one: {script: [hostname]}\n"
 IDLE = 'idle_count = 1\nidle_time = "1s"'
 
@@ -119,7 +121,6 @@ async def test_shutdown_order(site: Any) -> None:
     assert not site.group.instances
 
 
-@pytest.mark.long
 async def test_a_runner_that_is_taken_out_of_the_file_leaves_nothing(site: Any) -> None:
     site.configure(policy=IDLE)
     async with site.manager() as running:
@@ -145,7 +146,7 @@ async def test_a_runner_that_is_put_back_while_its_machines_go_waits_for_that(si
         async with asyncio.timeout(60):
             while not (status := await site.status()).config.error:  # noqa: ASYNC110 - it is asked over a socket
                 await asyncio.sleep(0.05)
-        assert "what it had is still being closed or removed" in status.config.error
+        assert "its environment is still being closed" in status.config.error
         assert ([one.is_ending for one in status.fleets], site.group.events) == (
             [True],
             ["init", "delete m1-1", "shutdown"],

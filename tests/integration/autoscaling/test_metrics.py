@@ -130,6 +130,7 @@ def lint(text: str) -> None:
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(PROGRAM is None, reason="Prometheus is not installed: make packages")
 async def test_machines_are_counted_as_dashboards_want_it(site: Any, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"

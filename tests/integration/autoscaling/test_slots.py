@@ -195,7 +195,7 @@ async def test_a_machine_without_control_groups_runs_no_job_that_has_limits(bare
     async with bare.manager():
         jobs = await bare.jobs(await bare.push(PLAIN + script("held", "echo ran")))
         assert (jobs["held"]["status"], jobs["held"]["failure_reason"]) == ("failed", "runner_system_failure")
-        assert "this runner holds jobs to slot_memory, which cannot be done on this machine: " in jobs["held"]["log"]
+        assert "this runner limits jobs by slot_memory, which cannot be done on this machine: " in jobs["held"]["log"]
         assert "O ran" not in jobs["held"]["log"]
 
 
@@ -266,7 +266,7 @@ async def test_containers_of_two_slots_keep_apart_and_go(site: Any, tmp_path: Pa
         jobs = await site.jobs(await site.push(PLAIN + script("eater", *eater, more=over) + neighbour_job))
         told = jobs["eater"]["log"]
         assert jobs["eater"]["failure_reason"] == "script_failure", told
-        assert "The kernel has killed processes of this container: they used more memory than its limit" in told
+        assert "The kernel killed processes of this container: they used more memory than its limit" in told
         assert "O has eaten" not in told
         assert jobs["neighbour"]["status"] == "success", jobs["neighbour"]["log"]
         assert f"/{group_name}/slot-" in jobs["neighbour"]["log"]

@@ -211,7 +211,7 @@ class TestJob:
             end = start + int(said.partition("-")[2])
             headers = {"JOB_TOKEN": job.token, "Content_Range": f"{start}-{end}"}
             refused = cell.send("PATCH", f"/api/v4/jobs/{job.id}/trace", b"four", **headers)
-            assert (refused.status, b"4 bytes came" in refused.body) == (400, True), refused
+            assert (refused.status, b"the body has 4 bytes" in refused.body) == (400, True), refused
             job.write(b"four")
             assert job.patch().status == 202
         assert log_of(cell, job.id) == b"fourfour"

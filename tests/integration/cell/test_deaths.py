@@ -16,6 +16,8 @@ from tests.support.git_client import Clone
 from remuda.testing.lab import free_port
 from remuda.testing.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 PIPELINE = "only:\n  script: [echo hello]\n  artifacts: {paths: [x]}\n"
 SERVE = """
 import asyncio, sys

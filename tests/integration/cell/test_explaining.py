@@ -204,7 +204,8 @@ class TestResults:
         rest = own(cell, "GET", f"{path}/steps?limit=4&after={first['next_after']}").json()
         assert [result["seq"] for result in rest["results"]] == [5, 6, 7]
         assert rest["next_after"] is None
-        assert own(cell, "GET", f"{path}/steps?after=x").status == 400
+        for wrong in ("x", "9" * 19):
+            assert own(cell, "GET", f"{path}/steps?after={wrong}").status == 400
         assert own(cell, "GET", f"{path}/steps?limit=0").status == 200
 
     def test_limits(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:

@@ -211,6 +211,13 @@ def test_a_token_that_calls_too_often_is_told_when_to_come_again(tmp_path: Path)
         assert set(answers) == {401, 429}
 
 
+@pytest.mark.parametrize("path", ["/api/v4/nowhere", "/oauth/discovery/keys"])
+def test_a_token_that_nobody_checks_has_the_allowance_of_its_address(cell: ServedCell, path: str) -> None:
+    for _ in range(2):
+        answer = cell.send("GET", path, PRIVATE_TOKEN="invented")
+        assert answer.headers["RateLimit-Name"] == "user_by_address"
+
+
 def test_runners_are_not_held_up_by_the_default(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell", requests_per_minute=100) as cell:
         runner = cell.new_runner()

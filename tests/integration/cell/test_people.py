@@ -5,7 +5,7 @@ from typing import Any
 import gitlab
 import pytest
 from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
-from tests.support.cells.served_cell import ADMIN_TOKEN, ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ADMIN_TOKEN, FEATURES, ScriptedRunner, ServedCell
 
 from remuda.cell.http.edge.access import Kind
 from remuda.cell.http.edge.app import ENDPOINTS
@@ -225,6 +225,17 @@ def test_a_project_is_deleted_with_what_runs(cell: ServedCell) -> None:
     assert runner.ask().status == 204
     assert cell.new_project("app", PIPELINE) != project_id
     assert cell.api("GET", "/projects").json()[0]["path_with_namespace"] == "root/app"
+
+
+def test_a_job_that_outlives_its_project_is_not_shown(cell: ServedCell) -> None:
+    project_id = cell.new_project("app", PIPELINE)
+    runner = cell.new_runner()
+    job = runner.take(info={"features": FEATURES | {"cancel_gracefully": True}})
+    assert runner.put(job, "running").status == 200
+    assert cell.api("DELETE", f"/projects/{project_id}").status == 202
+    assert runner.patch(job, 0, b"still here\n").headers["Job-Status"] == "canceling"
+    shown = cell.send("GET", "/api/v4/job", JOB_TOKEN=job["token"])
+    assert (shown.status, shown.json()) == (404, {"message": "404 Job Not Found"})
 
 
 def test_tokens(cell: ServedCell) -> None:

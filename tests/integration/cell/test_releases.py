@@ -7,6 +7,7 @@ from typing import Any
 
 import gitlab
 import pytest
+from tests.support.cells.people import a_member, a_person
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 PIPELINE = """
@@ -125,7 +126,7 @@ def test_a_tag_that_people_pushed_is_released(cell: ServedCell, runner: Scripted
     first = runner.take()
     assert runner.put(first, "success").headers["Job-Status"] == "failed"
     message = cell.api("GET", f"/projects/1/jobs/{first['id']}").json()["failure_message"]
-    assert "tag_name '$CI_COMMIT_TAG' comes to nothing" in message
+    assert "tag_name '$CI_COMMIT_TAG' expands to nothing" in message
     made = cell.api("POST", "/projects/1/releases", {"tag_name": "v2", "ref": "main", "tag_message": "Two"})
     assert made.status == 201
     assert cell.api("DELETE", "/projects/1/releases/v2").status == 200
@@ -153,6 +154,17 @@ def test_people_make_change_and_remove_releases(cell: ServedCell) -> None:
     assert cell.api("DELETE", f"{path}/v1").json()["tag_name"] == "v1"
     assert cell.api("DELETE", f"{path}/v1").status == 404
     assert cell.api("GET", "/projects/1/releases/v9").status == 404
+
+
+def test_the_author_of_a_release_is_who_made_it(cell: ServedCell) -> None:
+    project = cell.new_project("app", "", file="content")
+    ada = a_person(cell, "ada")
+    a_member(cell, f"projects/{project}", ada, 30)
+    made = ada.api("POST", f"/projects/{project}/releases", {"tag_name": "v1", "ref": "main"}).json()
+    assert made["author"]["username"] == "ada"
+    assert release(cell, "v1").json()["author"] == made["author"]
+    first = cell.api("POST", f"/projects/{project}/releases", {"tag_name": "v2", "ref": "main"}).json()
+    assert first["author"]["username"] == "root"
 
 
 @pytest.mark.parametrize(

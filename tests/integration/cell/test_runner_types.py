@@ -297,11 +297,12 @@ class TestSettings:
     def test_managers_come_and_go_by_their_system_ids(self, cell: ServedCell) -> None:
         runner = a_runner(cell, "instance_type")
         path = f"/runners/{runner_id(runner)}"
-        for system_id in ("s_000000000001", "r_000000000002"):
+        for system_id in ("s_000000000001", "r_000000000002", "s" * 100):
             assert runner.ask(system_id=system_id).status == 204
-        gone = {"token": runner.token, "system_id": "s_000000000001"}
-        assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 204
-        assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 404
+        for system_id in ("s_000000000001", "s" * 100):
+            gone = {"token": runner.token, "system_id": system_id}
+            assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 204
+            assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 404
         assert cell.send("DELETE", "/api/v4/runners/managers", {"token": runner.token}).status == 400
         found = {one["system_id"] for one in cell.api("GET", f"{path}/managers").json()}
         assert found == {"<legacy>", "r_000000000002"}
@@ -363,3 +364,13 @@ def test_the_jobs_of_a_runner(cell: ServedCell, places: dict[str, int]) -> None:
     seen = maintainer.api("GET", f"/runners/{number}/jobs").json()
     assert [one["pipeline"]["project_id"] for one in seen] == [places["shop"]]
     assert [one["id"] for one in maintainer.api("GET", f"/runners/{number}").json()["projects"]] == [places["shop"]]
+
+
+def test_the_group_of_a_runner_is_shown_to_those_who_may_know_of_it(cell: ServedCell, places: dict[str, int]) -> None:
+    a_runner(cell, "group_type", group_id=places["acme"])
+    inside, outside = a_person(cell, "ada"), a_person(cell, "bob")
+    a_member(cell, f"groups/{places['acme']}", inside, 40)
+    a_member(cell, f"projects/{places['shop']}", outside, 40)
+    for person, groups in ((inside, [places["acme"]]), (outside, [])):
+        [shown] = person.api("GET", f"/projects/{places['shop']}/runners?type=group_type").json()
+        assert [group["id"] for group in shown["groups"]] == groups

@@ -376,7 +376,7 @@ def test_a_file_that_the_cell_itself_fails_on(shop: Shop, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr("remuda.cell.pipelines.compilation.compile_pipeline", fail)
         shop.clone.push("main")
-    assert "its log says how" in shop.pipeline()["yaml_errors"]
+    assert "the log of the cell has the error" in shop.pipeline()["yaml_errors"]
     shop.clone.push("HEAD:refs/heads/other")
     assert shop.pipeline("other")["yaml_errors"] is None
 

@@ -69,7 +69,7 @@ def test_what_is_removed_meanwhile_is_not_in_the_backup(tmp_path: Path, monkeypa
             copy_files(settings, to)
 
         monkeypatch.setattr(backups, "_copy_files", copy)
-        asyncio.run(back_up(cell.settings, tmp_path / "backup", now=NOW))
+        asyncio.run(back_up(cell.settings, tmp_path / "backup", now=NOW, with_keys=True))
     new = CellSettings(data=tmp_path / "new")
     asyncio.run(restore(tmp_path / "backup", new))
     # What the cell still has a row for is missed, not hidden.
@@ -93,7 +93,7 @@ def test_jobs_that_ran_when_the_backup_was_taken(tmp_path: Path, request: pytest
         going, dead, leased = (runner.take() for _ in range(3))
         for job in (going, dead):
             assert runner.patch(job, 0, b"hello\n").status == 202
-        asyncio.run(back_up(cell.settings, tmp_path / "backup.tgz", now=NOW))
+        asyncio.run(back_up(cell.settings, tmp_path / "backup.tgz", now=NOW, with_keys=True))
         assert runner.patch(going, 6, b"world\n").status == 202
     new: dict[str, Any] = {"lease_seconds": 1, "silent_seconds": 12}
     with ExitStack() as stack:
@@ -144,7 +144,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_restore_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell") as cell:
         project = cell.new_project("app", PIPELINE)
-        asyncio.run(back_up(cell.settings, tmp_path / "backup", now=NOW))
+        asyncio.run(back_up(cell.settings, tmp_path / "backup", now=NOW, with_keys=True))
     new = CellSettings(data=tmp_path / "new")
     (new.data / "repos" / "ab").mkdir(parents=True)
     (new.data / "unfinished").write_text("1\n")

@@ -66,7 +66,7 @@ def test_a_backup_under_load_is_a_whole_cell(
         try:
             wait_until(lambda: len(ended) >= 10, "some jobs")
             before = list(ended)
-            manifest = asyncio.run(back_up(cell.settings, backup, now=NOW))
+            manifest = asyncio.run(back_up(cell.settings, backup, now=NOW, with_keys=True))
             reached = len(ended)
             wait_until(lambda: len(ended) >= reached + 2, "the cell goes on")
         finally:

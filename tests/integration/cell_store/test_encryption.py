@@ -317,7 +317,7 @@ def test_a_backup_without_keys_says_which_are_missing(tmp_path: Path) -> None:
     settings = CellSettings(data=tmp_path / "cell")
     with ServedCell(settings.data) as cell:
         project = set_secrets(cell)
-    bare = asyncio.run(back_up(settings, tmp_path / "bare", now=NOW, with_keys=False))
+    bare = asyncio.run(back_up(settings, tmp_path / "bare", now=NOW))
     assert bare.keys == ()
     assert len(bare.keys_wanted) == 1
     new = CellSettings(data=tmp_path / "new")

@@ -28,17 +28,27 @@ async def test_a_new_process_goes_on_where_the_old_one_stopped(tmp_path: Path) -
     old.close()
 
 
-async def test_a_trace_that_another_process_archived_is_not_written_to(tmp_path: Path) -> None:
-    def process() -> ArchivedTraces:
-        return ArchivedTraces(FileTraces(tmp_path / "traces"), FolderBlobs(tmp_path / "blobs"))
+def process(folder: Path) -> ArchivedTraces:
+    return ArchivedTraces(FileTraces(folder / "traces"), FolderBlobs(folder / "blobs"))
 
-    slow, quick = process(), process()
+
+async def test_a_trace_that_another_process_archived_is_not_written_to(tmp_path: Path) -> None:
+    slow, quick = process(tmp_path), process(tmp_path)
     assert (await slow.append(JobId(1), 0, b"hello")).taken
     await quick.seal(JobId(1))
     await quick.archive(JobId(1))
     late = await slow.append(JobId(1), 5, b" world")
     assert (late.taken, late.size) == (False, 5)
     assert b"".join([piece async for piece in slow.read(JobId(1))]) == b"hello"
+
+
+async def test_a_trace_that_another_process_archived_can_be_sealed_again(tmp_path: Path) -> None:
+    slow, quick = process(tmp_path), process(tmp_path)
+    await slow.append(JobId(1), 0, b"hello")
+    sealed = await quick.seal(JobId(1))
+    await quick.archive(JobId(1))
+    assert await slow.seal(JobId(1)) == sealed
+    assert await slow.list_unarchived() == []
 
 
 async def test_a_disk_that_fills_up_costs_no_byte_that_another_process_took(
@@ -77,6 +87,27 @@ async def test_a_reader_of_a_live_trace_is_not_disturbed_by_its_seal(tmp_path: P
     assert len(first) + sum([len(piece) async for piece in reader]) == 300_000
 
 
+@pytest.mark.parametrize("is_archived", [False, True])
+async def test_a_reader_that_stops_leaves_no_file_open(tmp_path: Path, is_archived: bool) -> None:
+    traces = process(tmp_path)
+    await traces.append(JobId(1), 0, b"x" * 3_000_000)
+    await traces.seal(JobId(1))
+    if is_archived:
+        await traces.archive(JobId(1))
+    before = open_files(tmp_path)
+    reader = traces.read(JobId(1))
+    await anext(reader)
+    assert open_files(tmp_path) != before
+    await reader.aclose()
+    assert open_files(tmp_path) == before
+
+
+def open_files(folder: Path) -> list[str]:
+    """The files of the folder that this process has open."""
+    links = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return sorted(link for link in links if link.startswith(str(folder)))
+
+
 async def pieces() -> AsyncIterator[bytes]:
     yield b"x"
 
@@ -109,6 +140,13 @@ async def test_a_removed_blob_leaves_no_empty_folder(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "artifacts" / "7").exists()
     await blobs.remove("artifacts/7/b")
     assert not (tmp_path / "kept" / "artifacts" / "7").exists()
+
+
+async def test_a_blob_that_cannot_be_removed_is_the_stores_trouble(tmp_path: Path) -> None:
+    blobs = FolderBlobs(tmp_path)
+    await blobs.put("artifacts/7/a", pieces(), limit_bytes=10)
+    with pytest.raises(StoreError, match="Is a directory"):
+        await blobs.remove("artifacts/7")
 
 
 async def test_a_trace_that_a_crash_left_in_both_places_is_archived_once_more(tmp_path: Path) -> None:

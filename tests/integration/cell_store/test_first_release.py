@@ -101,7 +101,7 @@ def test_all_is_there(tmp_path: Path, folder: Path, request: pytest.FixtureReque
     settings = CellSettings(data=folder, public_url="http://cell.example")
     if way != "in place":
         database = request.getfixturevalue("database") if way == "restored to PostgreSQL" else ""
-        asyncio.run(back_up(settings, tmp_path / "backup.tar", now=NOW))
+        asyncio.run(back_up(settings, tmp_path / "backup.tar", now=NOW, with_keys=True))
         settings = CellSettings(data=tmp_path / "new", public_url="http://cell.example", database=database)
         asyncio.run(restore(tmp_path / "backup.tar", settings))
     with served(settings) as cell:

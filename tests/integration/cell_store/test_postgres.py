@@ -56,6 +56,7 @@ async def store(database: str) -> AsyncIterator[PostgresStore]:
     await opened.close()
 
 
+@pytest.mark.long
 async def test_what_was_reported_is_there_after_the_server_was_killed(tmp_path: Path) -> None:
     if not PostgresServer.is_there():
         pytest.skip("PostgreSQL is not installed: make packages")

@@ -329,7 +329,9 @@ def test_a_hidden_folder_below_the_code_stays_hidden_and_a_jobs_own_in_it_writab
     (data / "job").mkdir(parents=True)
     (data / "token").touch()
     looks = f"ls {data}; touch {data}/job/made && touch {code}/made"
-    command = hidden_folders.hide(["sh", "-c", looks], hidden=[str(data)], kept=[str(data / "job")], fixed=[str(code)])
+    command = hidden_folders.hide(
+        ["sh", "-c", looks], hidden=[str(data)], writable=[str(data / "job")], fixed=[str(code)]
+    )
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "job\n"
     assert "Read-only file system" in done.stderr

@@ -25,12 +25,12 @@ def test_an_engine_that_dies_is_the_platforms_failure_and_leaves_nothing(
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 75
     assert text.startswith("ERROR: the container engine at unix:///")
-    assert "The command ran when that happened" in text
+    assert "The command was running at that time" in text
     assert job.failure["fault"] == "platform"
     assert len(own_engine.living()) == 3  # two containers and the command do not need the engine to run on
     closed = job.close()
     assert closed.code == 0, closed.text
-    assert "The processes of 1 container(s) of this job were ended without the engine" in closed.text
+    assert "The processes of 1 container(s) of this job were killed without the engine" in closed.text
     wait_until(lambda: len(own_engine.living()) == 1)
     stopped = job.step("service_stop")
     assert stopped.code == 0, stopped.text
@@ -57,7 +57,7 @@ def test_a_container_that_hides_its_mark_is_ended_without_the_engine(
     assert opened.code == 0, opened.text
     own_engine.kill()
     closed = job.close()
-    assert "The processes of 1 container(s) of this job were ended without the engine" in closed.text
+    assert "The processes of 1 container(s) of this job were killed without the engine" in closed.text
     wait_until(lambda: own_engine.living() == [])
 
 
@@ -68,7 +68,7 @@ def test_a_paused_container_is_ended_without_the_engine(own_engine: DockerEngine
     assert job.step("container_pause").code == 0
     own_engine.kill()
     closed = job.close()
-    assert "The processes of 1 container(s) of this job were ended without the engine" in closed.text
+    assert "The processes of 1 container(s) of this job were killed without the engine" in closed.text
     wait_until(lambda: own_engine.living() == [])
 
 

@@ -42,7 +42,7 @@ async def test_what_is_in_the_place_of_a_later_steps_files_fails_the_job(
         seen = await run_job(open_agent, JobStart(id="1", work_dir=str(place / "work"), steps=steps, run_as=str(UID)))
     assert (seen.check().status, seen.check().reason) == ("failure", "script_failure"), seen.log.decode()
     assert seen.statuses["save"] == "failure"
-    assert "something of the job is there" in seen.check().message, json.dumps(seen.results, indent=1)
+    assert "the job has put something else there" in seen.check().message, json.dumps(seen.results, indent=1)
     assert list((place / "marks").iterdir()) == []
     assert engine.containers() == []
     await run_job(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 SERVER = "echo serving; while :; do nc -l -p 8000 -e echo hello; done"
@@ -38,6 +39,7 @@ def test_a_service_is_reached_by_its_names_and_stopped(engine: DockerEngine, job
     engine.api.call("DELETE", f"/images/{name}:1")
 
 
+@pytest.mark.long
 def test_exposed_ports_and_health_checks_of_the_image_are_waited_for(engine: DockerEngine, job: Any) -> None:
     engine.add_image("slow:1", busybox_files(), f"CMD sleep 1; {SERVER}", "EXPOSE 9999/udp", "EXPOSE 8000")
     assert serve(job, "slow:1").outputs["checked"] == "port 8000"
@@ -76,7 +78,7 @@ def test_a_service_that_cannot_be_started_ends_the_job(engine: DockerEngine, job
     assert (absent.code, "not on this machine" in absent.text) == (1, True)
     broken = serve(job, command=["/no/such/program"])
     assert broken.code == 1
-    assert "cannot be started" in broken.text
+    assert "cannot start the service" in broken.text
     assert engine.containers() == []
 
 

@@ -91,6 +91,7 @@ async def test_shell_in_the_container_of_a_running_job(
     assert (engine.containers(), engine.networks()) == ([], [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dies", ["", "afterwards", "agent.put_off", "agent.held"])
 async def test_failed_job_keeps_container_and_services(
     engine: DockerEngine, agent: AgentProcess, tmp_path: Path, dies: str
@@ -179,8 +180,8 @@ async def test_a_container_that_cannot_be_paused_is_not_kept(
         await until((tmp_path / "work/up").exists)
         own_engine.kill()
         seen = await follow(client, "1")
-        assert b"WARNING: the container is not kept for a look: it cannot be paused" in seen.agent_lines
-        assert b"The processes of 1 container(s) of this job were ended without the engine" in seen.log
+        assert b"WARNING: the container is not kept for debugging: it cannot be paused" in seen.agent_lines
+        assert b"The processes of 1 container(s) of this job were killed without the engine" in seen.log
         await client.close_job("1")
 
 

@@ -109,7 +109,7 @@ async def test_programs_that_are_not_configured_are_not_called(bench: Bench) -> 
 async def test_without_a_builds_dir_the_job_says_what_to_do(bench: Bench) -> None:
     seen = await bench.run(custom={"config_exec": ""})
     assert end_of(seen).status == "failure"
-    assert b"set builds_dir of the runner in config.toml, or have config_exec print it" in seen.log
+    assert b"builds_dir is not set: set it for the runner in config.toml, or print" in seen.log
     assert bench.driver.calls == ["cleanup"]
 
 
@@ -216,7 +216,7 @@ async def test_nobody_can_look_into_it(bench: Bench) -> None:
         async with open_shell(client, job.id, ShellCommand(command=("true",))) as shell:
             events = [event async for event in shell]
         assert events[-1] == ShellExit(1)
-        assert any(b"driver of the custom executor" in event.data for event in events if isinstance(event, ShellData))
+        assert any(b"custom executor supports only" in event.data for event in events if isinstance(event, ShellData))
         await client.cancel(job.id)
         await follow(client, job.id)
 

@@ -48,12 +48,12 @@ async def test_the_jobs_own_failure_is_not_tried_again(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("printed", "words"),
     [
-        ("no json", b"config_exec printed no JSON"),
-        ("[1]", b"config_exec printed no JSON object"),
-        ('{"builds_dir": 1}', b"builds_dir: a text is needed"),
-        ('{"job_env": {"A": 1}}', b"job_env: an object of texts is needed"),
-        ('{"builds_dir_is_shared": "no"}', b"builds_dir_is_shared is true or false"),
-        ('{"builds_dir": "relative"}', b"give a whole path"),
+        ("no json", b"config_exec did not print JSON"),
+        ("[1]", b"config_exec must print a JSON object"),
+        ('{"builds_dir": 1}', b"builds_dir: must be a string"),
+        ('{"job_env": {"A": 1}}', b"job_env: must be an object with strings"),
+        ('{"builds_dir_is_shared": "no"}', b"builds_dir_is_shared true or false"),
+        ('{"builds_dir": "relative"}', b"use an absolute path"),
         ('{"builds_dir": "/builds", "shell": "pwsh"}', b"only bash and sh are"),
     ],
 )

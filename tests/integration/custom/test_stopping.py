@@ -60,7 +60,7 @@ async def test_preparing_has_a_time_of_its_own(bench: Bench, monkeypatch: pytest
     end = seen.check()
     assert end.reason == "runner_system_failure"
     assert bench.driver.calls == ["config", "prepare", "cleanup"] * 3
-    assert any(b"prepare_exec took longer than 1 s and was ended" in line for line in seen.lines)
+    assert any(b"prepare_exec took longer than 1 s and was terminated" in line for line in seen.lines)
 
 
 async def test_cleaning_up_has_a_time_of_its_own(bench: Bench) -> None:
@@ -99,6 +99,7 @@ async def test_a_stage_outlives_the_agent(bench: Bench) -> None:
     assert bench.driver.calls[-1] == "cleanup"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dies", [False, True], ids=["", "agent_dies"])
 async def test_closing_a_job_ends_its_driver_and_cleans_up(bench: Bench, dies: bool) -> None:
     bench.driver.write("run", HANGS.format(trap="trap '' TERM"))

@@ -62,14 +62,17 @@ BROKEN = {
     ),
     "ends at once": (
         {"    sys.exit(serve(": '    sys.exit("no token")\n    sys.exit(serve('},
-        "its last words: no token",
+        "its last output: no token",
     ),
     "too new": (
         {"    async def open(": "    versions = (7, 8)\n\n    async def open("},
         "no protocol version in common: the plugin speaks 7, 8, this Remuda 1, 2; use a newer Remuda",
     ),
     "refuses": ({'"machines", "folder"': '"nothing"'}, "machines: unknown; this plugin knows machines and folder"),
-    "has no room": ({"return len(self.machines)": "return 0"}, "the capacity is 0: no job will ever be asked for"),
+    "has no room": (
+        {"return len(self.machines)": "return 0"},
+        "the capacity is 0: the manager will never request a job",
+    ),
     "forgets": ({"if place.key not in self.held:": "if True:"}, "it has to be the same machine"),
     "gives other folders": (
         {"return make_folders(": 'return Folders(work_dir="a", builds_dir="b", cache_dir="c") or make_folders('},

@@ -92,7 +92,7 @@ def shell(folder: Path, text: str) -> Path:
         (
             "echo no licence >&2; exit 3",
             TemporaryError,
-            "ended with 3 before its handshake; its last words: no licence",
+            "ended with 3 before its handshake; its last output: no licence",
         ),
         ("printf half; exit 0", TemporaryError, "ended with 0 before its handshake and after printing b'half'"),
         ("exec sleep 60", TemporaryError, "printed no handshake within 1 s"),
@@ -201,10 +201,10 @@ async def test_a_plugin_that_dies_in_a_call_is_started_anew(host: Host, tmp_path
     )
     group = host(a_program(tmp_path, PRELUDE + text), backoff=Backoff(first_seconds=0.5))
     await group.init({"max_size": 4}, Settings())
-    with pytest.raises(TemporaryError, match="fleeting-plugin-odd ended with 7; its last words: I am dying"):
+    with pytest.raises(TemporaryError, match="fleeting-plugin-odd ended with 7; its last output: I am dying"):
         await group.increase(1)
     await until(lambda: group.pid is None)
-    with pytest.raises(TemporaryError, match=r"does not run: .*ended with 7; its last words: I am dying"):
+    with pytest.raises(TemporaryError, match=r"does not run: .*ended with 7; its last output: I am dying"):
         await group.update()
     await until(lambda: group.pid is not None)
     assert group.starts == 2

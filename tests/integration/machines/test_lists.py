@@ -183,6 +183,8 @@ async def test_a_job_runs_as_another_user_in_folders_of_its_own(lab: Machines, e
     assert (there.stat().st_uid, (there / "file").stat().st_gid) == (4002, 4003)
     with pytest.raises(EnvironmentLostError, match="no such user"):
         await subject.prepare(replace(place, run_as="nosuchuser"), machine.name)
+    with pytest.raises(EnvironmentLostError, match="steps must not run as root; name another user"):
+        await subject.prepare(replace(place, run_as="0"), machine.name)
     with pytest.raises(EnvironmentLostError, match="/root is closed to others"):
         await subject.prepare(replace(place, builds_dir="/root/builds"), machine.name)
 

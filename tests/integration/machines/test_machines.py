@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.machines.machines import USER, Machines
 
+from remuda.testing.waiting import wait_until
+
 pytestmark = pytest.mark.skipif(bool(Machines.missing()), reason=Machines.missing() or "can be")
 
 OWNER = """
@@ -39,7 +41,7 @@ def test_a_machine_keeps_its_disk_when_its_power_fails() -> None:
     with Machines(1) as lab:
         machine = lab.machines[0]
         machine.run("echo kept >/root/file; echo gone >/tmp/file; sleep 300 >/dev/null 2>&1 &")
-        assert machine.pids("sleep", "300")
+        wait_until(lambda: machine.pids("sleep", "300"), "the shell has started sleep")
         machine.kill()
         machine.start()
         machine.wait()

@@ -208,11 +208,11 @@ async def test_draining_waits_for_the_jobs_and_takes_no_more(
 
 
 async def test_there_is_no_manager(tmp_path: Path) -> None:
-    with pytest.raises(NoManagerError, match=r"no manager runs over .*; or name the folder of another one"):
+    with pytest.raises(NoManagerError, match=r"no manager uses the data folder .*; or name the folder of another one"):
         await ask_status(tmp_path)
     code, output = await remuda("status", "--data", str(tmp_path))
     assert code == 2
-    assert output.startswith("remuda: no manager runs over")
+    assert output.startswith("remuda: no manager uses the data folder")
     code, output = await remuda("drain", "--data", str(tmp_path), "--timeout", "5s")
     assert (code, output) == (2, "remuda: --timeout says how long --wait takes; give --wait too\n")
 
@@ -333,5 +333,5 @@ async def test_an_order_ends_with_its_manager(tmp_path: Path) -> None:
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
     assert over.is_set()
-    with pytest.raises(ManagerError, match="the manager ends"):
+    with pytest.raises(ManagerError, match="the manager is stopping"):
         await asking

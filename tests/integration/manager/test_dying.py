@@ -13,6 +13,8 @@ from remuda.testing.coordinator import Coordinator, ServerJob
 from remuda.testing.environment import FakeEnvironment, FakeJob
 from remuda.wire.proto.agent_pb2 import StartRequest
 
+pytestmark = pytest.mark.long
+
 MANAGER_POINTS = [name for name in POINTS if name.startswith("manager.")]
 LINES = 300
 

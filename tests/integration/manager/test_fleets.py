@@ -107,7 +107,7 @@ async def test_a_fleet_that_cannot_be_made_keeps_the_others_from_nothing(
         reload.set()
         while not (error := (found := await status(tmp_path)).config.error):
             pass
-        assert "runner broken: what is kept of its machines" in error
+        assert "runner broken: the stored state of its machines" in error
         assert [one.name for one in found.runners] == [one.name for one in found.fleets] == ["old"]
         broken.rmdir()
         reload.set()

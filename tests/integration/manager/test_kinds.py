@@ -98,6 +98,7 @@ def machine_of(job: ServerJob, lab: Machines) -> Machine:
     return found
 
 
+@pytest.mark.long
 async def test_a_shared_managers_machines_have_one_job_each(
     near: ManagerBench, machines: Machines, tmp_path: Path
 ) -> None:

@@ -218,7 +218,7 @@ def test_what_is_said_when_there_is_no_shell(lab: Lab) -> None:
     got = remuda(lab, "job", "shell", str(job), "--", "true")
     assert (got.returncode, b"its environment is gone" in got.stderr) == (2, True)
     got = remuda(lab, "job", "release", str(job))
-    assert (got.returncode, b"is not held" in got.stderr) == (2, True)
+    assert (got.returncode, b"is not on hold" in got.stderr) == (2, True)
 
 
 def test_runner_forbids_it(lab: Lab) -> None:
@@ -322,7 +322,7 @@ def test_job_may_not_ask_for_more_than_the_runner_allows(lab: Lab) -> None:
     file = FAILS.replace("broken:", "broken:\n  variables: {REMUDA_HOLD_FAILED: 20m}")
     job = a_job(lab, file, "broken", "failed")
     log = remuda(lab, "job", "log", str(job)).stdout.decode()
-    assert "REMUDA_HOLD_FAILED=20m: this runner allows" in log
+    assert "REMUDA_HOLD_FAILED=20m: this runner does not let jobs ask for a longer hold" in log
     assert not is_held(lab, job)
     with pytest.raises(urllib.error.HTTPError) as refused:
         lab.call("POST", f"/api/remuda/v1/jobs/{job}/shells", {})

@@ -4,6 +4,7 @@ import os
 from functools import partial
 
 import aiohttp
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.runners.manager_bench import ManagerBench
 
@@ -11,6 +12,8 @@ from remuda.testing.coordinator import OTHER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment
 from remuda.testing.lab import free_port
 from remuda.testing.waiting import until
+
+pytestmark = pytest.mark.long
 
 
 async def test_jobs_run_side_by_side_and_none_is_lost_or_run_twice(

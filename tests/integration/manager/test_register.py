@@ -72,7 +72,7 @@ async def test_a_file_that_would_not_work_is_refused_before_the_server_is_asked(
     for text, words in (
         ("concurrent = 0\n", "concurrent"),
         ("concurrent = \n", "config.toml:1"),
-        ("", "^nothing is registered or written, .*executor"),
+        ("", "^nothing was registered or written, .*executor"),
     ):
         path.write_text(text)
         wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, executor="shell" if text else "kubernetes")

@@ -64,6 +64,7 @@ def test_every_rule_is_of_metrics_that_there_are_and_says_what_to_do() -> None:
         assert set(rule["annotations"]) == {"summary", "description"}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(PROGRAM is None, reason="Prometheus is not installed: make packages")
 def test_each_alert_fires_when_it_should_and_no_other_does(tmp_path: Path) -> None:
     tests = [

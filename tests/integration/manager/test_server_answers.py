@@ -207,7 +207,7 @@ async def test_a_job_that_nobody_foresaw_fails_and_frees_its_slot(
         await environment.agent.end(await environment.agent.job())
         await coordinator.until_over(job)
     assert (odd.status, odd.updates[-1]["failure_reason"]) == ("failed", "runner_system_failure")
-    assert b"the manager could not start it: ValueError" in bytes(odd.trace)
+    assert b"the runner manager could not start the job: ValueError" in bytes(odd.trace)
     assert job.status == "success"
 
 

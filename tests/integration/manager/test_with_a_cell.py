@@ -110,7 +110,7 @@ async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: Manag
     assert "archive" not in {one["file_type"] for one in first["build"]["artifacts"]}
     assert "archive" in {one["file_type"] for one in first["fails"]["artifacts"]}
     assert "from the cache" in second["build"]["log"]
-    assert "Nothing has changed since this cache was saved" in second["build"]["log"]
+    assert "The files have not changed since this cache was saved" in second["build"]["log"]
     assert len(list((bench.jobs / "cache/root/app@protected").glob("tools-main*.zip"))) == 1
 
 

@@ -29,10 +29,10 @@ async def telling(cell: MemoryCell) -> AsyncIterator[Events]:
         stop.set()
 
 
-def told(events: Events, after: int) -> list[dict[str, Any]]:
-    found = events.buffer.after(after, at_most=1000)
-    assert found is not None
-    return [{"kind": event.kind.value, **json.loads(event.body)} for event in found]
+def events_after(events: Events, after: int) -> list[dict[str, Any]]:
+    buffered = events.buffer.after(after, at_most=1000)
+    assert buffered is not None
+    return [{"kind": event.kind.value, **json.loads(event.body)} for event in buffered]
 
 
 async def test_a_job_from_its_creation_to_its_end(cell: MemoryCell) -> None:
@@ -41,20 +41,20 @@ async def test_a_job_from_its_creation_to_its_end(cell: MemoryCell) -> None:
             family = await cell.push(a_spec("build", tags=("linux",)))
             await cell.clock.advance(GATHER_SECONDS)
             assert watcher.wake.is_set()
-            assert [(one["kind"], one["status"]) for one in told(events, 0)] == [
+            assert [(event["kind"], event["status"]) for event in events_after(events, 0)] == [
                 ("pipeline", "pending"),
                 ("job", "pending"),
             ]
             at = events.buffer.last
             _, token = await cell.take()
             await cell.clock.advance(GATHER_SECONDS)
-            assert [(one["kind"], one["id"], one["status"]) for one in told(events, at)] == [
+            assert [(event["kind"], event["id"], event["status"]) for event in events_after(events, at)] == [
                 ("job", family.jobs[0].id, "running")
             ]
             at = events.buffer.last
             await cell.put(token, "success")
             await cell.clock.advance(GATHER_SECONDS)
-            assert [(one["kind"], one["status"]) for one in told(events, at)] == [
+            assert [(event["kind"], event["status"]) for event in events_after(events, at)] == [
                 ("job", "success"),
                 ("pipeline", "success"),
             ]
@@ -73,7 +73,7 @@ async def test_all_jobs_are_told_before_the_end_of_their_pipeline(cell: MemoryCe
             cell.dispatch.memory.changed_jobs.take()
             cell.dispatch.memory.changed_jobs.note(family.jobs[0].id)
             await cell.clock.advance(GATHER_SECONDS)
-            assert [(one["kind"], one.get("name"), one["status"]) for one in told(events, at)] == [
+            assert [(event["kind"], event.get("name"), event["status"]) for event in events_after(events, at)] == [
                 ("job", "build", "failed"),
                 ("job", "later", "skipped"),
                 ("pipeline", None, "failed"),
@@ -104,7 +104,7 @@ async def test_the_same_state_is_told_once(cell: MemoryCell) -> None:
             at = events.buffer.last
             cell.dispatch.memory.changed_jobs.note(family.jobs[0].id)
             await cell.clock.advance(1)
-            assert told(events, at) == []
+            assert events_after(events, at) == []
 
 
 async def test_a_hint_that_was_lost_is_made_up_for(cell: MemoryCell) -> None:
@@ -116,7 +116,7 @@ async def test_a_hint_that_was_lost_is_made_up_for(cell: MemoryCell) -> None:
             # As another process would do it, of which nothing is heard.
             await cell.store.jobs.change_job(family.jobs[0].id, lambda job: replace(job, state=JobState.SKIPPED))
             await cell.clock.advance(2 * LOOK_SECONDS)
-            assert [one["status"] for one in told(events, at)] == ["skipped"]
+            assert [event["status"] for event in events_after(events, at)] == ["skipped"]
 
 
 @pytest.mark.parametrize("how_many", [0, MOST_CHANGED + 1])
@@ -149,7 +149,7 @@ async def test_a_store_that_fails_is_a_reset(cell: MemoryCell, monkeypatch: pyte
             at = events.buffer.last
             cell.dispatch.memory.changed_jobs.note(family.jobs[0].id)
             await cell.clock.advance(1)
-            assert told(events, at)
+            assert events_after(events, at)
 
 
 async def test_runners_come_change_and_go(cell: MemoryCell) -> None:
@@ -163,10 +163,10 @@ async def test_runners_come_change_and_go(cell: MemoryCell) -> None:
             await cell.clock.advance(RUNNERS_SECONDS)
             await cell.store.runners.remove_runner(new.id)
             await cell.clock.advance(RUNNERS_SECONDS)
-            seen = told(events, at)
-            assert [one.get("paused", False) for one in seen] == [False, True, True]
-            assert [one["status"] for one in seen][-1] == "removed"
-            assert {one["kind"] for one in seen} == {EventKind.RUNNER.value}
+            runner_events = events_after(events, at)
+            assert [event.get("paused", False) for event in runner_events] == [False, True, True]
+            assert [event["status"] for event in runner_events][-1] == "removed"
+            assert {event["kind"] for event in runner_events} == {EventKind.RUNNER.value}
 
 
 async def test_runners_are_not_read_for_those_who_do_not_want_them(cell: MemoryCell) -> None:
@@ -175,4 +175,4 @@ async def test_runners_are_not_read_for_those_who_do_not_want_them(cell: MemoryC
             await cell.clock.advance(RUNNERS_SECONDS)
             await cell.store.runners.add_runner(a_runner(token_hash="new"))
             await cell.clock.advance(10 * RUNNERS_SECONDS)
-            assert told(events, 0) == []
+            assert events_after(events, 0) == []

@@ -63,7 +63,21 @@ def test_an_archive_brings_its_own_statement(work: Path, capsys: pytest.CaptureF
     assert verify("artifacts.zip") == 1
     write_zip(archive, work, names - {"out/app"})
     assert verify("artifacts.zip") == 1
-    assert "out/app: signed, but not there" in capsys.readouterr().out
+    assert "out/app: signed, but missing" in capsys.readouterr().out
+
+
+def test_a_file_with_two_problems_counts_once(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = work / "artifacts.zip"
+    write_zip(archive, work, {"out", "out/app", "out/link", NAME, NAME + SUFFIX})
+    with zipfile.ZipFile(archive, "a") as opened, pytest.warns(UserWarning, match="Duplicate name"):
+        opened.writestr("out/app", b"another")
+    assert verify("artifacts.zip", "--output", "json") == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["problems"] == [
+        "artifacts.zip: out/app: twice in the archive",
+        "artifacts.zip: out/app: changed since it was signed",
+    ]
+    assert report["files"] == 1
 
 
 def test_a_statement_by_another_key_is_refused(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,9 +31,9 @@ def test_any_other_line_is_refused_in_words(text: str) -> None:
         ("", "this is no handshake"),
         ("hello", "nothing may be printed before"),
         ("1|0|unix|/x|grpc", "this is no handshake"),
-        ("remuda-environment|one|unix|/x", "names no versions"),
-        ("remuda-environment|1|tcp|localhost:1", "only unix and a whole path"),
-        ("remuda-environment|1|unix|x", "only unix and a whole path"),
+        ("remuda-environment|one|unix|/x", "invalid versions"),
+        ("remuda-environment|1|tcp|localhost:1", "only unix and an absolute path"),
+        ("remuda-environment|1|unix|x", "only unix and an absolute path"),
     ],
 )
 def test_what_is_wrong_is_said(line: str, words: str) -> None:

@@ -150,3 +150,18 @@ async def test_who_is_cancelled_stays_so() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_cancellation_that_a_failed_group_left_behind_is_not_taken_for_a_new_one() -> None:
+    async def fail() -> None:
+        raise ValueError
+
+    class Cancelling(TableGroup):
+        async def increase(self, count: int) -> int:
+            raise asyncio.CancelledError
+
+    with pytest.raises(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+    with pytest.raises(TemporaryError, match="CancelledError"):
+        await called(InProcess(Cancelling()), "increase")

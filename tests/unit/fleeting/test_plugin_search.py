@@ -115,7 +115,7 @@ def test_what_is_missing_says_where_it_was_looked_for(place: Place) -> None:
 
 
 def test_a_distribution_is_found_beside_our_python(place: Place, distribution: Path) -> None:
-    with pytest.raises(PermanentError, match="is missing: install fleeting-plugin-aws anew"):
+    with pytest.raises(PermanentError, match="is missing: install fleeting-plugin-aws again"):
         place.find("aws")
     program = a_program(distribution, "", name="fleeting-plugin-aws")
     assert place.find("aws") == place.find("fleeting-plugin-aws") == str(program)

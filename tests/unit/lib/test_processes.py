@@ -1,7 +1,12 @@
 """Processes that were killed are waited for, whatever lies in their pipes and whoever else has these open."""
 
 import asyncio
+import os
+import sys
 from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Iterator
+
+import pytest
 
 from remuda.lib.processes import reap
 
@@ -31,6 +36,24 @@ async def test_a_process_whose_pipe_a_child_has_open() -> None:
             assert await reap(process) == -9
     finally:
         await (await asyncio.create_subprocess_exec("kill", child)).wait()
+
+
+@pytest.fixture
+def watch_in_the_event_loop() -> Iterator[None]:
+    """Let the event loop collect exit codes, as it does from Python 3.12 on, and not a thread at any moment."""
+    if sys.version_info < (3, 12):
+        asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
+    yield
+    if sys.version_info < (3, 12):
+        asyncio.get_event_loop_policy().set_child_watcher(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("watch_in_the_event_loop")
+async def test_a_process_that_died_before_the_event_loop_saw_it() -> None:
+    process = await start("exec sleep 60")
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - meant
+    assert await reap(process) == -9
 
 
 async def test_a_process_that_has_ended() -> None:

@@ -1,11 +1,11 @@
-"""An event comes in time or it does not; a clock of the test's own says when. Two things are done at the same time."""
+"""An event comes in time or it does not; a clock of the test's own says when."""
 
 import asyncio
 
 import pytest
 
 from remuda.lib.clock import VirtualClock, settle
-from remuda.lib.waiting import LightEvent, run_both, wait_for_any_event, wait_for_event
+from remuda.lib.waiting import LightEvent, wait_for_any_event, wait_for_event
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0, 60.0])
@@ -58,39 +58,3 @@ async def test_a_light_event_wakes_all_who_wait_and_forgets_who_went() -> None:
     assert await event.wait()
     event.clear()
     assert not await wait_for_event(event, within_seconds=0)
-
-
-async def test_two_things_are_done_at_the_same_time() -> None:
-    first, second = asyncio.Event(), asyncio.Event()
-
-    async def one() -> int:
-        first.set()
-        await second.wait()
-        return 1
-
-    async def other() -> str:
-        await first.wait()
-        second.set()
-        return "2"
-
-    assert await run_both(one(), other(), name="other") == (1, "2")
-
-
-@pytest.mark.parametrize("first_fails", [True, False])
-async def test_when_one_of_two_fails_its_own_error_is_raised_and_the_other_is_stopped(first_fails: bool) -> None:
-    stopped = []
-
-    async def fail() -> None:
-        await asyncio.sleep(0)
-        raise LookupError("this one")
-
-    async def last() -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            stopped.append(True)
-            raise
-
-    with pytest.raises(LookupError, match="this one"):
-        await (run_both(fail(), last(), name="other") if first_fails else run_both(last(), fail(), name="other"))
-    assert stopped == [True]

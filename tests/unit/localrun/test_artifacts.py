@@ -72,6 +72,11 @@ def test_a_report_that_is_not_packed_is_taken_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "gl-sast-report.json").read_bytes() == b"{}"
 
 
-def test_a_damaged_report_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="is damaged"):
-        put_report(io.BytesIO(b"nonsense"), FileInfo(type="junit", filename="junit.xml.gz", format="gzip"), tmp_path)
+@pytest.mark.parametrize(
+    "data",
+    [b"nonsense", gzip.compress(b"<one/>")[:-1], gzip.compress(b"<one/>") + gzip.compress(b"<two/>")[:12]],
+    ids=["no gzip", "cut off", "second file cut off"],
+)
+def test_a_damaged_report_is_named(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(CommandError, match=r"junit\.xml is damaged"):
+        put_report(io.BytesIO(data), FileInfo(type="junit", filename="junit.xml.gz", format="gzip"), tmp_path)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,13 @@ def test_without_a_task_it_ends_with_its_parents_connection() -> None:
     os.waitid(os.P_PID, process._pid, os.WEXITED | os.WNOWAIT)
     process.end()
     assert is_gone(process)
+
+
+def test_a_second_end_does_not_kill_a_process_that_has_got_the_same_id() -> None:
+    process = CellProcess()
+    process.end()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        process._pid = other.pid
+        process.end()
+        assert other.poll() is None
+        other.kill()

@@ -94,7 +94,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_bad_assignments(given: str) -> None:
     with pytest.raises(BadInputError, match="--variable"):
         read_variable_options([given], [])
-    with pytest.raises(BadInputError, match="--input"):
+
+
+def test_the_rule_for_a_name_is_that_of_its_option() -> None:
+    with pytest.raises(BadInputError, match="'1-a' is not a name; use letters, digits and _, no digit first"):
+        read_variable_options(["1-a=c"], [])
+    assert read_inputs(["1-a=c"], HEADER, "f") == {"1-a": "c"}
+    with pytest.raises(BadInputError, match=r"--input a b=c: 'a b' is not a name; use letters, digits, _ and -$"):
         read_inputs(["a b=c"], HEADER, "f")
 
 

@@ -50,8 +50,8 @@ def test_what_is_kept_is_bounded() -> None:
     for number in range(2000):
         pick_ups.note(LINUX, at=number, since=number)
         pick_ups.note(Fingerprint(tags=frozenset({str(number)})), at=number, since=number)
-    assert len(pick_ups._made) <= 512
-    assert len(pick_ups._made[LINUX]) <= 64
+    assert len(pick_ups._pick_ups) <= 512
+    assert len(pick_ups._pick_ups[LINUX]) <= 64
 
 
 def test_a_queue_that_stands_still_does_not_look_quick() -> None:

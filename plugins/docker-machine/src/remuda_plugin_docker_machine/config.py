@@ -20,11 +20,11 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]*")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """`plugin_config`."""
+    """Content of `plugin_config`."""
 
     machine_driver: Annotated[str, Meta(description="docker-machine's driver, such as `google` or `amazonec2`.")] = ""
     machine_name: Annotated[
-        str, Meta(description="Of machines; `%s` becomes what tells them apart. `remuda-` is put before it.")
+        str, Meta(description="Name of machines; `%s` becomes a random text. `remuda-` is put before the name.")
     ] = "machine-%s"
     machine_options: Annotated[
         tuple[str, ...],
@@ -36,7 +36,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[
         str,
         Meta(
-            description="Of the group. Groups of one gitlab-runner, or of one owner, in one store need different ones.",
+            description="Name of the group, unique among groups of one owner, or of one gitlab-runner, in a store.",
             pattern="^[a-z][a-z0-9-]{0,30}$",
         ),
     ] = "docker-machine"
@@ -45,14 +45,21 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(description="docker-machine's store; empty: `$MACHINE_STORAGE_PATH`, or `~/.docker/machine`."),
     ] = ""
-    max_size: Annotated[int, Meta(description="Machines at most.", ge=0, le=100_000)] = 10_000
-    create_at_once: Annotated[int, Meta(description="Machines that are made at the same time.", ge=1)] = 10
+    max_size: Annotated[int, Meta(description="Maximum number of machines.", ge=0, le=100_000)] = 10_000
+    create_at_once: Annotated[
+        int, Meta(description="Maximum number of machines that are created at the same time.", ge=1)
+    ] = 10
     create_timeout: Annotated[
-        int, Meta(description="Seconds after which a machine that is not made is given up.", ge=1)
+        int, Meta(description="Seconds after which the creation of a machine is given up.", ge=1)
     ] = 1200
-    remove_timeout: Annotated[int, Meta(description="Seconds that one try to remove a machine may take.", ge=1)] = 300
+    remove_timeout: Annotated[
+        int, Meta(description="Time limit of one attempt to remove a machine, in seconds.", ge=1)
+    ] = 300
     remove_attempts: Annotated[
-        int, Meta(description="Tries to remove a machine, after which docker-machine forgets it.", ge=1)
+        int,
+        Meta(
+            description="Attempts to remove a machine; then docker-machine forgets it, even if it still exists.", ge=1
+        ),
     ] = 30
 
     @property
@@ -65,7 +72,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(config: Config) -> None:
-    """Check the settings on this host. Raises PermanentError."""
+    """Check the settings on this host. Raises PermanentError for the first that is wrong."""
     if not config.machine_driver:
         raise PermanentError("machine_driver is missing: name the driver of docker-machine that makes the machines")
     if "%s" not in config.machine_name:
@@ -76,7 +83,7 @@ def check(config: Config) -> None:
     if not _NAME.fullmatch(name) or len(name) > MOST_NAME:
         raise PermanentError(
             f"machine_name = {config.machine_name!r} makes names such as {name}: names of hosts are needed, "
-            f"{MOST_NAME} letters, digits and dashes at most"
+            f"{MOST_NAME} letters, digits, dots and dashes at most"
         )
     if not config.place.is_absolute():
         raise PermanentError(f"storage_path = {str(config.place)!r}: an absolute path is needed")

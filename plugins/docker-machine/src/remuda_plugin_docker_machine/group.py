@@ -38,9 +38,9 @@ from remuda_plugin_docker_machine.program import Login, Ran
 from remuda_plugin_docker_machine.store import TRIAL_PREFIX, Draft, Machine, Seen, Store
 
 LOOK_SECONDS = 0.25
-"""Interval between checks of a running docker-machine."""
+"""Interval between checks whether a run of docker-machine has ended."""
 HALF_MADE_ATTEMPTS = 3
-"""Tries to remove a machine whose creation failed: often its driver does not know what to remove."""
+"""Attempts to remove a machine whose creation failed; few, because its driver often does not know what to remove."""
 AGAIN = Backoff(first_seconds=5.0, ceiling_seconds=300.0)
 _log = logging.getLogger("fleeting-plugin-docker-machine")
 
@@ -55,7 +55,7 @@ class DockerMachineGroup(Plugin[Config]):
     def __init__(self) -> None:
         self._tasks = BackgroundTasks(_log)
         self._gone: set[str] = set()
-        """Machines that were removed and not shown as deleted yet. One that is only missing would be suspect."""
+        """Removed machines that `update` has not returned as deleted yet. One that is only missing would be suspect."""
         self._making: set[str] = set()
 
     async def init(self, config: Config, settings: Settings) -> ProviderInfo:
@@ -75,16 +75,16 @@ class DockerMachineGroup(Plugin[Config]):
         return ProviderInfo(id=f"docker-machine/{config.name}", max_size=config.max_size)
 
     async def update(self) -> Mapping[str, InstanceState]:
-        found = await asyncio.to_thread(self._store.look_all)
-        for seen in found:
-            # A marked machine is removed whoever owns it: its owner, and whoever swept it, may be gone.
+        machines = await asyncio.to_thread(self._store.look_all)
+        for seen in machines:
+            # A marked machine is removed whoever owns it: its owner, and the process that marked it, may be gone.
             if seen.is_deleting or (seen.is_half_made and self._is_ours(seen)):
                 self._tasks.begin(seen.machine.name, self._remove(seen.machine.name))
             elif seen.state is InstanceState.CREATING and self._is_ours(seen):
                 self._tasks.begin(seen.machine.name, self._follow(seen.machine.name))
         shown = dict.fromkeys(self._gone, InstanceState.DELETED)
         self._gone.clear()
-        return shown | {seen.machine.name: seen.state for seen in found if self._is_ours(seen)}
+        return shown | {seen.machine.name: seen.state for seen in machines if self._is_ours(seen)}
 
     async def increase(self, count: int) -> int:
         room = self._pace.room(self._now, len(self._making))
@@ -130,14 +130,14 @@ class DockerMachineGroup(Plugin[Config]):
         return GroupStats(quota=self._config.max_size)
 
     async def recover(self) -> Sequence[TaggedInstance]:
-        found = await asyncio.to_thread(self._store.look_all)
+        machines = await asyncio.to_thread(self._store.look_all)
         return [
             TaggedInstance(instance=seen.machine.name, owner=seen.machine.owner, created_at=seen.machine.created_at)
-            for seen in found
+            for seen in machines
         ]
 
     async def shutdown(self) -> None:
-        """Stop following docker-machine. Its runs continue, and the next process follows them."""
+        """Stop waiting for runs of docker-machine. The runs continue, and the next process waits for them."""
         await self._tasks.finish()
 
     @property
@@ -154,7 +154,7 @@ class DockerMachineGroup(Plugin[Config]):
         return seen
 
     async def _have_certificates(self) -> None:
-        """Have docker-machine make the certificates of its store, by one process at a time."""
+        """Have docker-machine make the certificates of its store if they are missing, one process at a time."""
         async with wait_for_lock(self._store.place(".certificates")):
             for trial in self._store.list_trials():
                 await program.run(self._config, ["rm", "-f", trial], seconds=60)
@@ -227,7 +227,7 @@ class DockerMachineGroup(Plugin[Config]):
         await self._follow(name)
 
     async def _turn(self, name: str) -> bool:
-        """Wait until the machine may be created. False: it is to be removed, or we end."""
+        """Wait until the machine may be created. False if it is to be removed instead, or the plugin ends."""
         while not self._pace.may_begin(self._now):
             if not await self._tasks.rest(LOOK_SECONDS):
                 return False
@@ -236,7 +236,7 @@ class DockerMachineGroup(Plugin[Config]):
         return True
 
     async def _follow(self, name: str) -> None:
-        """Wait until the machine is made, or remove it if that failed."""
+        """Wait until the machine is made, and remove it if that failed. Returns early if the plugin ends."""
         self._making.add(name)
         self._pace.under_way += 1
         try:
@@ -259,7 +259,7 @@ class DockerMachineGroup(Plugin[Config]):
                 await asyncio.to_thread(self._store.mark_deleting, name)
             lock = None
             with suppress(FileNotFoundError):
-                # A running create is not interrupted: the provider would make the machine, and nobody would know it.
+                # A running create is not interrupted: the provider would make the machine, and no record would have it.
                 lock = self._store.take_lock(name)
             if lock is None:
                 if not await self._tasks.rest(LOOK_SECONDS):
@@ -274,7 +274,8 @@ class DockerMachineGroup(Plugin[Config]):
         self._gone.add(name)
 
     async def _try_remove(self, seen: Seen, lock: int, attempt: int) -> str:
-        """Try once to remove a machine. Returns the cause of a failure, or an empty text."""
+        """Try once to remove a machine. `attempt`: number of this try, from 1. Closes `lock`, the descriptor of the
+        machine's lock. Returns the cause of a failure, or an empty text."""
         name, config = seen.machine.name, self._config
         try:
             if not self._store.machine_place(name).exists():
@@ -295,10 +296,11 @@ class DockerMachineGroup(Plugin[Config]):
         if code == 0 and not self._store.machine_place(name).exists():
             self._store.remove(name)
             return ""
-        return Ran(code=-1 if code is None else code, output=self._store.words(name, "rm")).cause
+        return Ran(code=-1 if code is None else code, output=self._store.read_log(name, "rm")).cause
 
     def _is_hopeless(self, seen: Seen, attempt: int) -> bool:
-        """True if docker-machine should forget the machine even if the provider does not remove it."""
+        """True if docker-machine should forget the machine even if the provider does not remove it (`rm -f`): too many
+        attempts failed, or docker-machine's files of the machine are broken."""
         name = seen.machine.name
         most = self._config.remove_attempts if seen.exit_code == 0 else HALF_MADE_ATTEMPTS
         try:
@@ -315,11 +317,11 @@ class DockerMachineGroup(Plugin[Config]):
         return attempt > most
 
     def _note_failed_create(self, seen: Seen) -> None:
-        """Log why a machine was not made, and slow down."""
+        """Log why a machine was not made. Slow down creation, but not if docker-machine was killed."""
         name = seen.machine.name
         if seen.exit_code is None:
             _log.warning("machine %s is incomplete, because its creation was killed; removing it", name)
             return
-        cause = Ran(code=seen.exit_code, output=self._store.words(name, "create")).cause
+        cause = Ran(code=seen.exit_code, output=self._store.read_log(name, "create")).cause
         pause = self._pace.note_failure(cause, now=self._now, jitter=random.random())
         _log.warning("cannot create machine %s; removing it, next try in %.0f s: %s", name, pause, cause)

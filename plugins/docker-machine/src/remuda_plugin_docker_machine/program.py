@@ -1,7 +1,7 @@
 """Runs docker-machine, and reads its files of a machine.
 
 Every run has a deadline, which `timeout` enforces even if this process is gone. Creates and removes run detached from
-us: an interrupted create would leave a machine at the provider that nobody knows.
+this process: an interrupted create would leave a machine at the provider that is in no record.
 """
 
 import asyncio
@@ -19,8 +19,9 @@ from remuda.lib.dataclass import dataclass
 from remuda_plugin_docker_machine.config import Config
 
 KILL_SECONDS = 10
-"""A run that was asked to end is killed after this time."""
+"""A run that does not end by SIGTERM is killed after this time."""
 TIMED_OUT = (124, 137)
+"""Exit codes of `timeout` at the deadline: ended by SIGTERM, killed."""
 LIST_SECONDS = 5
 SSH_PORT = 22
 SSH_USER = "root"
@@ -34,7 +35,7 @@ echo "$code" >"$exit.new" && mv "$exit.new" "$exit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """Result of a run."""
+    """Result of a run of docker-machine."""
 
     code: int
     output: str
@@ -70,19 +71,19 @@ class _Machine(msgspec.Struct, rename="pascal"):
 
 
 def create_words(config: Config, name: str) -> list[str]:
-    """Arguments of docker-machine that make a machine."""
+    """Arguments with which docker-machine makes a machine."""
     options = [*config.machine_options, *(text.replace("%s", name) for text in config.machine_options_with_name)]
     words = [option if option.startswith("-") else f"--{option}" for option in options]
     return ["create", "--driver", config.machine_driver, *words, name]
 
 
 def environment(store: Path) -> Mapping[str, str]:
-    """Environment of docker-machine, without crash reports to third parties."""
+    """Environment for docker-machine with the store `store` and without crash reports to third parties."""
     return os.environ | {"MACHINE_STORAGE_PATH": str(store), "MACHINE_BUGSNAG_API_TOKEN": "no-report"}
 
 
 async def run(config: Config, words: Sequence[str], *, seconds: int) -> Ran:
-    """Run docker-machine and wait for its end."""
+    """Run docker-machine with the arguments `words` and wait for its end. It is stopped after `seconds`."""
     process = await asyncio.create_subprocess_exec(
         *("timeout", "-k", str(KILL_SECONDS), str(seconds), config.program, *words),
         env=environment(config.place),
@@ -95,10 +96,10 @@ async def run(config: Config, words: Sequence[str], *, seconds: int) -> Ran:
 
 
 def start(config: Config, words: Sequence[str], *, seconds: int, folder: Path, verb: str, lock: int) -> None:
-    """Start docker-machine detached from this process.
+    """Start docker-machine with the arguments `words`, detached from this process. It is stopped after `seconds`.
 
-    `lock` is held until its end. Then the folder has `VERB.exit` with the exit code and `VERB.log` with the output.
-    Blocks for a moment.
+    It inherits the descriptor `lock`, so the lock is held until its end. Then `folder` has `VERB.exit` with the exit
+    code and `VERB.log` with the output. Blocks for a moment.
     """
     line = ["setsid", "--fork", "sh", "-c", _DETACHED, verb, str(folder / f"{verb}.exit")]
     with (folder / f"{verb}.log").open("wb") as log:
@@ -113,7 +114,8 @@ def start(config: Config, words: Sequence[str], *, seconds: int, folder: Path, v
 
 
 async def make_certificates(config: Config, name: str) -> None:
-    """Make the certificates with a dummy machine. Concurrent creates would each make their own."""
+    """Make the certificates of the store with a dummy machine `name`, because concurrent creates would each make their
+    own. Raises PermanentError if docker-machine fails."""
     made = await run(config, ["create", "--driver", "none", "--url", "tcp://127.0.0.1:2376", name], seconds=60)
     await run(config, ["rm", "-f", name], seconds=60)
     if made.code != 0:
@@ -121,14 +123,14 @@ async def make_certificates(config: Config, name: str) -> None:
 
 
 async def state_of(config: Config, name: str) -> str:
-    """State of one machine in the words of docker-machine."""
+    """State of a machine as docker-machine prints it; "nothing" if docker-machine fails or prints none."""
     words = ["ls", "-t", str(LIST_SECONDS), "--filter", f"name=^{re.escape(name)}$", "--format", "{{.State}}"]
     ran = await run(config, words, seconds=3 * LIST_SECONDS)
     return ran.output.strip() if ran.code == 0 and ran.output.strip() else "nothing"
 
 
 async def ask_address(config: Config, name: str) -> str:
-    """Address of a machine whose driver does not store it. Raises TemporaryError."""
+    """Ask docker-machine for the address of a machine. Raises TemporaryError if there is none yet."""
     ran = await run(config, ["ip", name], seconds=30)
     address = ran.output.strip().rpartition("\n")[2]
     if ran.code != 0 or not address:
@@ -137,7 +139,7 @@ async def ask_address(config: Config, name: str) -> str:
 
 
 def read_login(folder: Path) -> Login:
-    """Read docker-machine's folder of a machine. Raises TemporaryError if it is missing or broken."""
+    """Read the login data in docker-machine's folder of a machine. Raises TemporaryError if it cannot be read."""
     try:
         driver = msgspec.json.decode((folder / "config.json").read_bytes(), type=_Machine).driver
     except (OSError, msgspec.DecodeError) as error:

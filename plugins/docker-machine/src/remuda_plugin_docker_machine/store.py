@@ -3,8 +3,9 @@
 A machine is the folder `remuda/NAME`, beside docker-machine's `machines/NAME`. It is on disk, with the owner, before
 docker-machine makes the machine, and is removed after docker-machine's folder, so every machine can be found again.
 Whoever makes or removes a machine holds its `lock`, which docker-machine inherits; `create.exit` and `rm.exit` have the
-exit codes. A machine without a successful create whose lock is free is half made, and is removed. `deleting`: it is to
-be removed. `address`: its address, if docker-machine did not store it. Blocking, but reads local files only.
+exit codes. A machine without a successful create whose lock is free is half made, and is removed. The file `deleting`
+marks a machine to be removed. `address`: its address, if docker-machine did not store it. Blocking, but reads local
+files only.
 """
 
 import fcntl
@@ -39,7 +40,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Current state of a machine."""
+    """Current state of a machine. `exit_code`: of its create; `is_held`: docker-machine is making or removing it."""
 
     machine: Machine
     exit_code: int | None = None
@@ -59,14 +60,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A machine to be made, and its lock, which we hold: pass it on, then close it."""
+    """A machine to be made. `lock`: descriptor of its held lock; pass it to docker-machine, then close it."""
 
     machine: Machine
     lock: int
 
 
 class Store:
-    """docker-machine's store, and our folders in it."""
+    """docker-machine's store, and the plugin's folders in it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -98,13 +99,13 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock of the store: no other process of the plugin adds machines meanwhile."""
+        """Hold the lock of the store in the `with` block: no other process of the plugin adds machines meanwhile."""
         with (self._folder / ".lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def add(self, machines: Sequence[Machine], *, max_size: int) -> list[Draft]:
-        """Add machines, as many as `max_size` allows in their group."""
+        """Add `machines`, all of one group, in their order until the group has `max_size`; return the added ones."""
         drafts = []
         with self.alone():
             groups = {(machine.owner, machine.group) for machine in machines}
@@ -129,7 +130,7 @@ class Store:
         folder = self.place(name)
         if not name or name.startswith(".") or "/" in name or not folder.is_dir():
             return None
-        # The lock is read first: its holder writes the exit code before it releases it.
+        # The lock is read first: its holder writes the exit code before it releases the lock.
         is_held = not _is_free(folder)
         return Seen(
             machine=_read_machine(folder),
@@ -143,7 +144,8 @@ class Store:
             write_whole(self.place(name) / "deleting", b"", durable=True)
 
     def take_lock(self, name: str) -> int | None:
-        """Lock a machine; None if another process holds the lock. Raises FileNotFoundError if the machine is gone."""
+        """Lock a machine; return the lock's descriptor, which the caller closes, or None if another process holds the
+        lock. Raises FileNotFoundError if the machine is gone."""
         lock = os.open(self.place(name) / "lock", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,12 +155,12 @@ class Store:
         return lock
 
     def exit_code(self, name: str, verb: str) -> int | None:
-        """Exit code of a run of docker-machine; None if it has not ended or was killed."""
+        """Exit code of docker-machine's last run of `verb` (create, rm); None if it has not ended or was killed."""
         code = _text(self.place(name) / f"{verb}.exit").strip()
         return int(code) if code.isdecimal() else None
 
-    def words(self, name: str, verb: str) -> str:
-        """Output of docker-machine when it made or removed the machine."""
+    def read_log(self, name: str, verb: str) -> str:
+        """Output of docker-machine's last run of `verb` (create, rm) for a machine; empty if there is none."""
         return _text(self.place(name) / f"{verb}.log")
 
     def read_address(self, name: str) -> str:

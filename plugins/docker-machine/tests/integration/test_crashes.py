@@ -1,4 +1,4 @@
-"""kill -9 of the plugin, at any line: every machine is known to the next one, and none is left in the store."""
+"""The plugin is killed at any line: the next process knows every machine, and none is left in the store."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ async def test_killed_while_machines_are_removed(yard: Yard, tmp_path: Path, cou
     except TemporaryError:
         assert died.exists()
     await wait_for_states(group, lambda _: died.exists())
-    # Who asked was told nothing, so it asks again.
+    # The caller got no answer, so it asks again.
     await wait_for_states(group, lambda _: True)
     assert await group.decrease([one, two]) == [one, two]
     await wait_for_states(group, lambda states: states == {three: RUNNING})

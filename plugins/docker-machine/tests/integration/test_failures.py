@@ -1,4 +1,4 @@
-"""Creates and removals that fail or hang, processes that are killed in the middle: nothing is left, nothing loops."""
+"""Creates and removals that fail or hang, and killed processes: no machine is left, no call is repeated endlessly."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ RUNNING, DELETING, DELETED = InstanceState.RUNNING, InstanceState.DELETING, Inst
 
 
 async def test_leaked_machines_swept(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
-    """Half made ones by themselves, those of owners that are gone when they are asked for; and limits slow us down."""
+    """Half-made machines are removed at once, those of former owners by `decrease`; a failure slows creation down."""
     group = await yard.group()
     yard.say("fail-create", "googleapi: Error 429: quota exceeded")
     assert await group.increase(1) == 1
@@ -27,21 +27,21 @@ async def test_leaked_machines_swept(yard: Yard, caplog: pytest.LogCaptureFixtur
     await wait_for_states(group, lambda states: not states)
     assert yard.machines() == yard.records() == []
     assert "cannot create machine " in caplog.text
-    # It is not asked again at once, and whoever asks hears why.
-    asked = len(yard.calls("create"))
+    # docker-machine is not called again at once, and the caller gets the cause.
+    create_count = len(yard.calls("create"))
     for _ in range(5):
         with pytest.raises(TemporaryError, match=r"1 times in a row \(exit code 1: .*quota exceeded\); in \d+ s"):
             await group.increase(3)
         await group.update()
-    assert len(yard.calls("create")) == asked
+    assert len(yard.calls("create")) == create_count
     yard.let("fail-create")
-    # A runner that is not configured any more has left one; a sweep finds it by its owner.
+    # A runner that is not configured any more has left a machine; a sweep finds it by its owner.
     former = await yard.group(settings=Settings(owner="s_0123456789ab/former"))
-    [left] = await start_machines(former, 1)
-    assert left not in await group.update()
-    assert [one.owner for one in await group.recover()] == ["s_0123456789ab/former"]
-    assert await group.decrease([left]) == [left]
-    await wait_for_states(former, lambda states: left not in states)
+    [orphan] = await start_machines(former, 1)
+    assert orphan not in await group.update()
+    assert [tag.owner for tag in await group.recover()] == ["s_0123456789ab/former"]
+    assert await group.decrease([orphan]) == [orphan]
+    await wait_for_states(former, lambda states: orphan not in states)
     assert yard.machines() == yard.records() == []
 
 
@@ -72,7 +72,7 @@ async def test_a_plugin_that_is_killed_is_continued(yard: Yard) -> None:
     assert first.pid is not None
     os.kill(first.pid, signal.SIGKILL)
     await first.close()
-    # docker-machine goes on making them, and the next plugin waits for it.
+    # docker-machine continues to make the machines, and the next plugin waits for it.
     second = await yard.group("hosted", settings=Settings(owner="me"))
     assert set((await second.update()).values()) == {InstanceState.CREATING}
     yard.let("hold")
@@ -142,14 +142,14 @@ async def test_a_removal_survives_the_plugin(yard: Yard) -> None:
     assert yard.machines() == []
 
 
-async def test_the_certificates_of_a_process_that_was_killed_are_no_machine(yard: Yard) -> None:
+async def test_the_dummy_machine_of_a_killed_process_is_removed(yard: Yard) -> None:
     (yard.store / "machines" / "remuda-certificates-0123").mkdir(parents=True)
     await yard.group()
     assert yard.machines() == []
 
 
 def _kill_all(lock: Path) -> None:
-    """Whoever holds the lock."""
+    """Kill the processes that hold the lock."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and folder.name != str(os.getpid()):
             try:

@@ -1,4 +1,4 @@
-"""What the group promises, in our process and as the program that managers start, with a docker-machine stand-in."""
+"""Calls of the group, in the tests' process and as the program that managers start, with a fake docker-machine."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ CREATING, RUNNING, DELETING, DELETED = (
 
 
 @both
-async def test_it_says_what_it_is(yard: Yard, how: str) -> None:
+async def test_init_returns_id_size_and_capabilities(yard: Yard, how: str) -> None:
     group = await yard.group(how, max_size=7, name="small")
     assert group.info is not None
     assert (group.info.id, group.info.max_size, group.info.version) == ("docker-machine/small", 7, "0.1.0")
@@ -76,7 +76,7 @@ async def test_a_program_that_fails_is_an_error_with_its_cause(yard: Yard) -> No
 
 
 @both
-async def test_how_to_connect_is_what_docker_machine_wrote_down(yard: Yard, how: str) -> None:
+async def test_connect_info_is_read_from_docker_machines_files(yard: Yard, how: str) -> None:
     group = await yard.group(how, machine_options=["stand-in-address=10.9.8.7", "stand-in-port=2022"])
     [one] = await start_machines(group, 1)
     info = await group.connect_info(one)
@@ -85,7 +85,7 @@ async def test_how_to_connect_is_what_docker_machine_wrote_down(yard: Yard, how:
     assert (info.connector.os, info.connector.protocol) == ("linux", "ssh")
 
 
-async def test_an_address_that_is_not_written_down_is_asked_for_once(yard: Yard) -> None:
+async def test_an_address_that_is_not_stored_is_asked_for_once(yard: Yard) -> None:
     group = await yard.group(machine_options=["stand-in-address="])
     [one] = await start_machines(group, 1)
     with pytest.raises(TemporaryError, match=f"{one} has no address yet"):
@@ -96,7 +96,7 @@ async def test_an_address_that_is_not_written_down_is_asked_for_once(yard: Yard)
     assert len(yard.calls("ip")) == 2
 
 
-async def test_the_operators_login_counts(yard: Yard) -> None:
+async def test_static_credentials_of_the_operator_are_used(yard: Yard) -> None:
     connector = Connector(use_static_credentials=True, username="ci", key=b"own", keepalive_seconds=7)
     group = await yard.group(settings=Settings(connector=connector))
     [one] = await start_machines(group, 1)
@@ -104,7 +104,7 @@ async def test_the_operators_login_counts(yard: Yard) -> None:
     assert (made.username, made.key, made.keepalive_seconds) == ("ci", b"own", 7)
 
 
-async def test_a_driver_without_keys_needs_the_operators(yard: Yard) -> None:
+async def test_a_driver_without_keys_needs_a_key_of_the_operator(yard: Yard) -> None:
     group = await yard.group()
     [one] = await start_machines(group, 1)
     (yard.store / "machines" / one / "id_rsa").unlink()
@@ -112,7 +112,7 @@ async def test_a_driver_without_keys_needs_the_operators(yard: Yard) -> None:
         await group.connect_info(one)
 
 
-async def test_a_machine_that_does_not_answer_is_not_well(yard: Yard, server: asyncio.Server) -> None:
+async def test_a_machine_that_does_not_answer_is_unhealthy(yard: Yard, server: asyncio.Server) -> None:
     port = server.sockets[0].getsockname()[1]
     group = await yard.group(machine_options=[f"stand-in-port={port}"])
     [one] = await start_machines(group, 1)
@@ -126,14 +126,14 @@ async def test_a_machine_that_does_not_answer_is_not_well(yard: Yard, server: as
 
 
 @both
-async def test_there_are_never_more_than_allowed(yard: Yard, how: str) -> None:
+async def test_max_size_is_never_exceeded(yard: Yard, how: str) -> None:
     group = await yard.group(how, max_size=3)
     counts = await asyncio.gather(*(group.increase(2) for _ in range(3)))
     assert sum(counts) == 3
     assert len(await group.update()) == 3
 
 
-async def test_no_more_are_made_at_once_than_allowed(yard: Yard) -> None:
+async def test_create_at_once_is_never_exceeded(yard: Yard) -> None:
     group = await yard.group(create_at_once=1)
     yard.say("hold")
     assert await group.increase(3) == 3
@@ -145,21 +145,21 @@ async def test_no_more_are_made_at_once_than_allowed(yard: Yard) -> None:
 
 
 @both
-async def test_owners_are_known(yard: Yard, how: str) -> None:
+async def test_recover_returns_owners(yard: Yard, how: str) -> None:
     began = time.time()
     group = await yard.group(how)
     mine = await start_machines(group, 1)
     theirs = await yard.group(how, settings=Settings(owner="another/1"))
     assert await theirs.update() == {}
     assert await theirs.increase(1) == 1
-    found = {one.instance: one for one in await group.recover()}
-    assert found[mine[0]].owner == OWNER
-    assert sorted(one.owner for one in found.values()) == ["another/1", OWNER]
-    assert all(began - 1 <= (one.created_at or 0) <= time.time() + 1 for one in found.values())
+    tags = {tag.instance: tag for tag in await group.recover()}
+    assert tags[mine[0]].owner == OWNER
+    assert sorted(tag.owner for tag in tags.values()) == ["another/1", OWNER]
+    assert all(began - 1 <= (tag.created_at or 0) <= time.time() + 1 for tag in tags.values())
     assert list(await group.update()) == mine
 
 
-async def test_what_people_made_is_not_touched(yard: Yard) -> None:
+async def test_machines_that_the_plugin_did_not_make_are_not_touched(yard: Yard) -> None:
     group = await yard.group()
     (yard.store / "machines" / "mine").mkdir(parents=True)
     assert await group.update() == {}
@@ -175,7 +175,7 @@ async def test_what_people_made_is_not_touched(yard: Yard) -> None:
         ({"machine_driver": ""}, "machine_driver is missing"),
         ({"machine_name": "fixed"}, "has no %s in it"),
         ({"machine_name": "a_%s"}, "names of hosts are needed"),
-        ({"machine_name": "x" * 60 + "%s"}, "63 letters, digits and dashes at most"),
+        ({"machine_name": "x" * 60 + "%s"}, "63 letters, digits, dots and dashes at most"),
         ({"machine_opt": []}, "did you mean machine_options"),
         ({"program": "no-such-program"}, "there is no no-such-program: install docker-machine"),
         ({"storage_path": "here"}, "an absolute path"),
@@ -191,10 +191,10 @@ async def test_it_passes_the_conformance_suite(yard: Yard, server: asyncio.Serve
     config = yard.config(machine_options=[f"stand-in-port={server.sockets[0].getsockname()[1]}"])
     results = [result async for result in try_out(Trial(program=str(PROGRAM), config=config, end_seconds=30.0))]
     assert results
-    assert [one for one in results if one.outcome is Outcome.FAILED] == []
+    assert [result for result in results if result.outcome is Outcome.FAILED] == []
     assert yard.machines() == yard.records() == []
 
 
 def test_the_program_prints_its_schema(tmp_path: Path) -> None:
-    told = subprocess.run([str(PROGRAM), "schema"], capture_output=True, text=True, check=True).stdout
-    assert "machine_options_with_name" in json.loads(told)["$defs"]["Config"]["properties"]
+    printed = subprocess.run([str(PROGRAM), "schema"], capture_output=True, text=True, check=True).stdout
+    assert "machine_options_with_name" in json.loads(printed)["$defs"]["Config"]["properties"]

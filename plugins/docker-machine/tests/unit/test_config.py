@@ -11,8 +11,8 @@ README = Path(__file__).parents[2] / "README.md"
 
 def test_the_readme_has_every_setting() -> None:
     table = README.read_text().split("## Settings")[1].split("## How it works")[0]
-    told = {name for line in table.splitlines() for name in re.findall(r"`([a-z_]+)`", line.split(" | ")[0])}
-    assert {field.encode_name for field in msgspec.structs.fields(Config)} <= told
+    documented = {name for line in table.splitlines() for name in re.findall(r"`([a-z_]+)`", line.split(" | ")[0])}
+    assert {field.encode_name for field in msgspec.structs.fields(Config)} <= documented
 
 
 def test_the_store_is_docker_machines_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,5 +24,5 @@ def test_the_store_is_docker_machines_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert str(Config(storage_path="~/here").place) == "/home/ci/here"
 
 
-def test_names_begin_with_ours() -> None:
+def test_names_begin_with_the_prefix() -> None:
     assert Config(machine_name="auto-%s").new_name("0a") == "remuda-auto-0a"

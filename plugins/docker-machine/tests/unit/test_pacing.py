@@ -9,7 +9,7 @@ from remuda_plugin_docker_machine.pacing import Pace
 PAUSES = Backoff(first_seconds=10.0, ceiling_seconds=60.0)
 
 
-def test_all_goes_well() -> None:
+def test_without_failures_only_the_limit_counts() -> None:
     pace = Pace(2, PAUSES)
     assert pace.room(0.0, 100) > 1000
     assert pace.may_begin(0.0)
@@ -40,7 +40,7 @@ def test_machines_that_fail_together_are_one_failure() -> None:
 
 
 @given(st.lists(st.floats(min_value=0, max_value=100), min_size=1, max_size=30))
-def test_asking_as_soon_as_it_is_allowed_is_never_faster_than_the_pauses(gaps: list[float]) -> None:
+def test_creates_are_never_faster_than_the_pauses(gaps: list[float]) -> None:
     pace, now, begun = Pace(3, PAUSES), 0.0, []
     for gap in gaps:
         now += gap

@@ -7,7 +7,7 @@ from remuda_plugin_docker_machine.config import Config
 from remuda_plugin_docker_machine.program import Ran, create_words, environment, host_of, read_login
 
 
-def test_options_become_words() -> None:
+def test_options_become_arguments() -> None:
     config = Config(
         machine_driver="google",
         machine_options=("google-zone=a", "--google-preemptible"),
@@ -17,7 +17,7 @@ def test_options_become_words() -> None:
     assert create_words(config, "m1") == ["create", "--driver", "google", *words]
 
 
-def test_nothing_is_reported_outside() -> None:
+def test_crash_reports_are_off() -> None:
     env = environment(Path("/store"))
     assert (env["MACHINE_STORAGE_PATH"], env["MACHINE_BUGSNAG_API_TOKEN"]) == ("/store", "no-report")
 
@@ -25,7 +25,7 @@ def test_nothing_is_reported_outside() -> None:
 @pytest.mark.parametrize(
     ("address", "expected"), [("", ""), ("10.0.0.1", "10.0.0.1"), ("10.0.0.1:2376", "10.0.0.1"), ("fe80::1", "fe80::1")]
 )
-def test_hosts(address: str, expected: str) -> None:
+def test_host_of_an_address(address: str, expected: str) -> None:
     assert host_of(address) == expected
 
 
@@ -36,12 +36,12 @@ def test_a_login_is_read_with_docker_machines_defaults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"Driver": {"SSHPort": "x"}}'])
-def test_a_broken_file_may_pass(tmp_path: Path, text: str) -> None:
+def test_a_broken_file_is_a_temporary_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(TemporaryError, match=r"config\.json cannot be read"):
         read_login(tmp_path)
 
 
-def test_causes_are_one_line() -> None:
+def test_the_cause_of_a_failure_is_one_line() -> None:
     assert Ran(code=1, output="a\n\nb\nc\nd\n").cause == "exit code 1: b / c / d"
     assert Ran(code=124, output="").cause == "it took too long: no output"

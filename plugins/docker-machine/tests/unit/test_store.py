@@ -52,7 +52,7 @@ def test_states(store: Store, code: str | None, is_held: bool, is_deleting: bool
         os.close(draft.lock)
 
 
-def test_the_lock_is_had_by_one(store: Store) -> None:
+def test_only_one_process_has_the_lock(store: Store) -> None:
     draft = added(store)
     assert store.take_lock("m") is None
     os.close(draft.lock)
@@ -73,7 +73,7 @@ def test_each_group_has_its_own_limit(store: Store) -> None:
         os.close(draft.lock)
 
 
-def test_what_was_half_added_or_half_removed_is_cleared(store: Store) -> None:
+def test_prepare_clears_half_added_and_half_removed_machines(store: Store) -> None:
     for name in (".new-a", ".gone-b"):
         (store.root / "remuda" / name).mkdir()
     os.close(added(store).lock)
@@ -85,11 +85,11 @@ def test_what_was_half_added_or_half_removed_is_cleared(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".lock", "a/b", "../machines/x", "nobody"])
-def test_only_machines_are_found(store: Store, name: str) -> None:
+def test_invalid_names_are_no_machines(store: Store, name: str) -> None:
     assert store.look(name) is None
 
 
-def test_a_broken_record_is_nobodys(store: Store) -> None:
+def test_a_broken_record_has_no_owner(store: Store) -> None:
     os.close(added(store, owner="me").lock)
     (store.place("m") / "machine.json").write_text("{")
     assert [seen.machine for seen in store.look_all()] == [Machine(name="m")]

@@ -1,7 +1,7 @@
 """Addresses that a machine can use. Pure, except for `routes`.
 
 Each machine has its own link to this host, and this host has a route to its address, so machines and groups share
-nothing. The route reserves the address: the kernel accepts only one for an address, and it goes with the machine.
+nothing. The route reserves the address: the kernel accepts only one route to it, which disappears with the machine.
 """
 
 import json
@@ -20,7 +20,7 @@ _TRIES = 200
 
 
 def parse_network(text: str) -> IPv4Network:
-    """Parse and check the setting `network`. Raises PermanentError."""
+    """Parse the setting `network`. Raises PermanentError if it is no IPv4 network or smaller than /29."""
     try:
         network = IPv4Network(text)
     except ValueError as error:
@@ -36,7 +36,7 @@ def host_address(network: IPv4Network) -> str:
 
 
 def candidates(network: IPv4Network, seed: str) -> tuple[str, ...]:
-    """Addresses for a machine in the order of its tries; the seed makes the order different for each machine."""
+    """Addresses for a machine, in the order in which it tries them, shuffled by `seed` (the machine's name)."""
     last = network.num_addresses - 2
     return tuple(str(network[number]) for number in _sample(2, last, seed))
 
@@ -49,7 +49,8 @@ _REMOVED = re.compile(r"if[0-9]+")
 
 
 def clash(network: IPv4Network, rows: Iterable[Mapping[str, Any]]) -> str:
-    """A route of this host to the same addresses, other than those to our machines; empty: none."""
+    """The first of the routes `rows` to addresses of `network` that leads to no machine of this plugin, as text; empty
+    if there is none."""
     for row in rows:
         to, device = str(row.get("dst", "default")), str(row.get("dev", ""))
         # `ip` writes if7 for a device that is removed while it lists the routes.
@@ -60,7 +61,7 @@ def clash(network: IPv4Network, rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def routes() -> list[Mapping[str, Any]]:
-    """Routes of this host in the form of `ip -json`."""
+    """IPv4 routes of this host in the form of `ip -json`."""
     printed = subprocess.run(["ip", "-json", "-4", "route", "show"], capture_output=True, text=True, check=True).stdout
     rows: list[Mapping[str, Any]] = json.loads(printed or "[]")
     return rows

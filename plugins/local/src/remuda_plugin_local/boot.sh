@@ -1,5 +1,5 @@
-# The first process of a machine of kind namespace, in namespaces of its own; becomes its sshd. Nothing is mounted, and
-# no link is made, that does not go with these namespaces.
+# The first process of a machine of kind namespace, in namespaces of its own; becomes its sshd. All mounts and links
+# that it makes disappear with these namespaces.
 # In the environment: MACHINE, FOLDER, STORE (the group's folder), ROOT (empty: this host's), LINK, HOST (its address),
 # ADDRESSES to try, NAMESERVER, LOGIN, HIDDEN, CGROUPS (PATH:OPTIONS ...), START.
 set -eu
@@ -32,7 +32,7 @@ root=$disk/mount
 mkdir -p "$disk/upper" "$disk/work" "$root"
 mount -t overlay "$MACHINE" -o "lowerdir=${ROOT:-/},upperdir=$disk/upper,workdir=$disk/work" "$root"
 
-# $1: a folder of the machine that is not on the overlay and begins empty; $2: its mode.
+# Makes the folder $1 of the machine an empty one that is not on the overlay; $2: its mode.
 plain() {
     mkdir -p "$disk/plain$1"
     chmod "$2" "$disk/plain$1"
@@ -71,10 +71,10 @@ ln -s fd/1 "$root/dev/stdout"
 ln -s fd/2 "$root/dev/stderr"
 if [ -n "$CGROUPS" ]; then
     mount -t tmpfs -o mode=755 cgroup "$root/sys/fs/cgroup"
-    for one in $CGROUPS; do
-        place=$root/sys/fs/cgroup${one%%:*}
+    for entry in $CGROUPS; do
+        place=$root/sys/fs/cgroup${entry%%:*}
         mkdir -p "$place"
-        options=${one#*:}
+        options=${entry#*:}
         if [ -n "$options" ]; then mount -t cgroup -o "$options" cgroup "$place"; else mount -t cgroup2 cgroup "$place"; fi
     done
 fi
@@ -82,7 +82,7 @@ fi
 hostname "$MACHINE"
 echo "$MACHINE" >"$root/etc/hostname"
 printf '127.0.0.1 localhost\n%s %s\n' "$address" "$MACHINE" >"$root/etc/hosts"
-# It may be a link that leads out of what is mounted here.
+# The file may be a link to a path that is not mounted here.
 rm -f "$root/etc/resolv.conf"
 echo "nameserver ${NAMESERVER:-127.0.0.1}" >"$root/etc/resolv.conf"
 if ! grep -q "^$LOGIN:" "$root/etc/passwd"; then
@@ -91,7 +91,7 @@ if ! grep -q "^$LOGIN:" "$root/etc/passwd"; then
     mkdir -p "$root/home/$LOGIN"
     chown 2000:2000 "$root/home/$LOGIN"
 fi
-# sshd lets nobody in, not even with a key, whose password is locked.
+# sshd refuses users with a locked password, even if they have a key.
 sed -i "s/^$LOGIN:![^:]*:/$LOGIN:*:/" "$root/etc/shadow"
 mkdir -p "$root/run/sshd" "$root/run/machine-sshd"
 cp "$FOLDER/host_key" "$FOLDER/authorized_keys" "$FOLDER/sshd_config" "$root/run/machine-sshd/"

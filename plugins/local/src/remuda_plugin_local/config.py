@@ -30,21 +30,21 @@ class QemuConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     disk: Annotated[
         str,
-        Meta(description="Image of the first disk. It is never written to: what a machine writes goes with it."),
+        Meta(description="Image of the first disk. It is never written to: changes are removed with the machine."),
     ] = ""
-    disk_format: Annotated[str, Meta(description="Of the image: `qcow2`, `raw` ...")] = "qcow2"
+    disk_format: Annotated[str, Meta(description="Format of the image: `qcow2`, `raw` ...")] = "qcow2"
     kernel: Annotated[str, Meta(description="Kernel to boot; empty: the disk has a boot loader.")] = ""
     initrd: Annotated[str, Meta(description="Initial RAM disk for that kernel.")] = ""
     append: Annotated[str, Meta(description="Command line for that kernel.")] = "console=ttyS0 quiet"
     machine: Annotated[str, Meta(description="QEMU's `-machine`.")] = "pc"
-    accel: Annotated[str, Meta(description="QEMU's `-accel`; `kvm` where there is one.")] = "tcg,thread=multi"
-    restrict: Annotated[bool, Meta(description="The machine can reach nobody; it is only reached, over SSH.")] = False
+    accel: Annotated[str, Meta(description="QEMU's `-accel`; `kvm` if this host has it.")] = "tcg,thread=multi"
+    restrict: Annotated[bool, Meta(description="The machine cannot open connections; it only accepts SSH.")] = False
     arguments: Annotated[tuple[str, ...], Meta(description="Further arguments for QEMU.")] = ()
-    program: Annotated[str, Meta(description="QEMU.")] = "qemu-system-x86_64"
+    program: Annotated[str, Meta(description="QEMU's program.")] = "qemu-system-x86_64"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """`plugin_config`."""
+    """Content of `plugin_config`."""
 
     kind: Annotated[
         Literal["namespace", "qemu"],
@@ -53,16 +53,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "namespace"
     name: Annotated[
-        str, Meta(description="Of the group, and how its machines' names begin.", pattern="^[a-z][a-z0-9-]{0,30}$")
+        str,
+        Meta(description="Name of the group; its machines are called NAME-1a2b3c4d.", pattern="^[a-z][a-z0-9-]{0,30}$"),
     ] = "local"
     folder: Annotated[
-        str, Meta(description=f"Where state and disks of the machines are; empty: `{FOLDER}/NAME`. One for each group.")
+        str, Meta(description=f"State and disks of the machines; empty: `{FOLDER}/NAME`. Each group needs its own.")
     ] = ""
-    max_size: Annotated[int, Meta(description="Machines at most.", ge=0, le=10_000)] = 100
+    max_size: Annotated[int, Meta(description="Maximum number of machines.", ge=0, le=10_000)] = 100
     memory: Annotated[
         str,
         Meta(
-            description="Of each machine, such as `2g`; empty: no limit, and 1g for `qemu`.",
+            description="Memory of each machine, such as `2g`; empty: no limit, and 1g for `qemu`.",
             pattern="^([0-9]+[kmgKMG]?)?$",
         ),
     ] = ""
@@ -76,23 +77,23 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="`namespace`: addresses of machines; the first is this host. Groups may share it."),
     ] = "10.250.0.0/16"
     nameserver: Annotated[
-        str, Meta(description="`namespace`: asked for names by machines; empty: names are not found, at once.")
+        str, Meta(description="`namespace`: DNS server of machines; empty: name lookups fail at once.")
     ] = ""
     hidden: Annotated[
         tuple[str, ...],
         Meta(description="`namespace` without `root`: folders of this host that are empty on machines."),
     ] = HIDDEN
     start: Annotated[
-        str, Meta(description="`namespace`: command line that root runs on a machine before anybody can log in.")
+        str, Meta(description="`namespace`: command line that root runs on a machine before logins are possible.")
     ] = ""
     lease_seconds: Annotated[
         int,
         Meta(
-            description="A machine ends by itself when no manager has asked for so long; 0: never. 180 at least.",
+            description="A machine ends if no manager lists the machines for this time; 0: never, else at least 180.",
             ge=0,
         ),
     ] = 0
-    qemu: Annotated[QemuConfig, Meta(description="Of machines of kind `qemu`.")] = QemuConfig()
+    qemu: Annotated[QemuConfig, Meta(description="Settings of machines of kind `qemu`.")] = QemuConfig()
 
     @property
     def place(self) -> Path:
@@ -100,20 +101,21 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def memory_bytes(self) -> int:
-        """0: no limit."""
+        """Memory of each machine in bytes; 0: no limit."""
         digits = self.memory.rstrip("kmgKMG")
         return int(digits or 0) * _UNITS[self.memory[len(digits) :].lower()]
 
 
 def check(config: Config) -> None:
-    """Check the settings on this host. Raises PermanentError."""
+    """Check the settings on this host. Raises PermanentError for the first that is wrong."""
     if not config.place.is_absolute():
         raise PermanentError(f"folder = {config.folder!r}: an absolute path is needed")
     if "," in str(config.place) or ":" in str(config.place) or re.search(r"\s", str(config.place)):
         raise PermanentError(f"folder = {str(config.place)!r}: a path without blanks, commas and colons is needed")
     if 0 < config.lease_seconds < 180:
         raise PermanentError(
-            f"lease_seconds = {config.lease_seconds}: managers ask about once a minute, so 180 at least, or 0 for none"
+            f"lease_seconds = {config.lease_seconds}: managers list machines about once a minute, so at least 180 "
+            "is needed, or 0 for no lease"
         )
     if config.kind == "namespace":
         _check_namespace(config)
@@ -147,6 +149,6 @@ def _check_qemu(qemu: QemuConfig) -> None:
     for key in ("disk", "kernel", "initrd"):
         path = getattr(qemu, key)
         if path and not (os.path.isabs(path) and os.access(path, os.R_OK)):
-            raise PermanentError(f"qemu.{key} = {path!r}: no such file can be read; a whole path is needed")
+            raise PermanentError(f"qemu.{key} = {path!r}: no such file can be read; an absolute path is needed")
     if "," in qemu.disk:
         raise PermanentError(f"qemu.disk = {qemu.disk!r}: a path without commas is needed")

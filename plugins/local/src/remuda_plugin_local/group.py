@@ -40,11 +40,11 @@ from remuda_plugin_local.processes import end
 from remuda_plugin_local.store import Draft, Seen, Store
 
 AT_ONCE = 8
-"""Concurrent starts of machines."""
+"""Limit on concurrent starts of machines."""
 LOOK_SECONDS = {"namespace": 0.05, "qemu": 0.5}
-"""Interval between checks of a starting machine."""
+"""Interval between checks of a starting machine, by kind."""
 END_SECONDS = 60.0
-"""After which the next `update` tries again to remove a machine."""
+"""Time limit for the end of a machine's process. After that, the next `update` tries again to remove the machine."""
 _LAUNCH = (files(__package__) / "launch.sh").read_text()
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -61,7 +61,7 @@ class LocalGroup(Plugin[Config]):
     def __init__(self) -> None:
         self._tasks = BackgroundTasks(_log)
         self._gone: set[str] = set()
-        """Machines that were removed and not shown as deleted yet. One that is only missing would be suspect."""
+        """Removed machines that `update` has not returned as deleted yet. One that is only missing would be suspect."""
         self._starting = asyncio.Semaphore(AT_ONCE)
 
     async def init(self, config: Config, settings: Settings) -> ProviderInfo:
@@ -89,14 +89,14 @@ class LocalGroup(Plugin[Config]):
         return ProviderInfo(id=f"local/{config.name}", max_size=config.max_size)
 
     async def update(self) -> Mapping[str, InstanceState]:
-        found = await asyncio.to_thread(self._store.look_all)
-        for seen in found:
+        machines = await asyncio.to_thread(self._store.look_all)
+        for seen in machines:
             self._store.mark(seen.machine.id, "lease")
             if seen.state in (InstanceState.DELETING, InstanceState.DELETED):
                 self._tasks.begin(seen.machine.id, self._remove(seen.machine.id))
             elif seen.state is InstanceState.CREATING:
                 self._tasks.begin(seen.machine.id, self._watch(seen.machine.id))
-        shown = dict.fromkeys(self._gone, InstanceState.DELETED) | {seen.machine.id: seen.state for seen in found}
+        shown = dict.fromkeys(self._gone, InstanceState.DELETED) | {seen.machine.id: seen.state for seen in machines}
         self._gone.difference_update(shown)
         return shown
 
@@ -128,10 +128,10 @@ class LocalGroup(Plugin[Config]):
         return GroupStats(quota=self._config.max_size)
 
     async def recover(self) -> Sequence[TaggedInstance]:
-        found = await asyncio.to_thread(self._store.look_all)
+        machines = await asyncio.to_thread(self._store.look_all)
         return [
             TaggedInstance(instance=seen.machine.id, owner=seen.machine.owner, created_at=seen.machine.created_at)
-            for seen in found
+            for seen in machines
         ]
 
     async def shutdown(self) -> None:
@@ -148,8 +148,8 @@ class LocalGroup(Plugin[Config]):
             raise PermanentError(f"protocol = {asked.protocol!r}: machines are reached by ssh")
         if asked.use_static_credentials and not asked.key:
             raise PermanentError(
-                "use_static_credentials needs a key (key_path): nobody logs in by password here. Leave it out, and the "
-                "plugin makes a key"
+                "use_static_credentials needs a key (key_path): logins by password are not possible. Without "
+                "use_static_credentials the plugin makes a key"
             )
         with self._store.alone():
             key = asked.key if asked.use_static_credentials else load_key(self._store.folder / "key")
@@ -231,7 +231,7 @@ class LocalGroup(Plugin[Config]):
         return {int(address.rpartition(":")[2]) for address in addresses if ":" in address}
 
     async def _watch(self, machine: str) -> None:
-        """Wait until login works, or remove a machine that failed."""
+        """Wait until login works, and remove the machine if it ends before that. Returns early if the plugin ends."""
         while True:
             seen = self._store.look(machine)
             if seen is None or seen.state is InstanceState.RUNNING:
@@ -255,10 +255,10 @@ class LocalGroup(Plugin[Config]):
         deadline = time.monotonic() + END_SECONDS
         while (lock := self._store.take_lock(machine)) is None:
             if time.monotonic() > deadline:
-                raise TemporaryError("it does not end; the next update tries again")
+                raise TemporaryError("the machine does not end; the next update tries again")
             process = self._store.process(machine)
             if process is None or end(process):
-                time.sleep(0.01)  # it is just starting or ending
+                time.sleep(0.01)  # its process is just starting or ending
         try:
             seen = self._store.look(machine)
             if seen is not None and not seen.is_deleting:

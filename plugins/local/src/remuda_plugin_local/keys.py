@@ -1,4 +1,4 @@
-"""SSH keys: of the group, of a machine, and the public key of the operator's."""
+"""Makes the SSH keys of a group and of its machines, and computes the public key of a private one."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def new_key() -> bytes:
 
 
 def public_half(key: bytes) -> str:
-    """Public key as a line of `authorized_keys`. Raises PermanentError."""
+    """Public key of a private key, as a line of `authorized_keys`. Raises PermanentError if the key cannot be read."""
     load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in key else load_pem_private_key
     try:
         public = load(key, None).public_key()
@@ -32,7 +32,7 @@ def public_half(key: bytes) -> str:
 
 
 def load_key(path: Path) -> bytes:
-    """Read a key file, which is made if missing. The caller holds the group's lock."""
+    """Read the file of a private key, and make it if it is missing. The caller must hold the group's lock."""
     if not path.exists():
         write_whole(path, new_key(), durable=True)
     return path.read_bytes()

@@ -1,5 +1,5 @@
-# Becomes a machine: the command in "$@". Its stdin is the machine's lock, which is held for as long as this process
-# lives, and which nobody else may keep; so a machine is alive if, and only if, its lock is held.
+# Becomes a machine: the command in "$@". Its stdin is the machine's lock, which is held as long as this process lives.
+# No other process may keep it open, so a machine is alive if, and only if, its lock is held.
 # In the environment: FOLDER, the machine's; GROUPS_, control groups to enter; LEASE, seconds or 0.
 set -eu
 
@@ -16,11 +16,11 @@ for group in $GROUPS_; do
 done
 if [ "$LEASE" != 0 ]; then
     (
-        # Time is what has been slept here: a clock that is set, or a host that was suspended, is nobody's silence.
+        # Counts the time slept here, so that a changed clock or a suspended host does not count.
         before=
         silence=0
         while sleep 5 && kill -0 "$$" 2>/dev/null; do
-            # Without the file the folder was removed by hand, and nobody will ever ask.
+            # Without the file the folder was removed by hand, and no manager will touch it again.
             asked=$(stat -c %y "$FOLDER/lease" 2>/dev/null) || silence=$LEASE
             if [ -n "$asked" ] && [ "$asked" != "$before" ]; then silence=0; else silence=$((silence + 5)); fi
             before=$asked
@@ -31,6 +31,6 @@ if [ "$LEASE" != 0 ]; then
         done
     ) </dev/null &
 fi
-# The way back to this host's network for what is about to leave it.
+# Descriptor 7 is this host's network namespace, which boot.sh leaves and has to change.
 exec 7</proc/self/ns/net
 exec "$@"

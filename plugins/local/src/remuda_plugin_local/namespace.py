@@ -45,12 +45,12 @@ Subsystem sftp internal-sftp
 
 
 def link_name(machine: str) -> str:
-    """Name of a machine's link on this host, at most 15 characters."""
+    """Name of the network link to a machine on this host, at most 15 characters."""
     return f"{LINK_PREFIX}{machine.rpartition('-')[2]}"
 
 
 def prepare(folder: Path, authorized: str) -> None:
-    """Write the files that `boot.sh` reads."""
+    """Write the files that `boot.sh` reads into a machine's folder. `authorized`: public key that may log in."""
     (folder / "host_key").write_bytes(new_key())
     (folder / "host_key").chmod(0o600)
     (folder / "authorized_keys").write_text(f"{authorized}\n")
@@ -60,7 +60,7 @@ def prepare(folder: Path, authorized: str) -> None:
 def command(
     config: Config, machine: str, folder: Path, *, login: str, cgroups: tuple[Hierarchy, ...]
 ) -> tuple[dict[str, str], list[str]]:
-    """Environment and arguments of the command."""
+    """Environment and arguments of the command that starts a machine. `login`: name of the user who logs in."""
     network = IPv4Network(config.network)
     environment = {
         "MACHINE": machine,
@@ -74,7 +74,7 @@ def command(
         "HIDDEN": " ".join(config.hidden),
         "CGROUPS": " ".join(_mounts(cgroups)),
         "START": config.start,
-        "TOPS": " ".join(str(one.path / PARENT / machine) for one in cgroups if not one.options),
+        "TOPS": " ".join(str(hierarchy.path / PARENT / machine) for hierarchy in cgroups if not hierarchy.options),
     }
     spaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
     leave = ["unshare", "--cgroup", "sh", "-c", _LEAVE_TOP, "leave"]
@@ -82,12 +82,12 @@ def command(
 
 
 def _mounts(cgroups: tuple[Hierarchy, ...]) -> list[str]:
-    """Mount point of each hierarchy below /sys/fs/cgroup, and its options."""
+    """Mount points of `cgroups` at or below /sys/fs/cgroup, as PATH:OPTIONS with PATH relative to that folder."""
     above = Path("/sys/fs/cgroup")
-    found = []
-    for one in cgroups:
-        if one.path == above:
-            found.append(f":{one.options}")
-        elif one.path.is_relative_to(above):
-            found.append(f"/{one.path.relative_to(above)}:{one.options}")
-    return found
+    mounts = []
+    for hierarchy in cgroups:
+        if hierarchy.path == above:
+            mounts.append(f":{hierarchy.options}")
+        elif hierarchy.path.is_relative_to(above):
+            mounts.append(f"/{hierarchy.path.relative_to(above)}:{hierarchy.options}")
+    return mounts

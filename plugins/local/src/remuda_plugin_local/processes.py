@@ -1,7 +1,7 @@
 """Identifies and ends processes of machines. Blocking: called in threads.
 
 A machine is the process that `launch.sh` becomes. For the kind `namespace` its child is the first process in the
-machine's process namespace: all others end with it, and it is gone only after them.
+machine's process namespace: all others end when it ends, and it disappears only after them.
 """
 
 import os
@@ -25,7 +25,7 @@ class ProcessId:
 
 
 def read_process_id(text: str) -> ProcessId | None:
-    """Parse what `launch.sh` writes; None if it is something else."""
+    """Parse the file `pid` that `launch.sh` writes; None if it has another content."""
     words = text.split()
     if len(words) != 2 or not all(word.isdigit() for word in words):
         return None
@@ -33,19 +33,20 @@ def read_process_id(text: str) -> ProcessId | None:
 
 
 def start_ticks(stat: str) -> int:
-    """Start time from /proc/PID/stat. The name in brackets may contain any character."""
+    """Start time in clock ticks from the text of /proc/PID/stat, whose name in brackets may contain any character."""
     return int(stat.rpartition(")")[2].split()[19])
 
 
 def end(process: ProcessId) -> bool:
-    """Kill a process and its machine, and wait. False if it is not gone yet."""
+    """Kill the process of a machine, its children and its process group, and wait up to `GONE_SECONDS` for each. False
+    if the process or a child still exists."""
     opened: list[int] = []
     try:
         leader = _open_process(process.pid)
         if leader is None:
             return True
         opened.append(leader)
-        if not _is(process):
+        if not _is_running(process):
             return True
         # Stopped, it cannot start further children while they are listed.
         _send(leader, signal.SIGSTOP)
@@ -55,13 +56,13 @@ def end(process: ProcessId) -> bool:
                 _send(inner, signal.SIGKILL)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        return all(_is_gone(one) for one in opened)
+        return all(_is_gone(descriptor) for descriptor in opened)
     finally:
-        for one in opened:
-            os.close(one)
+        for descriptor in opened:
+            os.close(descriptor)
 
 
-def _is(process: ProcessId) -> bool:
+def _is_running(process: ProcessId) -> bool:
     try:
         return start_ticks(Path(f"/proc/{process.pid}/stat").read_text()) == process.start_ticks
     except (OSError, ValueError, IndexError):

@@ -23,7 +23,8 @@ _TRIES = 200
 
 
 def user_data(machine: str, *, login: str, authorized: str, host_key: bytes) -> str:
-    """`user-data` of cloud-init, as JSON, which is valid YAML."""
+    """`user-data` of cloud-init, as JSON, which is valid YAML. `login`: user to create; `authorized`: public key of the
+    user; `host_key`: private key of the machine's SSH server."""
     user: dict[str, object] = {"name": login, "ssh_authorized_keys": [authorized], "lock_passwd": True}
     if login != "root":
         user |= {"sudo": "ALL=(ALL) NOPASSWD:ALL", "shell": "/bin/bash"}
@@ -37,7 +38,7 @@ def user_data(machine: str, *, login: str, authorized: str, host_key: bytes) -> 
 
 
 def prepare(folder: Path, machine: str, *, login: str, authorized: str) -> None:
-    """Write the files of the drive."""
+    """Write the files of the cloud-init drive into a machine's folder. Parameters as of `user_data`."""
     seed = folder / "seed"
     seed.mkdir(exist_ok=True)
     (seed / "meta-data").write_text(json.dumps({"instance-id": machine, "local-hostname": machine}) + "\n")
@@ -45,7 +46,8 @@ def prepare(folder: Path, machine: str, *, login: str, authorized: str) -> None:
 
 
 def free_port(taken: Collection[int]) -> int:
-    """A port without a listener. Raises TemporaryError. On a race of two machines one of them ends at once."""
+    """A port of this host's loopback without a listener and not in `taken`. Raises TemporaryError if none is found. If
+    two machines choose the same port, one of them ends at once."""
     for port in random.sample(PORTS, _TRIES):
         if port not in taken:
             with closing(socket.socket()) as probe:
@@ -58,7 +60,7 @@ def free_port(taken: Collection[int]) -> int:
 
 
 def command(config: Config, machine: str, folder: Path, *, port: int) -> tuple[dict[str, str], list[str]]:
-    """Environment and arguments of the command."""
+    """Environment and arguments of the command that starts a machine. `port`: port of this host for logins."""
     qemu = config.qemu
     network = f"user,id=net0,restrict={'on' if qemu.restrict else 'off'},hostfwd=tcp:127.0.0.1:{port}-:22"
     words = [qemu.program, "-name", machine, "-nodefaults", "-no-user-config", "-display", "none"]
@@ -73,5 +75,5 @@ def command(config: Config, machine: str, folder: Path, *, port: int) -> tuple[d
     words += ["-drive", f"driver=vvfat,dir={folder / 'seed'},label=CIDATA,read-only=on,if=virtio"]
     words += ["-netdev", network, "-device", "virtio-net-pci,netdev=net0,romfile=", "-device", "virtio-rng-pci"]
     words += ["-serial", f"file:{folder / 'console'}", *qemu.arguments]
-    # QEMU keeps the machine's writes in an unnamed file there, which vanishes with it.
+    # QEMU stores the machine's writes in an unnamed file in this folder, which disappears with QEMU.
     return {"TMPDIR": str(folder)}, words

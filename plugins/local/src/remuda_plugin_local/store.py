@@ -2,9 +2,9 @@
 
 A machine is the folder `machines/ID`, which appears (`add`) and disappears (`remove`) atomically. The machine is alive
 exactly as long as its `lock` is held: first by the process that adds it, then by the machine's process, which inherits
-it. So liveness is right after any crash, and needs no process ids. Files in the folder are facts: `pid` and `address`,
-written by the machine's first process; `up`: login worked; `deleting`: it is to be removed. Blocking: called in
-threads, except for reads of one machine.
+it. So it is known after any crash which machines are alive, without process ids. Files in the folder are facts: `pid`
+and `address`, written by the machine's first process; `up`: login worked; `deleting`: it is to be removed. Blocking:
+called in threads, except for reads and marks of one machine.
 """
 
 import fcntl
@@ -36,7 +36,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Current state of a machine."""
+    """Current state of a machine. `is_up`: login worked."""
 
     machine: Machine
     is_alive: bool
@@ -55,7 +55,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A machine to be made, and its lock, which we hold: pass it on, then close it."""
+    """A machine to be made. `lock`: descriptor of its held lock; pass it to the machine's process, then close it."""
 
     machine: Machine
     lock: int
@@ -82,13 +82,13 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock of the group: no other process adds a machine meanwhile."""
+        """Hold the lock of the group during the `with` block: no other process adds a machine meanwhile."""
         with (self.folder / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def add(self, count: int, *, group: str, owner: str, now: float, max_size: int) -> list[Draft]:
-        """Add up to `count` machines, as `max_size` allows."""
+        """Add up to `count` machines, but not more than `max_size` alive ones in total. Returns the added ones."""
         drafts = []
         with self.alone():
             living = sum(seen.is_alive for seen in self.look_all())
@@ -122,7 +122,8 @@ class Store:
         )
 
     def mark(self, machine: str, fact: str) -> None:
-        """Touch the file `up`, `deleting` or `lease` of a machine. `lease` records the time. Ignores gone machines."""
+        """Touch a machine's file `fact`: `up`, `deleting`, or `lease`, whose time says when a manager last listed the
+        machine. Ignores a machine that is gone."""
         with suppress(FileNotFoundError, NotADirectoryError):
             (self.place(machine) / fact).touch()
 
@@ -133,18 +134,19 @@ class Store:
         return read_text(self.place(machine) / "log")[-_TAIL_BYTES:].strip()
 
     def take_lock(self, machine: str) -> int | None:
-        """Lock an ended machine for `remove`; None if it is alive. Raises FileNotFoundError if it is gone."""
+        """Lock an ended machine for `remove`; return the lock's descriptor, which the caller closes, or None if it is
+        alive. Raises FileNotFoundError if it is gone."""
         return _take_lock(self.place(machine) / "lock")
 
     def remove(self, machine: str) -> None:
-        """Remove a machine. The caller holds its lock."""
+        """Remove a machine's folder. The caller must hold the machine's lock."""
         gone = self._machines / f"{_GONE}{machine}"
         self.place(machine).rename(gone)
         _clear(gone)
 
 
 def _clear(folder: Path) -> None:
-    """Remove a folder, its lock last, so that other processes ignore it meanwhile."""
+    """Remove a folder, its lock last, so that other processes leave the folder alone meanwhile."""
     with suppress(FileNotFoundError):
         for entry in folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():

@@ -1,4 +1,4 @@
-"""kill -9 of the plugin, at any line: machines outlive it, the next one finds them, nothing stays half made."""
+"""The plugin is killed at any line: its machines survive, the next process finds them, nothing stays half made."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ async def test_killed_while_machines_are_removed(yard: Yard, tmp_path: Path, cou
     except TemporaryError:
         assert died.exists()
     await wait_for_states(group, lambda _: died.exists())
-    # Who asked was told nothing, so it asks again.
+    # The caller got no answer, so it asks again.
     await wait_for_states(group, lambda _: True)
     assert await group.decrease([one, two]) == [one, two]
     await wait_for_states(group, lambda states: states == {three: RUNNING})
@@ -83,7 +83,7 @@ async def test_a_machine_that_died_with_the_plugin_is_cleared(yard: Yard) -> Non
     await wait_for_states(another, lambda states: states == {other: RUNNING})
 
 
-async def test_a_file_that_is_broken_costs_one_machine(yard: Yard) -> None:
+async def test_a_broken_file_costs_one_machine(yard: Yard) -> None:
     group = await yard.group()
     [one] = await start_machines(group, 1)
     broken = Store(yard.folder).place("broken")

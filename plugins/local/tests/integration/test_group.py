@@ -1,4 +1,4 @@
-"""What the group promises, in our process and as the program that managers start, with real machines."""
+"""Calls of the group, in the process of the tests and as the program that managers start, with real machines."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ CREATING, RUNNING, DELETED = InstanceState.CREATING, InstanceState.RUNNING, Inst
 
 
 @both
-async def test_it_says_what_it_is(yard: Yard, kind: str) -> None:
+async def test_init_returns_id_size_and_capabilities(yard: Yard, kind: str) -> None:
     group = await yard.group(kind, max_size=7)
     assert group.info is not None
     assert (group.info.id, group.info.max_size, group.info.version) == (f"local/{yard.name}", 7, "0.1.0")
@@ -54,7 +54,7 @@ async def test_machines_come_and_go(yard: Yard, kind: str) -> None:
 
 
 @both
-async def test_there_are_never_more_than_allowed(yard: Yard, kind: str) -> None:
+async def test_max_size_is_never_exceeded(yard: Yard, kind: str) -> None:
     group = await yard.group(kind, max_size=3)
     counts = await asyncio.gather(*(group.increase(2) for _ in range(3)))
     assert sum(counts) == 3
@@ -86,7 +86,7 @@ async def test_a_machine_that_powers_off_is_deleted(yard: Yard, kind: str) -> No
     await wait_for_states(group, lambda states: not states)
 
 
-async def test_a_machine_without_sshd_is_not_well(yard: Yard) -> None:
+async def test_a_machine_that_cannot_be_reached_is_unhealthy(yard: Yard) -> None:
     group = await yard.group()
     [one] = await start_machines(group, 1)
     address = (await group.connect_info(one)).address()
@@ -97,16 +97,16 @@ async def test_a_machine_without_sshd_is_not_well(yard: Yard) -> None:
 
 
 @both
-async def test_owners_are_known(yard: Yard, kind: str) -> None:
+async def test_recover_returns_owners(yard: Yard, kind: str) -> None:
     began = time.time()
     group = await yard.group(kind)
     mine = await start_machines(group, 1)
     theirs = await yard.group(kind, settings=Settings(owner="another/1"))
     assert await theirs.increase(1) == 1
-    found = {one.instance: one for one in await group.recover()}
-    assert found[mine[0]].owner == OWNER
-    assert sorted(one.owner for one in found.values()) == ["another/1", OWNER]
-    assert all(began - 1 <= (one.created_at or 0) <= time.time() + 1 for one in found.values())
+    tags = {tag.instance: tag for tag in await group.recover()}
+    assert tags[mine[0]].owner == OWNER
+    assert sorted(tag.owner for tag in tags.values()) == ["another/1", OWNER]
+    assert all(began - 1 <= (tag.created_at or 0) <= time.time() + 1 for tag in tags.values())
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ async def test_owners_are_known(yard: Yard, kind: str) -> None:
         ({"root": "/nowhere"}, "a folder is needed"),
         ({"folder": "here"}, "an absolute path"),
         ({"memory": "much"}, "memory"),
-        ({"lease_seconds": 5}, "180 at least"),
+        ({"lease_seconds": 5}, "at least 180"),
         ({"kind": "qemu"}, "needs qemu.disk"),
         ({"kind": "qemu", "qemu": {"disk": "/nowhere.img"}}, "no such file can be read"),
         ({"kind": "qemu", "qemu": {"disc": "/nowhere.img"}}, "disc"),
@@ -140,8 +140,8 @@ async def test_a_network_in_use_is_named(yard: Yard) -> None:
 
 def test_only_root_can_have_namespaces() -> None:
     line = "import os; from remuda_plugin_local.config import *; os.seteuid(65534); check(Config())"
-    told = subprocess.run([sys.executable, "-c", line], check=False, capture_output=True, text=True)
-    assert 'kind = "namespace" needs root, and this is user 65534: run the runner manager as root' in told.stderr
+    process = subprocess.run([sys.executable, "-c", line], check=False, capture_output=True, text=True)
+    assert 'kind = "namespace" needs root, and this is user 65534: run the runner manager as root' in process.stderr
 
 
 async def test_passwords_are_refused(yard: Yard) -> None:
@@ -173,18 +173,18 @@ async def test_limits_hold_and_can_be_divided(yard: Yard) -> None:
     assert await on(group, one, eats, check=False) != "0"
 
 
-async def test_nobody_is_at_the_top_of_version_2(yard: Yard) -> None:
-    """Only so the groups below can be limited; its users make them, and an engine."""
+async def test_no_process_is_in_the_top_group_of_version_2(yard: Yard) -> None:
+    """Otherwise its subgroups, which users and container engines make, could have no limits."""
     if "cgroup2" not in Path("/proc/mounts").read_text():
         pytest.skip("this host has no control groups of version 2")
     group = await yard.group(lease_seconds=180)
     [one] = await start_machines(group, 1)
     top = "$(sed -n 's/^[^ ]* \\([^ ]*\\) cgroup2 .*/\\1/p' /proc/mounts)"
-    told = await on(group, one, f"cat {top}/cgroup.procs; echo; grep ^0: /proc/self/cgroup; mkdir {top}/job")
-    assert told.split() == ["0::/machine"]
+    printed = await on(group, one, f"cat {top}/cgroup.procs; echo; grep ^0: /proc/self/cgroup; mkdir {top}/job")
+    assert printed.split() == ["0::/machine"]
 
 
-async def test_a_root_of_its_own(yard: Yard, small_root: Path) -> None:
+async def test_a_configured_root_is_not_written_to(yard: Yard, small_root: Path) -> None:
     group = await yard.group(root=str(small_root), start="echo begun >/root/started")
     [one] = await start_machines(group, 1)
     assert await on(group, one, "cat /root/started; ls /; touch /root/mine") != ""
@@ -193,7 +193,7 @@ async def test_a_root_of_its_own(yard: Yard, small_root: Path) -> None:
     assert sorted(path.name for path in (small_root / "root").iterdir()) == []
 
 
-async def test_a_machine_that_cannot_start_tells_why(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_says_why_a_machine_did_not_start(yard: Yard, caplog: pytest.LogCaptureFixture) -> None:
     group = await yard.group(start="echo the disk is of cheese >&2; exit 3")
     assert await group.increase(1) == 1
     await wait_for_states(group, lambda states: DELETED in states.values())
@@ -201,7 +201,7 @@ async def test_a_machine_that_cannot_start_tells_why(yard: Yard, caplog: pytest.
     assert "ended before a login was possible; removing it. Its last output: the disk is of cheese" in caplog.text
 
 
-async def test_nothing_of_the_group_is_seen_inside(yard: Yard) -> None:
+async def test_a_machine_does_not_see_files_of_the_group(yard: Yard) -> None:
     group = await yard.group()
     [one] = await start_machines(group, 1)
     assert await on(group, one, f"cat {yard.folder}/key", check=False) == ""
@@ -209,7 +209,7 @@ async def test_nothing_of_the_group_is_seen_inside(yard: Yard) -> None:
     assert await on(group, one, "ls /dev/vda /dev/sda /dev/mem 2>/dev/null", check=False) == ""
 
 
-async def test_the_host_is_reached_and_names_are_not_waited_for(yard: Yard) -> None:
+async def test_the_host_is_reachable_and_name_lookups_fail_at_once(yard: Yard) -> None:
     group = await yard.group()
     [one] = await start_machines(group, 1)
     accepted = asyncio.Event()
@@ -235,6 +235,7 @@ async def test_machines_are_removed_while_they_are_made(yard: Yard, kind: str) -
     await wait_for_states(group, lambda states: not states)
 
 
+@pytest.mark.long
 async def test_a_machine_ends_with_its_lease(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda_plugin_local.group.check", lambda _: None)
     group = await yard.group(lease_seconds=1)
@@ -252,12 +253,12 @@ def _wait_for_end(pid: int, *, by: signal.Signals | None = None) -> None:
     try:
         if by is not None:
             signal.pidfd_send_signal(process, by)
-        assert select.select([process], [], [], 60)[0], "it lives on"
+        assert select.select([process], [], [], 60)[0], "the process did not end"
     finally:
         os.close(process)
 
 
-async def test_no_address_yet_may_pass(yard: Yard) -> None:
+async def test_connect_info_without_an_address_is_a_temporary_error(yard: Yard) -> None:
     group = await yard.group()
     store = Store(yard.folder)
     [draft] = store.add(1, group=yard.name, owner="", now=time.time(), max_size=1)
@@ -267,5 +268,5 @@ async def test_no_address_yet_may_pass(yard: Yard) -> None:
 
 
 def test_the_program_says_its_version() -> None:
-    told = subprocess.run([str(PROGRAM), "version"], capture_output=True, text=True, check=True).stdout
-    assert "Name: fleeting-plugin-local\nVersion: 0.1.0\n" in told
+    printed = subprocess.run([str(PROGRAM), "version"], capture_output=True, text=True, check=True).stdout
+    assert "Name: fleeting-plugin-local\nVersion: 0.1.0\n" in printed

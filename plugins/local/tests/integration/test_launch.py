@@ -1,4 +1,4 @@
-"""The lease of a machine, as `launch.sh` counts it; the test decides when five seconds are over."""
+"""The lease of a machine, as `launch.sh` counts it. The tests decide when each sleep of five seconds ends."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ SLEEP = '#!/bin/sh\necho over >"$FOLDER/asleep"\nread -r _ <"$FOLDER/awake"\n'
 
 
 class Machine:
-    """What `launch.sh` becomes, with a `sleep` of ours on its PATH."""
+    """A process of `launch.sh`, with a `sleep` on its PATH that ends when the test says so."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class Machine:
         self._fall_asleep()
 
     def look(self, count: int = 1) -> None:
-        """Five seconds pass; it has looked, and lives."""
+        """Let five seconds pass `count` times. Each time the lease is checked, and the machine stays alive."""
         for _ in range(count):
             self.wake()
             self._fall_asleep()
@@ -54,14 +54,14 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path)
-    yield made
+    machine = Machine(tmp_path)
+    yield machine
     with suppress(ProcessLookupError):
-        os.killpg(made.process.pid, signal.SIGKILL)
-    made.process.wait()
+        os.killpg(machine.process.pid, signal.SIGKILL)
+    machine.process.wait()
 
 
-def test_it_ends_when_nobody_asks(machine: Machine) -> None:
+def test_it_ends_when_its_lease_is_not_renewed(machine: Machine) -> None:
     machine.look(1 + LEASE // 5)
     machine.wake()
     assert machine.process.wait(60) == -9
@@ -69,17 +69,17 @@ def test_it_ends_when_nobody_asks(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("step", [-(10**6), 10**6], ids=["behind", "ahead"])
-def test_a_clock_that_is_set_ends_nothing(machine: Machine, step: int) -> None:
-    at = machine.lease.stat().st_mtime + step
+def test_a_changed_clock_does_not_end_it(machine: Machine, step: int) -> None:
+    changed_at = machine.lease.stat().st_mtime + step
     for number in range(LEASE):
-        os.utime(machine.lease, (at + number, at + number))
+        os.utime(machine.lease, (changed_at + number, changed_at + number))
         machine.look()
     machine.look(LEASE // 5)
     machine.wake()
     assert machine.process.wait(60) == -9
 
 
-def test_it_ends_at_once_when_its_folder_is_gone(machine: Machine) -> None:
+def test_it_ends_at_once_when_its_lease_file_is_gone(machine: Machine) -> None:
     machine.look()
     machine.lease.unlink()
     machine.wake()

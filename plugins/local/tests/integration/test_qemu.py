@@ -1,6 +1,7 @@
-"""Machines of kind qemu: a small one of our own, with a kernel of Debian's and this machine's sshd."""
+"""Machines of kind qemu, with a small disk that the tests make, a kernel of Debian and the sshd of this machine."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Mapping
@@ -17,10 +18,8 @@ from remuda_plugin_local import LocalGroup
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 BOOT_SECONDS = 200.0
-MODULES = (
-    *("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk"),
-    *("failover", "net_failover", "virtio_net", "fat", "vfat", "nls_cp437", "nls_ascii", "rng-core", "virtio-rng"),
-)
+MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "vfat", "nls_cp437", "nls_ascii", "virtio_rng")
+DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 INIT = """#!/bin/busybox sh
 /bin/busybox mkdir -p /bin /proc /sys /dev /new /seed
 /bin/busybox --install -s /bin
@@ -46,7 +45,7 @@ exec chroot /new /usr/sbin/sshd -D -e -f /dev/null -o UsePAM=no -o StrictModes=n
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory, small_root: Path) -> Mapping[str, str]:
-    """Kernel, initial RAM disk and disk."""
+    """Paths of the kernel, the initial RAM disk and the disk."""
     for program in ("qemu-system-x86_64", "busybox", "mke2fs", "dpkg-deb", "/usr/sbin/sshd"):
         if shutil.which(program) is None:
             pytest.skip(f"not installed: {program}; make packages installs it")
@@ -65,14 +64,25 @@ def _make_ram_disk(made: Path, kernel: Path) -> None:
     (tree / "modules").mkdir(parents=True)
     (tree / "bin").mkdir()
     shutil.copy(str(shutil.which("busybox")), tree / "bin" / "busybox")
-    found = {path.stem: path for path in kernel.rglob("*.ko")}
-    needed = [module for module in MODULES if module in found]  # the others are part of the kernel itself
-    for module in needed:
-        shutil.copy(found[module], tree / "modules")
+    modules = {path.stem.replace("-", "_"): path for path in kernel.rglob("*.ko")}
+    needed: dict[str, None] = {}
+    for name in MODULES:
+        _add_module(needed, name, modules)
+    for name in needed:
+        shutil.copy(modules[name], tree / "modules" / f"{name}.ko")
     (tree / "init").write_text(INIT.replace("MODULES", " ".join(needed)))
     (tree / "init").chmod(0o755)
     with (made / "initrd").open("wb") as initrd:
         subprocess.run("find . | busybox cpio -o -H newc", shell=True, cwd=tree, stdout=initrd, check=True)
+
+
+def _add_module(needed: dict[str, None], name: str, modules: Mapping[str, Path]) -> None:
+    """Add a module behind those that it depends on. One without a file is part of the kernel itself."""
+    if name in modules and name not in needed:
+        match = DEPENDS.search(modules[name].read_bytes())
+        for other in match[1].decode().split(",") if match is not None else ():
+            _add_module(needed, other.replace("-", "_"), modules)
+        needed[name] = None
 
 
 def _make_disk(made: Path, root: Path) -> None:
@@ -101,15 +111,15 @@ async def test_a_virtual_machine_boots_and_goes(group: InProcess, image: Mapping
     before = Path(image["disk"]).stat().st_mtime_ns
     assert await group.increase(1) == 1
     [name] = await wait_for_states(group, lambda states: InstanceState.CREATING not in states.values(), BOOT_SECONDS)
-    said = "".join(path.read_text()[-3000:] for path in (tmp_path / "g" / "machines").glob("*/console"))
+    console = "".join(path.read_text()[-3000:] for path in (tmp_path / "g" / "machines").glob("*/console"))
     state = (await group.update()).get(name)
-    assert state is InstanceState.RUNNING, said
+    assert state is InstanceState.RUNNING, console
     await group.heartbeat(name)
     info = await group.connect_info(name)
     assert info.address().startswith("127.0.0.1:")
-    told = await on(group, name, "hostname; touch /root/mine && ls -d /root/mine; cat /proc/version")
-    assert told.splitlines()[:2] == [name, "/root/mine"]
-    assert "cloud-amd64" in told
+    printed = await on(group, name, "hostname; touch /root/mine && ls -d /root/mine; cat /proc/version")
+    assert printed.splitlines()[:2] == [name, "/root/mine"]
+    assert "cloud-amd64" in printed
     assert await group.decrease([name]) == [name]
     await wait_for_states(group, lambda states: not states)
     assert Path(image["disk"]).stat().st_mtime_ns == before

@@ -13,22 +13,22 @@ networks = st.builds(
 
 
 @given(networks, st.text())
-def test_candidates_are_of_the_network_and_nobody_elses(network: IPv4Network, seed: str) -> None:
-    found = candidates(network, seed)
-    assert len(set(found)) == len(found) > 0
-    taken = {network.network_address, network.broadcast_address, IPv4Address(host_address(network))}
-    assert all(IPv4Address(one) in network and IPv4Address(one) not in taken for one in found)
-    assert candidates(network, seed) == found
+def test_candidates_are_usable_addresses_of_the_network(network: IPv4Network, seed: str) -> None:
+    texts = candidates(network, seed)
+    assert len(set(texts)) == len(texts) > 0
+    reserved = {network.network_address, network.broadcast_address, IPv4Address(host_address(network))}
+    assert all(address in network and address not in reserved for address in map(IPv4Address, texts))
+    assert candidates(network, seed) == texts
 
 
-def test_a_small_network_is_used_up() -> None:
+def test_candidates_of_a_small_network_are_all_its_addresses() -> None:
     network = IPv4Network("10.1.0.0/28")
     assert host_address(network) == "10.1.0.1"
     assert sorted(candidates(network, "x"), key=IPv4Address) == [f"10.1.0.{number}" for number in range(2, 15)]
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.0/33", "10.0.0.1/24", "fd00::/64", "10.0.0.0/30"])
-def test_what_is_no_network(text: str) -> None:
+def test_invalid_networks_are_refused(text: str) -> None:
     with pytest.raises(PermanentError, match="network = "):
         parse_network(text)
 

@@ -16,23 +16,23 @@ def test_memory(text: str, expected: int) -> None:
     assert Config(memory=text).memory_bytes == expected
 
 
-def test_the_folder_is_the_groups_own() -> None:
+def test_each_group_has_its_own_default_folder() -> None:
     assert str(Config(name="small").place) == f"{FOLDER}/small"
     assert str(Config(folder="/srv/x").place) == "/srv/x"
 
 
 @pytest.mark.parametrize("name", ["", "Small", "a b", "1st", "a/b", "x" * 40])
-def test_a_name_is_one_that_a_host_can_have(name: str) -> None:
+def test_invalid_group_names_are_refused(name: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"name": name}, Config)
 
 
 def test_the_readme_has_every_setting() -> None:
     table = README.read_text().split("## Settings")[1].split("## How it works")[0]
-    told = {name for line in table.splitlines() for name in re.findall(r"`([a-z_.]+)`", line.split(" | ")[0])}
-    known = {field.encode_name for field in msgspec.structs.fields(Config)}
-    known |= {f"qemu.{field.encode_name}" for field in msgspec.structs.fields(QemuConfig)}
-    assert known <= told
+    documented = {name for line in table.splitlines() for name in re.findall(r"`([a-z_.]+)`", line.split(" | ")[0])}
+    settings = {field.encode_name for field in msgspec.structs.fields(Config)}
+    settings |= {f"qemu.{field.encode_name}" for field in msgspec.structs.fields(QemuConfig)}
+    assert settings <= documented
 
 
 def test_the_schema_describes_every_setting() -> None:

@@ -6,14 +6,14 @@ from remuda_plugin_local.keys import new_key, public_half
 from remuda_plugin_local.qemu import PORTS, command, free_port, user_data
 
 
-def test_what_a_machine_is_told() -> None:
+def test_user_data_of_cloud_init() -> None:
     key = new_key()
     first, _, rest = user_data("g-1", login="root", authorized="ssh-ed25519 AAA", host_key=key).partition("\n")
-    told = json.loads(rest)
+    data = json.loads(rest)
     assert first == "#cloud-config"
-    assert told["users"] == [{"name": "root", "ssh_authorized_keys": ["ssh-ed25519 AAA"], "lock_passwd": True}]
-    assert (told["hostname"], told["disable_root"]) == ("g-1", False)
-    assert told["ssh_keys"] == {"ed25519_private": key.decode(), "ed25519_public": public_half(key)}
+    assert data["users"] == [{"name": "root", "ssh_authorized_keys": ["ssh-ed25519 AAA"], "lock_passwd": True}]
+    assert (data["hostname"], data["disable_root"]) == ("g-1", False)
+    assert data["ssh_keys"] == {"ed25519_private": key.decode(), "ed25519_public": public_half(key)}
 
 
 def test_the_command() -> None:
@@ -27,6 +27,6 @@ def test_the_command() -> None:
     assert "-initrd" not in words
 
 
-def test_ports_that_are_taken_are_left_alone() -> None:
+def test_taken_ports_are_not_chosen() -> None:
     taken = set(PORTS[:5000])
     assert free_port(taken) in PORTS[5000:]

@@ -15,7 +15,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def add(store: Store, count: int = 1, max_size: int = 10) -> dict[str, int]:
-    """Their names and locks."""
+    """Add machines; return their locks by name."""
     drafts = store.add(count, group="g", owner="me", now=5.0, max_size=max_size)
     return {draft.machine.id: draft.lock for draft in drafts}
 
@@ -51,7 +51,7 @@ def test_a_machine_lives_as_long_as_its_lock_is_held(store: Store) -> None:
     assert (seen.state, seen.machine) == (InstanceState.DELETED, Machine(id=name, owner="me", created_at=5.0))
 
 
-def test_the_dead_take_no_place(store: Store) -> None:
+def test_dead_machines_do_not_count_for_max_size(store: Store) -> None:
     locks = add(store, 5, max_size=3)
     assert len(locks) == 3
     assert add(store, 1, max_size=3) == {}
@@ -63,7 +63,7 @@ def test_the_dead_take_no_place(store: Store) -> None:
         os.close(lock)
 
 
-def test_removing_leaves_nothing_and_marks_nobody(store: Store) -> None:
+def test_a_removed_machine_has_no_files_and_cannot_be_marked(store: Store) -> None:
     [(name, lock)] = add(store).items()
     (store.place(name) / "disk" / "deep").mkdir(parents=True)
     os.close(lock)
@@ -78,7 +78,7 @@ def test_removing_leaves_nothing_and_marks_nobody(store: Store) -> None:
     assert os.listdir(store.folder / "machines") == []
 
 
-def test_what_was_half_done_is_cleared(store: Store) -> None:
+def test_prepare_clears_half_added_and_half_removed_machines(store: Store) -> None:
     machines = store.folder / "machines"
     [(name, lock)] = add(store).items()
     (machines / ".new-g-1").mkdir()
@@ -86,18 +86,18 @@ def test_what_was_half_done_is_cleared(store: Store) -> None:
     (machines / ".gone-g-2" / "lock").touch()
     store.place(name).rename(machines / ".gone-g-3")
     store.prepare()
-    assert os.listdir(machines) == [".gone-g-3"], "somebody is at it"
+    assert os.listdir(machines) == [".gone-g-3"], "its lock is held, so a process works on it"
     os.close(lock)
     store.prepare()
     assert os.listdir(machines) == []
 
 
 @pytest.mark.parametrize("name", ["..", ".", "../machines", ".new-g-1", "", "nobody"])
-def test_names_that_are_none(store: Store, name: str) -> None:
+def test_invalid_names_are_no_machines(store: Store, name: str) -> None:
     assert store.look(name) is None
 
 
-def test_facts_of_the_first_process(store: Store) -> None:
+def test_process_and_address_are_read(store: Store) -> None:
     [(name, lock)] = add(store).items()
     os.close(lock)
     assert store.process(name) is None

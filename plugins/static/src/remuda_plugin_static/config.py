@@ -16,7 +16,7 @@ MOST_NAME = 80
 class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A machine in `instances`."""
 
-    username: Annotated[str, Meta(description="Who logs in; empty: as connector_config says.")] = ""
+    username: Annotated[str, Meta(description="User to log in as; empty: that of connector_config.")] = ""
     password: Annotated[str, Meta(description="That user's password.")] = ""
     key_path: Annotated[str, Meta(description="File with that user's private key.")] = ""
     external_addr: Annotated[str, Meta(description="Host, or HOST:PORT, as seen from outside.")] = ""
@@ -24,7 +24,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The configured addresses in the order of their use."""
+        """The configured addresses, the internal one first."""
         return tuple(dict.fromkeys(address for address in (self.internal_addr, self.external_addr) if address))
 
     def __repr__(self) -> str:
@@ -32,19 +32,19 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """`plugin_config`."""
+    """Content of `plugin_config`."""
 
     instances: Annotated[dict[str, Instance], Meta(description="The machines, by name.")] = {}
     name: Annotated[
         str,
         Meta(
-            description="Of the group. Groups of one gitlab-runner that share machines need different ones.",
+            description="Name of the group. Groups of one gitlab-runner that share machines need different ones.",
             pattern="^[a-z][a-z0-9-]{0,30}$",
         ),
     ] = "static"
     folder: Annotated[
         str,
-        Meta(description="Where it is kept who has which machine; empty: `~/.local/state/fleeting-plugin-static`."),
+        Meta(description="Records of who has which machine; empty: `~/.local/state/fleeting-plugin-static`."),
     ] = ""
 
     @property
@@ -56,7 +56,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(config: Config) -> None:
-    """Check the settings. Raises PermanentError."""
+    """Check the settings. Raises PermanentError for the first that is wrong."""
     if not config.instances:
         raise PermanentError("instances is empty: list the machines, by name, with external_addr or internal_addr")
     if not config.place.is_absolute():

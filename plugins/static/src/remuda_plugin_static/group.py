@@ -1,7 +1,7 @@
 """The plugin: hands out configured machines that answer and that nobody has, and takes them back.
 
-The loans are read from disk each time. In memory are only the order in which machines came back, because the last ones
-are handed out last, and instances that must be shown as deleted once. Nothing is changed on a machine.
+The loans are read from disk each time. In memory are only the order in which machines came back, because the latest
+is handed out last, and instances that `update` must return as deleted once. Nothing is changed on a machine.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from remuda_plugin_static.loans import Loan, Loans
 from remuda_plugin_static.reach import PORTS, answers, parse_address
 
 PROBES = 32
-"""Concurrent connection attempts."""
+"""Limit on concurrent connection attempts."""
 _log = logging.getLogger("fleeting-plugin-static")
 
 
@@ -42,9 +42,10 @@ class StaticGroup(Plugin[Config]):
 
     def __init__(self) -> None:
         self._gone: set[str] = set()
-        """Instances that were taken back and not shown as deleted yet. One that is only missing would be suspect."""
+        """Instances that were taken back and that `update` has not returned as deleted yet. One that is only missing
+        would be suspect."""
         self._returned: dict[str, int] = {}
-        """Return number of each machine: one that failed is not the first to be handed out again."""
+        """Number of the last return of each machine. The last one is handed out last, because it may have failed."""
         self._probes = asyncio.Semaphore(PROBES)
 
     async def init(self, config: Config, settings: Settings) -> ProviderInfo:
@@ -63,10 +64,10 @@ class StaticGroup(Plugin[Config]):
         return ProviderInfo(id=f"static/{config.name}", max_size=len(config.instances))
 
     async def update(self) -> Mapping[str, InstanceState]:
-        found = await asyncio.to_thread(self._loans.all)
+        loans = await asyncio.to_thread(self._loans.all)
         gone = dict.fromkeys(self._gone, InstanceState.DELETED)
         self._gone.difference_update(gone)
-        return gone | {loan.id: InstanceState.RUNNING for loan in found if self._is_ours(loan)}
+        return gone | {loan.id: InstanceState.RUNNING for loan in loans if self._is_ours(loan)}
 
     async def increase(self, count: int) -> int:
         free = self._free(await asyncio.to_thread(self._loans.all))
@@ -83,10 +84,10 @@ class StaticGroup(Plugin[Config]):
             names = [name for name in self._free(loans) if name in free and name not in silent]
             return [self._loan(name) for name in names[:count]]
 
-        given = await asyncio.to_thread(self._loans.give, choose)
-        if not given and silent and count:
+        new_loans = await asyncio.to_thread(self._loans.give, choose)
+        if not new_loans and silent and count:
             raise TemporaryError(f"no machine that is free answers: {', '.join(silent)}")
-        return len(given)
+        return len(new_loans)
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
         for instance in instances:
@@ -111,16 +112,16 @@ class StaticGroup(Plugin[Config]):
             raise UnhealthyError(f"{instance} does not answer at {' and '.join(machine.addresses)}")
 
     async def stats(self) -> GroupStats:
-        """The quota: our machines plus the free ones."""
-        found = await asyncio.to_thread(self._loans.all)
-        ours = sum(self._is_ours(loan) for loan in found)
-        return GroupStats(quota=ours + len(self._free(found)))
+        """The quota: number of machines that are handed out to this group, plus the free ones."""
+        loans = await asyncio.to_thread(self._loans.all)
+        ours = sum(self._is_ours(loan) for loan in loans)
+        return GroupStats(quota=ours + len(self._free(loans)))
 
     async def recover(self) -> Sequence[TaggedInstance]:
-        found = await asyncio.to_thread(self._loans.all)
+        loans = await asyncio.to_thread(self._loans.all)
         return [
             TaggedInstance(instance=loan.id, owner=loan.owner, created_at=loan.given_at)
-            for loan in found
+            for loan in loans
             if not loan.is_broken
         ]
 
@@ -138,15 +139,16 @@ class StaticGroup(Plugin[Config]):
         )
 
     def _free(self, loans: Sequence[Loan]) -> list[str]:
-        """Free machines: first those that were never given back, in the order of the configuration."""
-        out = {(loan.machine, loan.addresses) for loan in loans}
+        """Names of free machines: those that were never given back in the order of the configuration, then the others
+        in the order of their return."""
+        lent = {(loan.machine, loan.addresses) for loan in loans}
         broken = {loan.machine for loan in loans if loan.is_broken}
         # The address of a machine may have changed while it was handed out.
         ours = {loan.machine for loan in loans if self._is_ours(loan)}
         free = [
             name
             for name, machine in self._config.instances.items()
-            if (name, machine.addresses) not in out and name not in broken and name not in ours
+            if (name, machine.addresses) not in lent and name not in broken and name not in ours
         ]
         return sorted(free, key=lambda name: self._returned.get(name, 0))
 
@@ -174,9 +176,9 @@ class StaticGroup(Plugin[Config]):
         return connector
 
     async def _answers(self, machine: Instance) -> bool:
-        usual = self._settings.connector.port or PORTS[self._settings.connector.protocol]
+        default_port = self._settings.connector.port or PORTS[self._settings.connector.protocol]
         async with self._probes:
             for address in machine.addresses:
-                if await answers(*parse_address(address, usual)):
+                if await answers(*parse_address(address, default_port)):
                     return True
         return False

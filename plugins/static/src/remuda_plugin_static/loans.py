@@ -1,9 +1,9 @@
 """Loans on disk: one file for each machine that is handed out, shared by all processes of the plugin.
 
-A file `NAME-1a2b3c4d.json` is written atomically and durably before the instance is reported. The file name is the id
-of the instance, and new for each loan, so a late call for an earlier instance never affects the job that has the
-machine now. A file that cannot be read blocks its machine until somebody removes the file. A lock lets one process at a
-time change loans. Blocking: called in threads.
+A file `NAME-1a2b3c4d.json` is written atomically and durably before the instance is reported. The file name without
+`.json` is the id of the instance, and new for each loan, so a late call for an earlier instance never affects the job
+that has the machine now. A file that cannot be read blocks its machine until somebody removes the file. A lock lets one
+process at a time change loans. Blocking: called in threads, except for `find`.
 """
 
 import fcntl
@@ -27,11 +27,12 @@ class Loan(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     machine: str
     addresses: tuple[str, ...] = ()
-    """Machines of different groups may have the same name."""
+    """Addresses of the machine, because machines of different groups may have the same name."""
     group: str = ""
     owner: str = ""
     given_at: float | None = None
     is_broken: bool = False
+    """The file cannot be read; only `id` and `machine` are known, from its name."""
 
 
 class Loans:
@@ -52,17 +53,17 @@ class Loans:
         return self._read(path) if path is not None and path.exists() else None
 
     def give(self, choose: Callable[[Sequence[Loan]], Sequence[Loan]]) -> list[Loan]:
-        """Hand out the machines that `choose` picks, given all present loans. Returns the loans with their ids."""
+        """Store the new loans that `choose` makes from all present loans. Returns the new loans, with their ids set."""
         with self._alone():
-            given = []
+            new_loans = []
             for loan in choose(self.all()):
                 loan = msgspec.structs.replace(loan, id=f"{loan.machine}-{token_hex(4)}")
                 write_whole(self.folder / f"{loan.id}{_END}", msgspec.json.encode(loan), durable=True)
-                given.append(loan)
-        return given
+                new_loans.append(loan)
+        return new_loans
 
     def take_back(self, instance: str) -> bool:
-        """End a loan. False if there was none."""
+        """End the loan with the id `instance`. False if there was none."""
         path = self._path(instance)
         with self._alone():
             if path is None or not path.exists():

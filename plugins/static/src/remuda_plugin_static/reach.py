@@ -1,4 +1,4 @@
-"""Addresses of machines, and the check that something accepts connections there. Sends nothing."""
+"""Parses addresses of machines, and checks that something accepts connections at an address. Sends nothing."""
 
 import asyncio
 
@@ -7,7 +7,8 @@ CONNECT_SECONDS = 5.0
 
 
 def parse_address(address: str, port: int) -> tuple[str, int]:
-    """Host and port of `host`, `host:port`, `::1` or `[::1]:22`. Raises ValueError, which says what is wrong."""
+    """Host and port of `host`, `host:port`, `::1` or `[::1]:22`. `port`: default if the address has none.
+    Raises ValueError, which says what is wrong."""
     host, _, own = address.rpartition(":") if address.count(":") == 1 or "]:" in address else (address, "", "")
     if own and not (own.isascii() and own.isdecimal() and 0 < int(own) < 65536):
         raise ValueError(f"the address {address!r} has an invalid port; HOST or HOST:PORT is needed")
@@ -18,7 +19,7 @@ def parse_address(address: str, port: int) -> tuple[str, int]:
 
 
 async def answers(host: str, port: int) -> bool:
-    """True if something accepts connections there."""
+    """True if something accepts a connection to `port` of `host` within `CONNECT_SECONDS`."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             _, writer = await asyncio.open_connection(host, port)

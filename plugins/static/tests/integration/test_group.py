@@ -1,4 +1,4 @@
-"""What the group promises, in our process and as the program that managers start."""
+"""Calls of the group, in the process of the tests and as the program that managers start."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def machine(instance: str) -> str:
 
 
 @both
-async def test_it_says_what_it_is(make: Make, address: str, how: str) -> None:
+async def test_init_returns_id_size_and_capabilities(make: Make, address: str, how: str) -> None:
     group = await make(how, instances=a_list(address, "a", "b"), name="lab")
     assert group.info is not None
     assert (group.info.id, group.info.max_size, group.info.version) == ("static/lab", 2, "0.1.0")
@@ -63,7 +63,7 @@ async def test_machines_are_handed_out_and_put_back(make: Make, address: str, ho
     assert one not in await group.update()
     with pytest.raises(PermanentError, match="it was given back, or never handed out"):
         await group.connect_info(one)
-    # The machine comes again under another name, so that whoever still means the old one does no harm.
+    # The machine comes again under another id, so that a late call for the old one does no harm.
     assert await group.increase(1) == 1
     again = next(name for name in await group.update() if machine(name) == machine(one))
     assert again != one
@@ -72,7 +72,7 @@ async def test_machines_are_handed_out_and_put_back(make: Make, address: str, ho
 
 
 @both
-async def test_a_new_process_shows_the_same(make: Make, address: str, how: str) -> None:
+async def test_a_new_process_returns_the_same_instances(make: Make, address: str, how: str) -> None:
     began = time.time()
     first = await make(how, instances=a_list(address, "a", "b"))
     assert await first.increase(1) == 1
@@ -81,13 +81,13 @@ async def test_a_new_process_shows_the_same(make: Make, address: str, how: str) 
     second = await make(how, instances=a_list(address, "a", "b"))
     assert await second.update() == shown
     assert await second.increase(2) == 1
-    found = await second.recover()
-    assert {one.instance for one in found} == set(await second.update())
-    assert {one.owner for one in found} == {"s_1/7"}
-    assert all(began - 1 <= (one.created_at or 0) <= time.time() + 1 for one in found)
+    tags = await second.recover()
+    assert {tag.instance for tag in tags} == set(await second.update())
+    assert {tag.owner for tag in tags} == {"s_1/7"}
+    assert all(began - 1 <= (tag.created_at or 0) <= time.time() + 1 for tag in tags)
 
 
-async def test_a_machine_is_never_given_to_two(make: Make, address: str) -> None:
+async def test_a_machine_is_never_handed_out_twice(make: Make, address: str) -> None:
     mine = await make(instances=a_list(address, "a", "b"))
     theirs = await make(instances=a_list(address, "a", "b"), settings=Settings(owner="s_2/1"))
     assert await mine.increase(1) == 1
@@ -95,21 +95,21 @@ async def test_a_machine_is_never_given_to_two(make: Make, address: str) -> None
     counts = await asyncio.gather(mine.increase(2), theirs.increase(2))
     assert sum(counts) == 1
     assert len(await mine.update()) + len(await theirs.update()) == 2
-    assert sorted(one.owner for one in await mine.recover()) in (["s_1/7", "s_1/7"], ["s_1/7", "s_2/1"])
-    # What belongs to an owner that is gone can be taken back by anybody.
-    left = [one.instance for one in await theirs.recover()]
-    assert await theirs.decrease(left) == left
+    assert sorted(tag.owner for tag in await mine.recover()) in (["s_1/7", "s_1/7"], ["s_1/7", "s_2/1"])
+    # Any group can take back the instances of an owner that is gone.
+    instances = [tag.instance for tag in await theirs.recover()]
+    assert await theirs.decrease(instances) == instances
     assert await mine.update() == {}
 
 
-async def test_two_lists_may_have_a_name_in_common(make: Make, address: str) -> None:
+async def test_two_configurations_may_use_the_same_name_for_different_machines(make: Make, address: str) -> None:
     mine = await make(instances=a_list(address, "a"))
     host = address.replace("127.0.0.1", "localhost")
     theirs = await make(instances=a_list(host, "a"), settings=Settings(owner="s_2/1"))
     assert [await mine.increase(1), await theirs.increase(1)] == [1, 1]
 
 
-async def test_a_silent_machine_is_not_well_and_not_given(
+async def test_a_silent_machine_is_unhealthy_and_not_handed_out(
     make: Make, server: asyncio.Server, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = {"internal_addr": "127.0.0.1:1"}
@@ -132,38 +132,42 @@ async def test_one_of_two_addresses_is_enough(make: Make, address: str) -> None:
     assert (await group.connect_info(one)).address(use_external=True) == address
 
 
-async def test_who_came_back_is_given_last(make: Make, address: str) -> None:
+async def test_the_machine_that_came_back_last_is_handed_out_last(make: Make, address: str) -> None:
     group = await make(instances=a_list(address, "a", "b"))
-    given = []
+    machines = []
     for _ in range(4):
         await group.increase(1)
         [one] = [name for name, state in (await group.update()).items() if state is RUNNING]
         await group.decrease([one])
-        given.append(machine(one))
-    assert given == ["a", "b", "a", "b"]
+        machines.append(machine(one))
+    assert machines == ["a", "b", "a", "b"]
 
 
-async def test_what_a_machine_says_of_its_login_counts(make: Make, address: str, tmp_path: Path) -> None:
+async def test_login_settings_of_a_machine_replace_those_of_the_connector(
+    make: Make, address: str, tmp_path: Path
+) -> None:
     (tmp_path / "key").write_bytes(b"its own key")
     own = {"username": "ci", "key_path": str(tmp_path / "key")}
     instances = {"a": own, "b": {"username": "ci", "password": "pass"}, "c": {}}
     connector = Connector(username="root", password="general", key=b"general key", keepalive_seconds=7)
     group = await make(
-        instances={name: {"internal_addr": address} | one for name, one in instances.items()},
+        instances={name: {"internal_addr": address} | login for name, login in instances.items()},
         settings=Settings(connector=connector),
     )
     assert await group.increase(3) == 3
-    infos = {machine(one): (await group.connect_info(one)).connector for one in await group.update()}
-    told = {name: (one.username, one.password, one.key) for name, one in infos.items()}
-    assert told == {
+    connectors = {machine(one): (await group.connect_info(one)).connector for one in await group.update()}
+    logins = {name: (login.username, login.password, login.key) for name, login in connectors.items()}
+    assert logins == {
         "a": ("ci", "", b"its own key"),
         "b": ("ci", "pass", b""),
         "c": ("root", "general", b"general key"),
     }
-    assert {(one.os, one.protocol, one.keepalive_seconds) for one in infos.values()} == {("linux", "ssh", 7)}
+    assert {(login.os, login.protocol, login.keepalive_seconds) for login in connectors.values()} == {
+        ("linux", "ssh", 7)
+    }
 
 
-async def test_a_machine_that_left_the_list_can_be_put_back(make: Make, address: str) -> None:
+async def test_a_machine_that_is_not_configured_any_more_can_be_put_back(make: Make, address: str) -> None:
     first = await make(instances=a_list(address, "a"))
     await first.increase(1)
     group = await make(instances=a_list(address, "b"))
@@ -203,9 +207,9 @@ async def test_it_passes_the_conformance_suite(address: str, tmp_path: Path) -> 
     trial = Trial(program=str(PROGRAM), config=config, end_seconds=30.0)
     results = [result async for result in try_out(trial)]
     assert results
-    assert [one for one in results if one.outcome is Outcome.FAILED] == []
+    assert [result for result in results if result.outcome is Outcome.FAILED] == []
 
 
 def test_the_program_prints_its_schema() -> None:
-    told = subprocess.run([str(PROGRAM), "schema"], capture_output=True, text=True, check=True).stdout
-    assert set(json.loads(told)["$defs"]["Config"]["properties"]) == {"instances", "name", "folder"}
+    printed = subprocess.run([str(PROGRAM), "schema"], capture_output=True, text=True, check=True).stdout
+    assert set(json.loads(printed)["$defs"]["Config"]["properties"]) == {"instances", "name", "folder"}

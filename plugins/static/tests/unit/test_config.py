@@ -11,13 +11,13 @@ README = Path(__file__).parents[2] / "README.md"
 
 def test_the_readme_has_every_setting() -> None:
     table = README.read_text().split("## Settings")[1].split("## How it works")[0]
-    told = {name for line in table.splitlines() for name in re.findall(r"`([a-zA-Z_.]+)`", line.split(" | ")[0])}
-    known = {field.encode_name for field in msgspec.structs.fields(Config)}
-    known |= {f"instances.NAME.{field.encode_name}" for field in msgspec.structs.fields(Instance)}
-    assert known <= told
+    documented = {name for line in table.splitlines() for name in re.findall(r"`([a-zA-Z_.]+)`", line.split(" | ")[0])}
+    settings = {field.encode_name for field in msgspec.structs.fields(Config)}
+    settings |= {f"instances.NAME.{field.encode_name}" for field in msgspec.structs.fields(Instance)}
+    assert settings <= documented
 
 
-def test_the_folder_is_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder_is_in_the_users_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/ci")
     assert str(Config().place) == "/home/ci/.local/state/fleeting-plugin-static"

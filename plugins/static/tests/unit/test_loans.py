@@ -12,20 +12,20 @@ def loans(tmp_path: Path) -> Loans:
     return loans
 
 
-def test_what_is_given_is_there_until_it_is_taken_back(loans: Loans) -> None:
-    [given] = loans.give(lambda out: [Loan(id="", machine="a", owner="me", given_at=5.0)])
-    assert given.id.startswith("a-")
-    assert Loans(loans.folder).all() == [given]
-    assert loans.find(given.id) == given
-    assert loans.give(lambda out: [Loan(id="", machine="b")] if not out else []) == []
-    assert loans.take_back(given.id)
-    assert not loans.take_back(given.id)
+def test_a_loan_lasts_until_it_is_taken_back(loans: Loans) -> None:
+    [loan] = loans.give(lambda present: [Loan(id="", machine="a", owner="me", given_at=5.0)])
+    assert loan.id.startswith("a-")
+    assert Loans(loans.folder).all() == [loan]
+    assert loans.find(loan.id) == loan
+    assert loans.give(lambda present: [Loan(id="", machine="b")] if not present else []) == []
+    assert loans.take_back(loan.id)
+    assert not loans.take_back(loan.id)
     assert loans.all() == []
 
 
-def test_a_broken_file_keeps_its_machine_back(loans: Loans, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_machine_of_a_broken_file_is_not_handed_out(loans: Loans, caplog: pytest.LogCaptureFixture) -> None:
     (loans.folder / "my-host-0123abcd.json").write_text("{")
-    assert [(one.machine, one.is_broken) for one in loans.all()] == [("my-host", True)]
+    assert [(loan.machine, loan.is_broken) for loan in loans.all()] == [("my-host", True)]
     assert "Remove the file when no job uses the machine" in caplog.text
     assert loans.take_back("my-host-0123abcd")
 

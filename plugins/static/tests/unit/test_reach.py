@@ -19,6 +19,6 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("address", ["", ":22", "host:0", "host:70000", "host:ssh", "ssh://host", "a b", "u@host"])
-def test_what_is_no_address(address: str) -> None:
+def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(ValueError, match="HOST or HOST:PORT is needed"):
         parse_address(address, 22)

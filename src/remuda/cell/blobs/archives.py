@@ -2,7 +2,7 @@
 
 Only ordinary files, stored or deflated, can be read; of two with the same name the last one counts. The list of all
 entries is never in memory: the central directory is scanned, up to a limit, in the cell's parser threads, and a reader
-of a file holds a descriptor and one piece.
+of a file holds a descriptor and one piece of the file.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A file in a zip archive that can be read. `blob` is the key of the archive."""
 
     blob: str
-    found: ZipEntry
+    zip_entry: ZipEntry
 
     @property
     def size(self) -> int:
-        return self.found.size
+        return self.zip_entry.size
 
 
 class Run(Protocol):
@@ -55,7 +55,7 @@ async def list_entries(
     blobs: Blobs, blob: str, *, first: int, count: int, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> tuple[list[Listed], int]:
     """List up to `count` entries, from the index `first` (counted from 0) on, and the total number. `blob` is the key
-    of the archive. Raises InvalidError if the archive is damaged."""
+    of the archive. Raises InvalidError if the archive is damaged or has more than `limit_entries`."""
 
     def find() -> tuple[list[Listed], int]:
         listed: list[Listed] = []
@@ -94,19 +94,19 @@ async def find_entry(
             find_data(file, last)
         return last
 
-    return Entry(blob=blob, found=await _run_on_archive(find, run))
+    return Entry(blob=blob, zip_entry=await _run_on_archive(find, run))
 
 
 async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
     """Yield the unpacked bytes of a file in an archive. Raises InvalidError if they are damaged."""
     with await _run_on_archive(lambda: blobs.open(entry.blob)) as file:
-        pieces = _unpack(file, entry.found)
+        pieces = _unpack(file, entry.zip_entry)
         while piece := await _run_on_archive(lambda: next(pieces, b"")):
             yield piece
 
 
 async def read_small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: int) -> bytes:
-    """Read a whole file of an archive into memory. Raises TooLargeError if it is longer than `limit_bytes`."""
+    """Read the file `path` of the archive `blob` (its key) into memory. TooLargeError if longer than `limit_bytes`."""
     entry = await find_entry(blobs, blob, path)
     if entry.size > limit_bytes:
         raise TooLargeError(f"{path} in the archive is larger than {limit_bytes} bytes")
@@ -155,7 +155,7 @@ def _inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 async def _run_on_archive(work: Callable[[], T], run: Run = asyncio.to_thread) -> T:
-    """Run work in a thread. Raises InvalidError for the errors that a damaged archive causes."""
+    """Run `work` in a thread. Raises InvalidError instead of the errors that a damaged archive causes."""
     try:
         return await run(work)
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, OverflowError) as error:

@@ -1,7 +1,8 @@
 """Blobs in a local folder: written to a file in `incoming/`, synced, and renamed, so a key has all its bytes or none.
 
-A start removes files in `incoming/` that are older than a day, which a dead process left; younger ones may be in use.
-`obstore` also has a local store, but that does not sync, and cannot take over a file without copying it.
+When the cell starts, it removes files in `incoming/` that are older than a day, which a dead process left; younger ones
+are perhaps in use. `obstore` also has a local store, but that does not sync, and cannot take over a file without
+copying it.
 """
 
 import asyncio
@@ -101,12 +102,16 @@ class FolderBlobs:
 
     async def remove(self, key: str) -> None:
         path = self._path(key)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        try:
             path.unlink()
-            if path.parent != self._kept:
-                # Otherwise each job would leave an empty folder. A writer that needs it creates it again.
-                with contextlib.suppress(OSError):
-                    path.parent.rmdir()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise _store_error(error) from error
+        if path.parent != self._kept:
+            # Otherwise each job would leave an empty folder. A writer that needs it creates it again.
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
 
     async def list_below(self, prefix: str) -> AsyncIterator[StoredBlob]:
         folders = os.walk(self._path(prefix))
@@ -141,12 +146,12 @@ def _write(file: IO[bytes], digest: "hashlib._Hash", data: bytes) -> None:
         rest = rest[file.write(rest) or 0 :]
 
 
-def _keep(file: IO[bytes], incoming: Path, path: Path, kept: Path) -> None:
+def _keep(file: IO[bytes], incoming: Path, path: Path, root: Path) -> None:
     sync(file.fileno())
     _move(incoming, path)
     for folder in path.parents:
         sync_folder(folder)  # each may be a new entry in the one above
-        if folder == kept:
+        if folder == root:
             break
 
 

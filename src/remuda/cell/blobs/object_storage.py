@@ -2,7 +2,7 @@
 
 The settings name the bucket; credentials come from each provider's usual environment variables. Uploads and downloads
 go in parts, so that no blob is in memory as a whole; a download is a series of ranged reads, so a slow reader holds no
-connection. If its process dies, parts of an upload stay until a bucket rule for incomplete uploads removes them.
+connection. If the process of an upload dies, its parts stay until a bucket rule for incomplete uploads removes them.
 """
 
 import asyncio
@@ -57,11 +57,11 @@ class ObjectBlobs:
     def __init__(self, store: "ObjectStore", name: str) -> None:
         self._store = store
         self._name = name
-        """The bucket's name in errors."""
+        """The bucket's address, for errors."""
         self._uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
 
     async def close(self) -> None:
-        """Wait until the threads of obstore have ended."""
+        """Wait `_LINGER_SECONDS`, in which the threads of obstore end."""
         await asyncio.sleep(_LINGER_SECONDS)
 
     async def check(self) -> None:
@@ -169,7 +169,7 @@ class ObjectBlobs:
 
 async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
     """Open the blobs at `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. Raises CellError if the
-    bucket cannot be reached or written."""
+    bucket cannot be reached or written. `endpoint`: URL of a server other than the provider's."""
     client: ClientConfig = {**_CLIENT, "allow_http": True} if endpoint.startswith("http://") else _CLIENT
     kinds: dict[str, Callable[[], ObjectStore]] = {
         "s3": lambda: S3Store.from_url(
@@ -196,7 +196,8 @@ async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
 
 
 class _Turn:
-    """Limits how many uploads send at a time: an upload holds one of the places only while it has a part to send."""
+    """Limits how many uploads send at once: each has a `_Turn` and holds one of the shared `places` while it has a part
+    to send, but not while it waits for its client."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places = places
@@ -307,14 +308,14 @@ _METADATA_SERVER = "169.254.169.254"
 
 
 def _words(error: Exception) -> str:
-    """Describe an error of obstore, whose messages have many lines, in one: what happened and what to do about it."""
+    """Describe an error of obstore, whose messages have many lines, in one line: what happened and what to do."""
     story = str(error).partition("\n\nDebug source:")[0]
     if _METADATA_SERVER in story or "must be specified" in story:
         return (
             "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
             "GOOGLE_APPLICATION_CREDENTIALS, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
         )
-    said = ", ".join(code or message for code, message in _CODE.findall(story))
+    codes = ", ".join(code or message for code, message in _CODE.findall(story))
     first = _TRIES.sub("", story.partition("<?xml")[0]).strip().rstrip(":")
     advice = _ADVICE.get(type(error).__name__, "check that the address and the endpoint are right and can be reached")
-    return f"{' '.join(first.split())[:300]}{f' ({said})' if said else ''}; {advice}"
+    return f"{' '.join(first.split())[:300]}{f' ({codes})' if codes else ''}; {advice}"

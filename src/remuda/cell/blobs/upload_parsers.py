@@ -1,8 +1,9 @@
 """Worker threads that parse uploads within a memory budget, and a cache of the answers made from them.
 
-Every parser has limits, so its highest cost is known; it reserves that much first and waits, in order, until it is
-free. A finished answer that is not small is kept in an unlinked file, so a slow reader holds none of it in memory.
-Invariant: the costs of all running parsers never exceed the budget, except for one that alone costs more.
+Every parser has limits, so the most memory that it can need (its cost) is known; it waits, first come first served,
+until that much is free, and reserves it. A finished answer that is not small is kept in an unlinked file, so a slow
+reader holds none of it in memory. Invariant: the costs of all running parsers never exceed the budget, except for one
+that alone costs more.
 """
 
 import asyncio
@@ -25,14 +26,14 @@ T = TypeVar("T")
 THREADS = 2
 """They share one interpreter lock: more threads are not faster, and delay the event loop."""
 KEPT_BYTES = 256 * 1024 * 1024
-"""Cached answers, most of them on disk."""
+"""Limit for all cached answers together, most of which are on disk."""
 IN_MEMORY_BYTES = 64 * 1024
 """An answer up to this size needs no file."""
 _LEAST_IN_MEMORY_BYTES = 1024 * 1024
 _LEAST_ON_DISK_BYTES = 4 * 1024 * 1024
 """The least weight of an answer, so that many small ones use up neither memory nor descriptors."""
 _KEPT_ENTRIES_BYTES = 4 * 1024 * 1024
-"""Cached entries of archives, in memory."""
+"""Limit for all cached entries of archives together, in memory."""
 _PIECE_BYTES = 256 * 1024
 
 
@@ -42,7 +43,7 @@ class Parsers:
     def __init__(self, *, memory_bytes: int, folder: Path | None = None) -> None:
         self.answers = Results[KeptAnswer](limit_bytes=KEPT_BYTES, weigh=lambda answer: answer.weight)
         self.entries = Results[Entry](
-            limit_bytes=_KEPT_ENTRIES_BYTES, weigh=lambda entry: 500 + 6 * len(entry.found.raw_name)
+            limit_bytes=_KEPT_ENTRIES_BYTES, weigh=lambda entry: 500 + 6 * len(entry.zip_entry.raw_name)
         )
         self._folder = folder
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="cell-parser")
@@ -135,7 +136,7 @@ class Results(Generic[T]):
         self._making: weakref.WeakValueDictionary[Hashable, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def find(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """The cached result; `make` computes it on a miss. Calls for the same key meanwhile wait for the first."""
+        """The cached result for `key`, which `make` computes on a miss. Other calls for the key wait for the first."""
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
             result = self._kept.get(key)

@@ -1,7 +1,7 @@
 """Reads the central directory of a zip archive entry by entry: `zipfile` keeps about a kilobyte for every entry.
 
-Finds the directory as `zipfile` does (a comment behind it, other data before it, zip64). Reads block. Invariant: sizes
-and offsets in an archive are checked before they are used; BadZipFile when they are impossible.
+Finds the directory as `zipfile` does (also with a comment behind it, other data before the archive, or zip64). Reads
+block. Invariant: sizes and offsets in an archive are checked before they are used; BadZipFile when they are impossible.
 """
 
 import struct
@@ -34,7 +34,7 @@ class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     mode: int
     at: int
-    """The offset in the file where it begins."""
+    """The offset of the entry's local header in the file."""
 
     @property
     def is_folder(self) -> bool:
@@ -42,7 +42,8 @@ class ZipEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scan_directory(file: BinaryIO, *, limit_entries: int) -> Iterator[ZipEntry]:
-    """Yield entries in the directory's order. BadZipFile if it is damaged, too large or has over `limit_entries`."""
+    """Yield the entries of an archive in the order of its directory. Raises BadZipFile if the directory is damaged, too
+    large or has more than `limit_entries`."""
     start, size, shift = _find_directory(file)
     if size > DIRECTORY_LIMIT_BYTES:
         raise BadZipFile(f"its directory is larger than {DIRECTORY_LIMIT_BYTES} bytes; download the whole archive")

@@ -76,7 +76,7 @@ class Buffer(msgspec.Struct):
         self.last += 1
 
     def after(self, number: int, *, at_most: int) -> Sequence[Event] | None:
-        """Return at most `at_most` events after a number; None if some were dropped or the number is invalid."""
+        """Return up to `at_most` events after `number`; None if some were dropped, or `number` is above `last`."""
         behind = self.last - number
         if not 0 <= behind <= len(self._events):
             return None
@@ -97,7 +97,7 @@ class Buffer(msgspec.Struct):
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.mark(number).encode(), event.kind.encode(), event.body)
 
     def heartbeat(self, number: int) -> bytes:
-        """Return a keep-alive message with the current event id, so that a subscriber can reconnect from there."""
+        """Return a keep-alive message with the id of the event `number`, after which a subscriber can continue."""
         return b": alive\nid: %b\n\n" % self.mark(number).encode()
 
     def reset(self, reason: str) -> bytes:

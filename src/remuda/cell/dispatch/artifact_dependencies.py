@@ -1,7 +1,7 @@
 """Finds the artifacts and dotenv variables that a job gets: from jobs of its own pipeline, from the newest successful
 job on a ref of another project, or from a job of a parent or child pipeline. If two dotenv reports set the same
-variable, the later job wins, and a job of the own pipeline wins over others. A job whose artifacts are missing cannot
-start."""
+variable, the later job wins, but a job of the same pipeline wins over one of another. A job cannot start if artifacts
+that it needs are missing."""
 
 from collections.abc import Sequence
 
@@ -30,8 +30,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_dependencies(store: Store, context: JobContext, *, now: float) -> Dependencies:
     """Return the artifacts and dotenv variables that a job gets from other jobs. Raises MissingDependencyError if
-    required ones do not exist. At `now` (wall clock) the user who started the pipeline must have access to the other
-    projects."""
+    required ones do not exist, or if the user who started the pipeline has no access to the other project at `now`
+    (wall clock)."""
     outside = await _list_outside(store, context, now)
     artifacts = [*outside, *await _list_in_pipeline(store, context.job)]
     return Dependencies(
@@ -42,7 +42,8 @@ async def find_dependencies(store: Store, context: JobContext, *, now: float) ->
 
 
 async def dotenv_variables(store: Store, job: Job, family: Family | None = None) -> dict[str, str]:
-    """Return the variables from dotenv reports of the job's own pipeline; `family` if it has been read already."""
+    """Return the variables that a job gets from dotenv reports of its own pipeline. `family` is that pipeline, if it
+    has been read already. Raises MissingDependencyError as `find_dependencies` does."""
     return _merge_dotenv(await _list_in_pipeline(store, job, family))
 
 
@@ -55,7 +56,8 @@ def _merge_dotenv(artifacts: Sequence[JobFiles]) -> dict[str, str]:
 
 
 async def _list_in_pipeline(store: Store, job: Job, family: Family | None = None) -> list[JobFiles]:
-    """Return the jobs of the pipeline whose artifacts this job gets. Raises MissingDependencyError if they are gone."""
+    """Return the jobs of the pipeline whose artifacts this job gets, each with its artifacts. Raises
+    MissingDependencyError if those were erased, deleted or have expired."""
     if not job.artifacts_from:
         return []
     family = family or await store.pipelines.load_family(job.pipeline_id)
@@ -80,7 +82,9 @@ async def _list_outside(store: Store, context: JobContext, now: float) -> list[J
                 job=expand(need.job), project=expand(need.project), ref=expand(need.ref), pipeline=expand(need.pipeline)
             )
         except ExpansionError as error:
-            raise MissingDependencyError(f"a need of this job {error}") from None
+            raise MissingDependencyError(
+                f'"{need.job}" in `needs` of this job {error}; use shorter variables'
+            ) from None
         if need.pipeline:
             job = await _find_in_related_pipeline(store, context, expanded)
         else:

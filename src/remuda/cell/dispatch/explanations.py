@@ -49,7 +49,7 @@ class Explanations:
         self._is_counting = False
 
     async def count_demand(self) -> DemandCount:
-        """Count jobs by requirements, with each manager's share. The count may be some seconds old."""
+        """Count jobs by what they require of a runner, with each manager's share. May return an earlier count."""
         now, counted = self._clock.now(), self._counted
         if counted is not None and (self._is_counting or 0 <= now - counted.at < counted.good_for_seconds):
             return counted
@@ -82,7 +82,7 @@ class Explanations:
         return await asyncio.to_thread(count)
 
     def jobs_by_manager(self, runner_id: RunnerId) -> Counter[str]:
-        """Return the number of assigned jobs of a runner by the system id of the manager."""
+        """Return the number of assigned jobs of each manager of a runner, by the manager's system id."""
         jobs = self._memory.assigned_jobs.values()
         return Counter(job.system_id or LEGACY for job in jobs if job.runner_id == runner_id)
 
@@ -122,9 +122,9 @@ class Explanations:
         now, need = self._clock.now(), job.key()
         # Runners of other organizations are not disclosed, not even their number.
         everywhere = await self._load_runners()
-        runners = tuple(seen for seen in everywhere if seen.runner.organization_id == job.organization_id)
-        matching = [seen.runner for seen in runners if fits(seen.runner.fingerprint(), need)]
-        # If all of them are paused, estimate as if they were resumed.
+        runners = tuple(view for view in everywhere if view.runner.organization_id == job.organization_id)
+        matching = [view.runner for view in runners if fits(view.runner.fingerprint(), need)]
+        # If all matching runners are paused, estimate as if they were resumed.
         active = [runner for runner in matching if not runner.paused] or matching
         place = self._memory.waiting_jobs.place(job.id, {runner.fingerprint() for runner in active}, now)
         since = job.pending_at or job.created_at

@@ -1,7 +1,7 @@
-"""Hands waiting jobs out to runners. The HTTP edge calls `try_request_job`, which needs one call of the store because
-it trusts the cached job and runner, and then, if that returned None, `request_job`. Invariants: a payload is sent only
-after the lease of its job is stored. A job is handed out again only while it is leased, under a new epoch; once it has
-started, never."""
+"""Hands waiting jobs out to runners. The HTTP edge calls `try_request_job`, which mostly needs one call of the store
+because it trusts the cached job and runner, and then, if that returned None, `request_job`. Invariants: a payload is
+sent only after the lease of its job is stored. A job is handed out to another runner only from the state LEASED, under
+a new epoch; once it has started, never."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ MAX_COUNTED_JOBS = 5
 OFFERS_SECONDS = 10.0
 """How old the list of all runners may be."""
 REFRESH_SECONDS = 4.0
-"""How often keys and runners are read. It is shorter than the time for which they are cached."""
+"""Interval between two reads of keys and runners. It is shorter than the time for which they are cached."""
 ALIKE = 32
 """Number of equally good waiting jobs from which on each process of a cell prefers every second of them."""
 _ALL = Page(size=100_000)
@@ -110,9 +110,10 @@ class Handout:
     async def try_request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob | None:
-        """Hand out the first waiting job with one call of the store, from the cache; the store refuses if the runner
-        has changed. None: not possible so, call `request_job`. If the client disconnects (`gone`), the job is
-        released."""
+        """Hand out the first waiting job that fits. Does not read the runner; reads the job only if it is not cached.
+        Returns None if no job fits, a better runner comes first, or the store refuses the lease because the cached job
+        or runner has changed; then call `request_job`. Returns NoJob if the payload cannot be built, so that the job
+        fails, or if the client has disconnected (`gone`), so that the job is released."""
         now = self._clock.now()
         job_id = None if self._held_polls.stopped or runner.paused else self._choose(runner.fingerprint(), now)
         if job_id is None or await self._priority_delay(runner, job_id) > 0:
@@ -127,7 +128,7 @@ class Handout:
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob:
         """Hand out a waiting job, or hold the request until there is one or its time (`core.waiting.poll_hold`) is up.
-        A repeated request (`request_id`) gets the same job again. `gone` is set when the client disconnects."""
+        A repeated request (same `request_id`) gets the same job again. `gone` is set when the client disconnects."""
         if request_id and (again := await self._store.jobs.find_leased_job(runner.id, request_id)):
             _log.info("job request repeated; handing out the same job again", job=again.id, runner=runner.id)
             return await self._deliver(_Leased(again), runner, _features(request), ip=ip, gone=gone)
@@ -154,8 +155,8 @@ class Handout:
     async def _lease_first(
         self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool
     ) -> _Leased | None:
-        """Lease the first waiting job that fits the runner. `is_woken`: `runner` was read before its request was held.
-        Raises _RunnerChangedError if it has changed since."""
+        """Lease the first waiting job that fits the runner; None if no job fits. `is_woken`: `runner` was read before
+        its request was held. Raises _RunnerChangedError if the runner has changed since."""
         try:
             while (job_id := self._choose(runner.fingerprint(), self._clock.now())) is not None:
                 if (pause := await self._priority_delay(runner, job_id)) > 0:
@@ -172,7 +173,8 @@ class Handout:
             self._held_polls.wake()
 
     def _choose(self, fingerprint: Fingerprint, now: float) -> JobId | None:
-        """Choose a job. Processes that share a store prefer different ones of equally good jobs, to avoid conflicts."""
+        """Choose a job; None if none fits. Of equally good jobs, processes that share a store prefer different ones, to
+        avoid conflicts."""
         job_id = self._waiting_jobs.choose(fingerprint, now)
         if job_id is None or not self._settings.is_shared or self._waiting_jobs.as_good(job_id) < ALIKE:
             return job_id
@@ -190,7 +192,7 @@ class Handout:
         )
 
     async def _priority_delay(self, runner: Runner, job_id: JobId) -> float:
-        """Return for how many seconds this runner leaves the job to a better runner that may poll another process."""
+        """Return for how many seconds this runner leaves the job to a better one that perhaps polls another process."""
         waiting, now = self._waiting_jobs.how(job_id), self._clock.now()
         if waiting is None or not self._settings.is_shared:
             return 0.0
@@ -226,9 +228,9 @@ class Handout:
         is_woken: bool,
         use_cache_only: bool = False,
     ) -> _Leased | None:
-        """Lease a chosen job, first with the cached job and runner; if the store refuses, reads both and tries again,
-        unless `use_cache_only`. A job that is not pending any more leaves the queue. `is_woken` as for
-        `_lease_first`."""
+        """Lease a chosen job, first with the cached job and runner. If the store refuses, lease the job as it is
+        stored, unless `use_cache_only`. A job that is not pending any more leaves the queue. Returns None if the job
+        was not leased. For `is_woken`, and the error that is raised, see `_lease_first`."""
         if job_id not in self._waiting_jobs:
             return None  # another request of this process took it since it was chosen
         recent_jobs = self._memory.recent_jobs
@@ -261,7 +263,8 @@ class Handout:
         return leased
 
     async def _read_ahead(self, job_id: JobId, ahead: Sequence[JobId]) -> Job | None:
-        """Read a job that is no longer cached, and cache those that follow it in the queue (`ahead`)."""
+        """Read a job that is no longer cached, together with those that follow it in the queue (`ahead`, which includes
+        it). Caches the following ones, and returns the job; None if it does not exist."""
         jobs = {job.id: job for job in await self._store.jobs.load_jobs(ahead)}
         chosen = jobs.pop(job_id, None)
         for job in jobs.values():
@@ -321,7 +324,7 @@ class Handout:
         return Assignment(job=job, runner=runner, payload=payload, project=context.project, pipeline=context.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
-        """Add the number of the project's other assigned jobs; as in GitLab, for instance runners only."""
+        """Add the number of the project's other assigned jobs. As in GitLab, only instance runners get the number."""
         others = max(self._memory.assigned_per_project[ProjectId(info.project_id)] - 1, 0)
         count = str(others) if others < MAX_COUNTED_JOBS else f"{MAX_COUNTED_JOBS}+"
         is_shared = runner.type is RunnerType.INSTANCE

@@ -1,7 +1,7 @@
 """Job requests of runners that are held open until a job fits. `wake` chooses the runner with the highest priority, and
-among those the one that has waited longest. A woken request that took no job, or another one than expected, calls
-`wake` again. Invariant: while a job waits and a held request fits it, at least one woken request is still looking for a
-job. So waking one request at a time is enough, and no wake-up is lost."""
+among those the one that has waited longest. A woken request calls `wake` again when it has taken a job or got none.
+Invariant: while a job waits and a held request fits it, at least one woken request is still looking for a job. So
+waking one request at a time is enough, and no wake-up is lost."""
 
 import asyncio
 from itertools import count
@@ -20,7 +20,7 @@ class HangUp(Protocol):
 
 
 _Group = tuple[int, Fingerprint]
-"""Key of interchangeable polls: the negative priority of their runners, and what those offer."""
+"""Key of interchangeable polls: the negative priority and the fingerprint of their runners."""
 
 
 class _Poll:
@@ -44,8 +44,8 @@ class HeldPolls:
         return sum(len(group) for group in self._held.values())
 
     async def hold(self, fingerprint: Fingerprint, seconds: float, gone: HangUp, *, priority: int = 0) -> bool:
-        """Wait until a job may fit a runner with this fingerprint. Returns True if the caller should try to get a job;
-        False if the time is up, the client is gone, or the cell stops."""
+        """Wait, at most `seconds`, until a job possibly fits a runner with this fingerprint. Returns True if the caller
+        should try to get a job; False if the time is up, the client is gone, or the cell stops."""
         if self.stopped or seconds <= 0:
             return False
         poll = _Poll(next(self._numbers), (-priority, fingerprint))

@@ -12,7 +12,7 @@ from remuda.lib.clock import Clock
 from remuda.model.job import ASSIGNED, JobId, PipelineId
 
 CACHE_SECONDS = 5.0
-"""Delay until a cancel or an end by another process is noticed, if its hint was lost."""
+"""Maximum delay until a cancel or an end by another process is noticed, if its notification was lost."""
 MAX_ENTRIES = 10_000
 
 
@@ -20,9 +20,9 @@ class _Entry(msgspec.Struct):
     job: Job
     until: float
     in_running: bool
-    """Its pipeline ran when the job was handed out, and so runs as long as a runner has the job."""
+    """The pipeline ran when the job was handed out, and so runs as long as a runner has the job."""
     moment: int
-    """When the hand-out was noted, by `JobCache.next_moment`."""
+    """The value of `JobCache.next_moment` when this hand-out was cached first."""
 
 
 class JobCache:
@@ -54,8 +54,9 @@ class JobCache:
         return self._moments
 
     def note_running(self, pipeline_id: PipelineId, *, since: int) -> None:
-        """Record that a pipeline was read as running after `next_moment` had returned `since`. It stays running at
-        least as long as runners have jobs of it that were cached before that."""
+        """Record that a pipeline, read from the store after `next_moment` returned `since`, is running. `is_in_running`
+        is then true for jobs of the pipeline that were cached before `since`: as long as a runner has such a job, the
+        pipeline cannot end."""
         self._running[pipeline_id] = since
         self._running.move_to_end(pipeline_id)
         if len(self._running) > MAX_ENTRIES:
@@ -74,7 +75,7 @@ class JobCache:
         return entry.in_running or entry.moment < self._running.get(job.pipeline_id, 0)
 
     def forget(self, *job_ids: JobId) -> None:
-        """Drop jobs that may have changed from the cache; without arguments all jobs."""
+        """Drop from the cache jobs that have possibly changed; without arguments all jobs."""
         if not job_ids:
             self._entries.clear()
         for job_id in job_ids:

@@ -38,7 +38,8 @@ class JobChanges:
         self._memory.announce(family.jobs)
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store what `decide`, called once or more, returns for a pipeline and its jobs; apply the consequences."""
+        """Store what `decide` returns for the current pipeline and its jobs, and apply the consequences. The store may
+        call `decide` more than once. Raises NotFoundError if the pipeline does not exist."""
         before: Family | None = None
 
         def decide_and_remember(family: Family) -> Changes:
@@ -59,7 +60,8 @@ class JobChanges:
             await self._change_other_pipelines(pipeline_id, applied)
         except StoreError as error:
             _log.warning(
-                "cannot free resource groups (freed by the next sweep) or cancel child pipelines (cancel them by hand)",
+                "cannot give a free resource group to the next job, or cannot cancel child pipelines after a failure; "
+                "the next sweep tries the group again, but child pipelines that still run must be canceled by hand",
                 pipeline=pipeline_id,
                 error=str(error),
             )
@@ -87,19 +89,19 @@ class JobChanges:
                 await self.cancel_children(pipeline_id)
 
     async def _hand_on_resource_group(self, project_id: ProjectId, group: str) -> None:
-        """Give a resource group that may be free to the job that has waited longest for it. If that job does not take
-        it, another job has it, or the job has stopped waiting; its end gives the group to the next job."""
+        """Give a resource group that is possibly free to the job that has waited longest for it. If that job does not
+        get it, the end of the job that has the group, or the next sweep of `timeouts`, tries again."""
         oldest = await self._jobs.find_first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
         if oldest is not None:
             await self.resume(oldest.pipeline_id)
 
     async def resume(self, pipeline_id: PipelineId) -> Applied:
-        """Enqueue the jobs of a pipeline that waited for a resource group which is free now."""
+        """In a pipeline, enqueue the jobs that waited for a resource group which is free now."""
         return await self.change(pipeline_id, lambda family: lifecycle.resume(family, self._clock.now()))
 
     async def finish(self, job: Job, outcome: Outcome, *, unless_changed: bool = False) -> Job | None:
-        """End a job; None if nothing was stored, because it was handed out again (its epoch differs) or, with
-        `unless_changed`, because the stored job differs from `job`."""
+        """End a job. Returns None if nothing was stored, because the job had ended, was handed out again (its epoch
+        differs) or, with `unless_changed`, because the stored job differs from `job`."""
         now = self._clock.now()
         alone = lifecycle.finish_alone(job, job.epoch, outcome, now)
         if alone is not None and await self._jobs.end_beside(job, alone):
@@ -123,7 +125,8 @@ class JobChanges:
         await self.finish(job, outcome, unless_changed=True)
 
     async def release(self, job: Job) -> None:
-        """Return a leased job whose runner disappeared to the queue. The token of that hand-out becomes invalid."""
+        """Return a leased job whose runner disappeared to the queue, or end it if it is being canceled. The token of
+        that hand-out becomes invalid."""
         now = self._clock.now()
         await self.change(job.pipeline_id, lambda family: lifecycle.release(family, job.id, job.epoch, now))
 
@@ -134,7 +137,7 @@ class JobChanges:
         return await load_pipeline(self._pipelines, number)
 
     async def cancel_children(self, pipeline_id: PipelineId) -> None:
-        """Cancel the child pipelines of all trigger jobs of a pipeline, retried ones included."""
+        """Cancel the child pipelines of all trigger jobs of a pipeline, including trigger jobs that were retried."""
         selection = JobFilter(pipeline_id=pipeline_id, with_retried=True, is_trigger=True)
         page = 1
         while True:
@@ -149,7 +152,7 @@ class JobChanges:
 
 
 async def load_job(jobs: JobStore, job_id: int) -> Job:
-    """Raises NotFoundError if the job does not exist."""
+    """Return the job with this id. Raises NotFoundError if it does not exist."""
     job = await jobs.load_job(JobId(job_id))
     if job is None:
         raise NotFoundError(f"there is no job {job_id}")
@@ -157,7 +160,7 @@ async def load_job(jobs: JobStore, job_id: int) -> Job:
 
 
 async def load_pipeline(pipelines: PipelineStore, pipeline_id: PipelineId) -> Pipeline:
-    """Raises NotFoundError if the pipeline does not exist."""
+    """Return the pipeline with this id. Raises NotFoundError if it does not exist."""
     pipeline = await pipelines.load_pipeline(pipeline_id)
     if pipeline is None:
         raise NotFoundError(f"there is no pipeline {pipeline_id}")

@@ -1,6 +1,6 @@
 """The in-memory state of the dispatcher: waiting jobs, held job requests, assigned jobs, caches and counters. Its
-methods are synchronous, so the state is consistent between two awaits of a caller. Everything but the counters can be
-rebuilt from the store (`store_sync`), so a crash or a lost notification costs time, but never a job."""
+methods are synchronous, so the state is consistent between two awaits of a caller. All jobs in it can be read again
+from the store (`store_sync`), so a crash or a lost notification costs time, but never a job."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -34,14 +34,14 @@ class DispatchMemory:
         self.job_cache = JobCache(clock)
         self.pick_ups = PickUps()
         self.assigned_jobs: dict[JobId, Job] = {}
-        """Jobs that runners have, each as it was when it was handed out."""
+        """Jobs that runners have, each as it was at its hand-out or when the last sweep of `timeouts` read it."""
         self.assigned_per_project: Counter[ProjectId] = Counter()
         self.recent_jobs: OrderedDict[JobId, Job] = OrderedDict()
         """Jobs that were enqueued last, as they were then. Most are handed out without being read again."""
         self.has_new_delayed_job = asyncio.Event()
         """Set when a job got its start time, so that `timeouts` computes its next wake-up anew."""
         self.listening_since = clock.now()
-        """Since when this process could hear runners without a gap."""
+        """Since when this process has been able to receive calls of runners without interruption."""
         self.ended_jobs: Counter[str] = Counter()
         """How many jobs this process ended, by state."""
         self.ended_pipelines: Counter[str] = Counter()
@@ -56,7 +56,8 @@ class DispatchMemory:
         return f"c{self._cell_id}-{to_base36(int(self.listening_since * 1000))}-{to_base36(self._enqueued)}"
 
     def announce(self, jobs: Sequence[Job]) -> None:
-        """Take over jobs as just stored: queue pending ones and wake held requests, schedule trigger jobs."""
+        """Update the memory from jobs as just stored or read: put pending jobs into the queue, remove others from it,
+        wake held requests, and put trigger jobs into their own queue."""
         enqueued = 0
         for job in jobs:
             self.job_cache.forget(job.id)
@@ -81,7 +82,7 @@ class DispatchMemory:
                 self.has_new_delayed_job.set()
         self._enqueued += enqueued
         for _ in range(min(enqueued, len(self.held_polls))):
-            # If no job fits a held poll, looking at all polls again for each of them would only cost time.
+            # If no held poll fits a waiting job now, none fits for the remaining new jobs either.
             if not self.held_polls.wake():
                 break
 
@@ -95,7 +96,8 @@ class DispatchMemory:
         return assigned is not None and assigned.epoch > job.epoch
 
     def track_assigned(self, job: Job) -> None:
-        """Update the set of assigned jobs and their number per project, by which the queue orders projects."""
+        """Add the job to the assigned jobs or remove it, by its state, and update the number of assigned jobs of its
+        project, by which the queue orders projects."""
         if self._recorded is not None:
             self._recorded[job.id] = job
         is_assigned = _is_assigned(job)
@@ -113,7 +115,8 @@ class DispatchMemory:
 
     @contextmanager
     def record_changes(self) -> Iterator[dict[JobId, Job]]:
-        """Collect the jobs that this process changes during the block; they are newer than what the block reads."""
+        """Yield a dictionary that collects the jobs which this process changes during the block. They are newer than
+        those that the block reads from the store."""
         self._recorded = {}
         try:
             yield self._recorded
@@ -121,7 +124,7 @@ class DispatchMemory:
             self._recorded = None
 
     def replace_assigned(self, jobs: Iterable[Job]) -> None:
-        """Replace the set of assigned jobs and the counts per project by all stored assigned jobs."""
+        """Replace the assigned jobs and the counts per project by those of `jobs` that runners have."""
         jobs = list(jobs)
         self.stops.note_all(jobs)
         before = set(self.assigned_per_project)

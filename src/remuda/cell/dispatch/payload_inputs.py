@@ -111,7 +111,8 @@ async def draft_payload(
 
 
 async def store_draft(store: Store, draft: Draft) -> Job:
-    """Store with the leased job which artifacts and token its payload contains. Returns the changed job."""
+    """Store in the leased job's row which artifacts and token its payload contains. Returns the job as stored;
+    unchanged if there is nothing to store, or the job was handed out again."""
     job = draft.context.job
     if (draft.gets, draft.token_hash) == (job.gets, job.token_hash):
         return job
@@ -133,6 +134,7 @@ async def _check(store: Store, context: JobContext, features: Mapping[str, bool]
 
 
 def policy_settings(job: Job) -> list[str]:
+    """Return the names of the settings in which the step policies for a job are stored."""
     return [policy_setting(scope) for scope in scopes_of(job.key())]
 
 
@@ -149,7 +151,8 @@ def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> 
 
 
 async def _id_tokens(store: Store, context: JobContext, now: float) -> dict[str, str]:
-    """Sign the identity tokens of the `id_tokens` keyword, by variable name. The first creates the signing key."""
+    """Sign the identity tokens of the `id_tokens` keyword; returns them by variable name. Creates the signing key if
+    the cell has none."""
     if not context.spec.id_tokens:
         return {}
     keys = await load_id_keys(store)

@@ -67,7 +67,8 @@ class RunnerCalls:
         self._ending: set[JobId] = set()
         """Jobs whose trace is sealed and whose end is being stored."""
         self._starting: dict[PipelineId, asyncio.Event] = {}
-        """Pipelines of which a job that may be the first is being started; set when that is stored or has failed."""
+        """Pipelines of which a job that may be the first is being started. The event is set when the start is stored
+        or has failed."""
 
     async def authenticate(
         self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job"
@@ -128,12 +129,13 @@ class RunnerCalls:
         return touched
 
     async def _acknowledge(self, job: Job, now: float) -> Job | None:
-        """Store the time of a call without reading the pipeline; None if the job was taken away."""
+        """Store the time of a runner's call, and start a leased job, without reading the pipeline. Returns None if the
+        job has ended or was handed out again."""
         return await self._jobs.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
 
     async def _start(self, job: Job, now: float) -> Job | None:
-        """Store the start of a job; None if it was handed out again since (its epoch differs). Only the first start
-        changes the pipeline and has to read its other jobs; concurrent starts wait here until it is stored."""
+        """Store the start of a job; None if it has ended or was handed out again. Only the first start of a pipeline
+        changes the pipeline and has to read its other jobs; other starts of the pipeline wait until that is stored."""
         while (other := self._starting.get(job.pipeline_id)) and not self._memory.job_cache.is_in_running(job):
             await other.wait()
         if self._memory.job_cache.is_in_running(job):
@@ -166,9 +168,9 @@ class RunnerCalls:
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
-        """Append to the log at the byte offset `start`; for an ended job only bytes that are stored already. Raises
-        ForbiddenError if the log becomes too large (the job then fails), or the runner does not have the job any
-        more."""
+        """Append to the log at the byte offset `start`. For an ended job, only check that the log has these bytes (a
+        repeated call). Raises ForbiddenError if it does not, if the log becomes too large (the job then fails), or if
+        the runner does not have the job any more."""
         if job.state in FINAL:
             appended = await self._traces.compare(job.id, start, data)
             if not appended.taken:
@@ -213,7 +215,8 @@ class RunnerCalls:
         return appended
 
     async def add_results(self, job: Job, results: Sequence[StepResult]) -> int:
-        """Store step results of a job. Returns the next expected sequence number."""
+        """Store step results of a job. Returns the next expected sequence number. Raises ForbiddenError if the runner
+        does not have the job any more."""
         if job.state in FINAL:
             raise _not_assigned(job)
         await self.touch(job)
@@ -223,7 +226,8 @@ class RunnerCalls:
         return following
 
     async def update_job(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
-        """Apply the job state that a runner reports. `refused`: why the cell turns a success into a failure."""
+        """Apply the job state that a runner reports. `refused`: why the cell turns a success into a failure, or None.
+        The code is 202 if bytes of the log are missing, 412 if its checksum is wrong: the runner must send it again."""
         if update.state == "running" and job.state in ASSIGNED:
             return Updated(code=200, job=await self.touch(job))
         if update.state not in ("success", "failed", "running"):
@@ -268,16 +272,16 @@ class RunnerCalls:
     async def _has_wrong_checksum(self, job: Job, update: UpdateJob, checksum: str) -> bool:
         """Return whether the runner must send its log again, because the stored one has another checksum.
         `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored log is accepted."""
-        said = (update.output.checksum if update.output else None) or update.checksum or ""
+        reported = (update.output.checksum if update.output else None) or update.checksum or ""
         now = self._clock.now()
-        if not said.startswith("crc32:") or said == checksum:
+        if not reported.startswith("crc32:") or reported == checksum:
             return False
         if job.end_put_off_at is not None and now - job.end_put_off_at >= _TRACE_PATIENCE_SECONDS:
             return False
         _log.warning(
             "log checksum differs from the runner's; asking the runner to send the log again",
             job=job.id,
-            reported=said,
+            reported=reported,
             stored=checksum,
         )
         changed = await self._jobs.change_job(job.id, lambda row: leases.refuse_log(row, job.epoch, now))
@@ -286,7 +290,7 @@ class RunnerCalls:
         return True
 
     async def _drop_refused_log(self, job: Job) -> bool:
-        """Remove a refused log, because its runner sends it again. Returns False if it was not refused."""
+        """Remove the stored log if it was refused, because its runner sends it again. Returns whether that was done."""
         # Another process may have refused it, so the cached job is not enough.
         row = await self._jobs.load_job(job.id)
         if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in ASSIGNED:
@@ -305,16 +309,17 @@ class RunnerCalls:
                         return True
             return False
         log = bytearray()
-        async for piece in self._traces.read(job.id):
-            log += piece
-            if len(log) >= lost_attempts.LOG_BYTES:
-                break
+        async with aclosing(self._traces.read(job.id)) as pieces:
+            async for piece in pieces:
+                log += piece
+                if len(log) >= lost_attempts.LOG_BYTES:
+                    break
         return lost_attempts.has_begun_script_by_log(bytes(log), size)
 
     async def _lacks_trace(self, job: Job, update: UpdateJob) -> bool:
         """Return whether log bytes are missing, so that the end must wait, at most `_TRACE_PATIENCE_SECONDS`."""
-        said = update.output.bytesize if update.output else None
-        if said is None or said <= await self._traces.size(job.id):
+        reported = update.output.bytesize if update.output else None
+        if reported is None or reported <= await self._traces.size(job.id):
             return False
         now = self._clock.now()
         if job.end_put_off_at is None:

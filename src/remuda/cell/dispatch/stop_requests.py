@@ -1,7 +1,7 @@
 """Keeps the list of jobs that a manager should stop: jobs that are being canceled, and for some minutes jobs that the
-cell ended itself. A manager that asks gets the complete list, so a lost answer, process or event loses nothing. The
-list only makes the manager ask about a job; the answer to that call decides. A manager that never asks learns of the
-stop with its next call about the job."""
+cell ended itself. A manager that asks gets its complete list every time, so a lost answer or a restart loses no
+request. The list only makes the manager call about a job; the answer to that call decides. A manager that never asks
+for the list learns of the stop with its next call about the job."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -47,7 +47,8 @@ class StopRequests:
             self._sweep(now)
 
     def note_all(self, assigned: Iterable[Job]) -> None:
-        """Update the stop requests from all assigned jobs; a canceled job that is not among them has ended."""
+        """Update the stop requests from all assigned jobs. The request of a job that was being canceled and is not
+        among them any more is removed."""
         jobs = {job.id: job for job in assigned}
         for of_manager in list(self._requests.values()):
             for job_id, (_, until) in list(of_manager.items()):

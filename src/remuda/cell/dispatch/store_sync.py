@@ -28,7 +28,7 @@ class StoreSync:
         self._memory.announce(await self._store.jobs.list_jobs_in([JobState.PENDING]))
 
     async def load_assigned(self) -> Sequence[Job]:
-        """Read all jobs that runners, or the cell itself (trigger jobs), have, and replace the memory's set of them."""
+        """Read and return all assigned jobs, trigger jobs included, and replace the assigned jobs in the memory."""
         with self._memory.record_changes() as changes:
             jobs = await self._store.jobs.list_jobs_in(ASSIGNED)
             newest = {job.id: job for job in jobs} | changes
@@ -40,8 +40,8 @@ class StoreSync:
         waiting = list(self._memory.waiting_jobs)
         pending = await self._store.jobs.list_jobs_in([JobState.PENDING])
         self._memory.announce(pending)
-        if gone := set(waiting) - {job.id for job in pending}:
-            self._memory.announce(await self._store.jobs.load_jobs(gone))
+        if not_pending := set(waiting) - {job.id for job in pending}:
+            self._memory.announce(await self._store.jobs.load_jobs(not_pending))
         return pending
 
     async def follow(self) -> None:
@@ -62,5 +62,5 @@ class StoreSync:
                         error=str(error),
                     )
                 else:
-                    # Trigger jobs and delayed ones belong to the process that stored them.
+                    # The process that stored a trigger job starts its pipeline.
                     self._memory.announce([job for job in jobs if not job.is_trigger])

@@ -85,7 +85,7 @@ class Timeouts:
         return True
 
     async def _start_due(self) -> float:
-        """Start the delayed jobs that are due. Returns when the next one is due."""
+        """Start delayed jobs that are due; fail long overdue ones. Returns when the next is due (infinity: none)."""
         now = self._clock.now()
         delayed = [(job.scheduled_at or now, job) for job in await self._store.jobs.list_jobs_in([JobState.SCHEDULED])]
         for _, job in delayed:
@@ -98,8 +98,8 @@ class Timeouts:
         return min((due_at for due_at, _ in delayed if due_at > now), default=math.inf)
 
     async def _sweep(self) -> float:
-        """Check all jobs for timeouts and return the time of the next check. A lease that starts during the check ends
-        later than that, so it need not wake the loop."""
+        """Check all jobs for timeouts and return the time of the next check: when a runner's silence becomes too long,
+        but at most `lease_seconds` later, so that no lease which starts meanwhile ends before it."""
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
         since, outages = self._memory.listening_since, self.presence.outages
@@ -181,7 +181,7 @@ class Timeouts:
             await self._changes.fail(job, reason, "the runner has not been heard of for too long")
         else:
             _log.warning(
-                "lease expired without acknowledgement; releasing the job",
+                "runner did not acknowledge a job within its lease; returning the job to the queue",
                 job=job.id,
                 runner=job.runner_id,
                 epoch=job.epoch,

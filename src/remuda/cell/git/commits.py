@@ -39,7 +39,7 @@ class FileAction(msgspec.Struct, frozen=True, kw_only=True):
 class Entry(msgspec.Struct, frozen=True):
     mode: str
     content: str | bytes
-    """The name of an existing blob, or the bytes of a new one."""
+    """The hash of an existing blob, or the bytes of a new one."""
 
 
 class NewCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ def is_branch_name(name: str) -> bool:
 
 
 def check_path(path: str) -> str:
-    """Return `path` unchanged. Raises InvalidError if it leads out of the repository or into its `.git` folder."""
+    """Return `path` unchanged. Raises InvalidError if it is malformed, leads out of the repository or into `.git`."""
     parts = path.split("/")
     if not path or len(path) > _MAX_PATH or any(len(part.encode()) > 255 for part in parts):
         raise InvalidError("a file path has 1 to 4096 characters, and 255 bytes between two slashes")
@@ -107,7 +107,7 @@ def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> d
 
 
 def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Sequence[FileAction]) -> bool:
-    """True if the actions turn `before` into exactly `after`: a client repeats a commit request that has succeeded."""
+    """True if the actions turn the tree `before` into exactly `after`, so that a commit with them exists already."""
     try:
         changes = apply_actions(before, actions)
     except InvalidError:
@@ -125,7 +125,8 @@ def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Se
 
 
 class _Tree:
-    """Counts the files below each folder, because no file can be created at the path of a folder that is not empty."""
+    """A tree with the changes so far. Counts the files below each folder: no file can be created at the path of a
+    folder that is not empty."""
 
     def __init__(self, tree: Mapping[str, Entry]) -> None:
         self._tree = tree

@@ -44,7 +44,8 @@ hint, whatever `advice.graftFileDeprecated` says, because it does not read that 
 
 
 def make_environment(root: Path, hooks: Path, push_limit_bytes: int) -> dict[str, str]:
-    """Return the variables for git. `root` is the folder of the repositories; `push_limit_bytes=0` is unlimited."""
+    """Return the variables for git. `root` is the folder of the repositories, `hooks` that of the pre-receive hook;
+    `push_limit_bytes=0` is unlimited."""
     settings = [*_SETTINGS, ("core.hooksPath", str(hooks)), ("receive.maxInputSize", str(push_limit_bytes))]
     if not is_sync_enabled():
         settings.append(("core.fsync", "none"))

@@ -33,7 +33,7 @@ NAMESAKE_REFUSED = (
 
 
 class GitError(CellError):
-    """A git command failed; the message is what git printed."""
+    """A git command failed or took too long; the message says why, usually with what git printed."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,13 +78,13 @@ class PushRules(msgspec.Struct, frozen=True, kw_only=True):
     user_id: int | None = None
     """The pusher, noted with the push; None: the project's creator."""
     refused_ref: str = ""
-    """This person may not push to it."""
+    """The user may not push to this ref."""
     refuses_first: bool = False
-    """There is no default branch yet, and this person may not push the branch that becomes it."""
+    """There is no default branch yet, and the user may not push the branch that becomes it."""
     forward_ref: str = ""
-    """It may only get commits on top of those it has: no force push."""
+    """This ref may only get commits on top of those it has: no force push."""
     namesake_ref: str = ""
-    """No tag may be pushed here, because the protected branch has the same name."""
+    """This tag may not be pushed, because the protected branch has the same name."""
 
 
 class GitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class GitClient(msgspec.Struct, frozen=True, kw_only=True):
     """Sends the status and the headers."""
     send: Callable[[bytes], Awaitable[None]]
     wait_hang_up: Callable[[], Awaitable[None]] | None = None
-    """Returns when nobody reads the answer any more."""
+    """Waits until the client disconnects; git is killed then. None: git goes on without the client."""
 
 
 class PushNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +121,7 @@ class PushNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_note(notes: Sequence[PushNote], ref: str, sha: str) -> PushNote | None:
-    """Return the note of the push that moved `ref` to the commit `sha`."""
+    """Return the first note of a push that moves `ref` to the commit `sha`; None if there is none."""
     return next((note for note in notes if note.refs.get(ref) == sha), None)
 
 
@@ -129,11 +129,12 @@ class Reader(Protocol):
     """Blocking reads of repositories for one compilation, by one thread. Caches commits and file lists until closed."""
 
     def commit(self, repo: str, name: str | None) -> str | None:
-        """Return the hash of the commit that a branch, tag, full ref or hash means; None means the default branch."""
+        """Return the hash of the commit that a branch, tag, full ref or hash means (`name=None`: the default branch);
+        None if there is none."""
         ...
 
     def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
-        """Return a file's content in the commit `sha`. Raises TooLargeError if it is larger than `limit_bytes`."""
+        """Return a file's content in the commit `sha`; None if there is no such file. TooLargeError above the limit."""
         ...
 
     def files(self, repo: str, sha: str) -> dict[str, str]:
@@ -144,7 +145,7 @@ class Reader(Protocol):
         """Return the paths that differ between the two commits, or None if `before` does not exist."""
         ...
 
-    def merge_base(self, repo: str, one: str, other: str) -> str | None: ...
+    def merge_base(self, repo: str, sha: str, other_sha: str) -> str | None: ...
 
     def tags(self, repo: str) -> list[str]: ...
 
@@ -160,23 +161,27 @@ class Reader(Protocol):
 class Refs(Protocol):
     """Reads, creates and moves the branches and tags of repositories.
 
-    `before_move` is called with the hash of the new commit or tag object just before the ref is set to it.
+    `before_move` is called with the hash of the new commit or tag object just before the ref is set to it. Methods
+    that create refs raise InvalidError if the name conflicts with that of an existing ref (`a` and `a/b`).
     """
 
     async def refs(self, repo: str) -> dict[str, str]:
-        """Return branches, tags and merge request refs with their commits; refs to other objects are left out."""
+        """Return branches, tags and merge request refs (full names) with their commits, without refs to other
+        objects."""
         ...
 
     async def resolve(self, repo: str, name: str) -> str | None:
-        """Return the hash of the commit that a branch, a tag, or a full or abbreviated commit hash means."""
+        """Return the hash of the commit that a branch, a tag, or a full or abbreviated hash means; None if there is
+        none."""
         ...
 
     async def commit_of(self, repo: str, ref: str) -> str | None:
-        """Return the hash of the commit that a full ref points to, directly or through an annotated tag."""
+        """Return the hash of the commit that a full ref points to, directly or through annotated tags; None if there is
+        none."""
         ...
 
     async def object_of(self, repo: str, ref: str) -> str | None:
-        """Return the hash of the object that a full ref points to: a commit or an annotated tag."""
+        """Return the hash of the object that a full ref points to, a commit or an annotated tag; None if none."""
         ...
 
     async def is_empty(self, repo: str) -> bool:
@@ -184,7 +189,7 @@ class Refs(Protocol):
         ...
 
     def head(self, repo: str) -> str | None:
-        """Return the branch that HEAD names, which clients see as the default branch; None if HEAD is unreadable."""
+        """Return the short name of the branch in HEAD, for clients the default branch; None if HEAD names no branch."""
         ...
 
     async def put_head(self, repo: str, branch: str) -> None: ...
@@ -196,8 +201,8 @@ class Refs(Protocol):
     async def put_ref(self, repo: str, ref: str, sha: str) -> None: ...
 
     async def put_refs(self, repo: str, refs: Mapping[str, str], before: Mapping[str, str] = {}) -> None:
-        """Set all `refs` (full names with object hashes) in one transaction. Raises GitError if that fails, or if a ref
-        does not have the hash that `before` names for it.
+        """Set all `refs` (full names with object hashes; zeros: delete) in one transaction. Raises GitError if that
+        fails, or if a ref does not have the hash that `before` names for it.
         """
         ...
 
@@ -212,7 +217,8 @@ class Refs(Protocol):
     async def add_tag(
         self, repo: str, name: str, sha: str, *, message: str, at: int, before_move: Callable[[str], None]
     ) -> None:
-        """Create a tag, annotated if there is a `message`; `at` is its time. Raises ConflictError if the tag exists."""
+        """Create a tag with the time `at` (epoch), annotated if there is a `message`. ConflictError if the tag
+        exists."""
         ...
 
     async def remove_ref(self, repo: str, ref: str) -> None: ...
@@ -228,7 +234,8 @@ class Contents(Protocol):
     async def commit(self, repo: str, sha: str) -> Commit | None: ...
 
     async def log(self, repo: str, sha: str, *, skip: int, count: int, path: str = "") -> Sequence[Commit]:
-        """Return up to `count` commits, newest first, after the first `skip`; with `path`, those that changed it."""
+        """Return up to `count` commits of the history of `sha`, newest first, after the first `skip`; with `path`, only
+        those that changed it."""
         ...
 
     async def count(self, repo: str, sha: str, path: str = "") -> int:
@@ -239,12 +246,11 @@ class Contents(Protocol):
         self, repo: str, commit: NewCommit, *, before_move: Callable[[str], None] = lambda _: None
     ) -> str:
         """Create a commit, set its branch to it, and return its hash; `before_move` gets the hash just before. Raises
-        ConflictError if the branch is not at the expected parent any more.
-        """
+        ConflictError if the branch is not at `commit.parent` any more."""
         ...
 
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
-        """Return a file's content in the commit `sha`. Raises TooLargeError if it is larger than `limit_bytes`."""
+        """Return a file's content in the commit `sha`; None if there is no such file. TooLargeError above the limit."""
         ...
 
     async def file_size(self, repo: str, sha: str, path: str) -> int:
@@ -283,7 +289,7 @@ class Repositories(Refs, Contents, Protocol):
         ...
 
     def link(self, repo: str, path: str) -> None:
-        """Create a symbolic link named `path` to the repository, if the settings name a folder for such links."""
+        """Create or replace the symbolic link `path`.git to the repository, if the settings name a folder for links."""
         ...
 
     async def remove(self, repo: str) -> None:
@@ -295,7 +301,8 @@ class Repositories(Refs, Contents, Protocol):
     async def serve(self, repo: str, request: GitRequest, client: GitClient) -> str:
         """Answer one request of git's smart HTTP protocol. Returns the last part of git's stderr.
 
-        The git process has ended when this returns. It is killed if the client disconnects.
+        The git process has ended when this returns. It is killed if the client of a fetch disconnects; a push whose
+        request is complete goes on.
         """
         ...
 
@@ -309,9 +316,8 @@ class Pushes(Protocol):
     """
 
     def begin(self, project_id: ProjectId) -> AbstractContextManager[Callable[[], None]]:
-        """Open the record of a push for the duration of the block. The block must call the function that it gets once
-        the push's pipelines are started; else the push counts as abandoned.
-        """
+        """Context manager: keep the record of a push open inside the block. The block must call the function that it
+        gets once the push's pipelines are started; else the push counts as abandoned."""
         ...
 
     def find_abandoned(self) -> dict[str, ProjectId]:
@@ -333,9 +339,8 @@ class Pushes(Protocol):
         ...
 
     def remove_notes(self, repo: str, notes: Sequence[PushNote], refs: Mapping[str, str], now: float) -> None:
-        """Remove each note whose refs have all moved as noted (`refs`: the current commit of each ref), or which is so
-        old that its push will not move them any more.
-        """
+        """Remove the records of pushes that are complete: all refs have the commits in the record (`refs`: the current
+        commit of each ref). Also records so old that their push cannot be under way any more."""
         ...
 
     def take_turn(self, repo: str) -> AbstractAsyncContextManager[None]:

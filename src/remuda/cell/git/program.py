@@ -29,14 +29,14 @@ class GitProgram:
         return self.root / repo
 
     async def run(self, *args: str, repo: str | None = None) -> bytes:
-        """Return git's output. Raises GitError; StoreError if git cannot start or the disk is full or read-only."""
+        """Return git's stdout; GitError if it fails, StoreError if it cannot start or the disk is full or read-only."""
         code, out, err = await self.call(*args, repo=repo)
         if code != 0:
             raise self.failure(args[0], err)
         return out
 
     async def call(self, *args: str, repo: str | None = None, stdin: Iterable[bytes] = ()) -> tuple[int, bytes, bytes]:
-        """Return exit code, stdout and stderr. Raises GitError after the deadline."""
+        """Return git's exit code, stdout and stderr. Raises GitError after the deadline."""
         process = await self.start(*args, repo=repo, with_input=bool(stdin))
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
@@ -48,7 +48,7 @@ class GitProgram:
             await end_git(process)
 
     async def read(self, *args: str, repo: str, what: str, limit_bytes: int) -> tuple[int, bytes]:
-        """Return exit code and stdout. Raises TooLargeError, which names `what`, if stdout exceeds `limit_bytes`."""
+        """Return git's exit code and stdout. Raises TooLargeError about `what` if stdout exceeds `limit_bytes`."""
         process = await self.start(*args, repo=repo)
         assert process.stdout is not None
         content = bytearray()
@@ -67,7 +67,8 @@ class GitProgram:
     async def start(
         self, *args: str, repo: str | None = None, with_input: bool = False, environment: Mapping[str, str] = {}
     ) -> asyncio.subprocess.Process:
-        """Start git; the caller must end the process. Raises StoreError if it cannot be started.
+        """Start git; the caller must end the process. Raises StoreError if it cannot be started. `with_input`: stdin is
+        a pipe, else empty. `environment`: variables in addition to those of all git processes.
 
         With `repo=None` git runs in the folder of the repositories, never in the working directory of the cell: that
         may be somebody else's git repository.
@@ -110,7 +111,7 @@ async def end_git(process: asyncio.subprocess.Process) -> None:
 
 
 async def stop_git(process: asyncio.subprocess.Process) -> None:
-    """Close git's input, wait a few seconds, then kill it: a git killed at once leaves its temporary files behind."""
+    """Close git's input, wait a few seconds, then kill it if it still runs: killed at once it leaves files behind."""
     if process.returncode is None and process.stdin is not None:
         process.stdin.close()
         with contextlib.suppress(TimeoutError):

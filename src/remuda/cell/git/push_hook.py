@@ -3,7 +3,8 @@ ones.
 
 People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
 what objects contain) or to the cell. The hook rejects a name that can be mistaken for something else (a commit, an
-option, `HEAD`, a full ref), and a tag with the name of the protected branch. Any existing ref may be deleted.
+option, `HEAD`, a full ref), and a tag with the name of the protected branch. It does not check names of refs that
+are deleted.
 
 Invariants: a rejected push leaves no note; every line of a note that comes from a push option starts with `option `.
 When the hook runs, git has not checked the names of the refs; a name with a line feed is read as two names, and both

@@ -23,7 +23,7 @@ from remuda.cell.git.program import DEADLINE_SECONDS, GitProgram, late
 
 _HEX = re.compile(r"[0-9a-f]{7,64}")
 _HEAD_LIMIT_BYTES = 1 << 20
-"""Limit for a commit or tag of which only the name is needed."""
+"""Limit for a commit or tag of which only the hash is needed."""
 _STDERR_LIMIT_BYTES = 4096
 
 
@@ -51,7 +51,7 @@ class GitReader:
         return self._commits[key]
 
     def _peel(self, repo: str, name: str) -> str | None:
-        """Return the hash of the commit that a name points to, directly or through annotated tags."""
+        """Return the hash of the commit that a name points to, directly or through annotated tags; None if none."""
         commit = self._batch(repo).ask(f"{name}^{{commit}}", limit_bytes=_HEAD_LIMIT_BYTES)
         return commit[0] if commit else None
 
@@ -75,8 +75,8 @@ class GitReader:
         out = self._git(repo, "diff-tree", "-r", "-z", "--name-only", "--no-renames", before, sha)
         return frozenset(name.decode(errors="replace") for name in out.split(b"\0")[:-1])
 
-    def merge_base(self, repo: str, one: str, other: str) -> str | None:
-        return self._git(repo, "merge-base", one, other, fine=(0, 1)).decode().strip() or None
+    def merge_base(self, repo: str, sha: str, other_sha: str) -> str | None:
+        return self._git(repo, "merge-base", sha, other_sha, ok_codes=(0, 1)).decode().strip() or None
 
     def tags(self, repo: str) -> list[str]:
         return self._names(repo, "--format=%(refname:lstrip=2)%00", "refs/tags")
@@ -99,7 +99,7 @@ class GitReader:
             self._batches[repo] = _Batch(self._program, repo)
         return self._batches[repo]
 
-    def _git(self, repo: str, *arguments: str, fine: tuple[int, ...] = (0,)) -> bytes:
+    def _git(self, repo: str, *arguments: str, ok_codes: tuple[int, ...] = (0,)) -> bytes:
         process = _start(self._program, repo, *arguments)
         watchdog = _start_watchdog(process)
         with process:
@@ -115,7 +115,7 @@ class GitReader:
             raise InvalidError(f"{what}: the repository has too many files, or names that are too long")
         if process.returncode == -signal.SIGKILL:
             raise late(arguments[0])
-        if process.returncode not in fine:
+        if process.returncode not in ok_codes:
             raise GitError(f"git {arguments[0]}: {self._program.hide_root(stderr).strip()[-500:] or 'no message'}")
         return out
 
@@ -130,7 +130,8 @@ class _Batch:
         self._watchdog: threading.Timer | None = None
 
     def ask(self, name: str, *, limit_bytes: int) -> tuple[str, str, bytes] | None:
-        """Return an object's hash, type and content. Raises GitError; TooLargeError above `limit_bytes`."""
+        """Return hash, type and content of the object `name`; None if it is missing. Raises GitError if git fails,
+        TooLargeError if the content exceeds `limit_bytes`."""
         try:
             question = os.fsencode(name) + b"\n"
         except UnicodeEncodeError:
@@ -146,7 +147,7 @@ class _Batch:
             head = b""
         if not head.endswith(b"\n"):
             raise self._failure()
-        # A missing object is answered with the question and a word, another one with its name, type and size.
+        # git answers with the hash, type and size; for a missing object with the question and a word.
         parts = head.decode(errors="replace").split()
         if len(parts) != 3 or not parts[2].isdigit():
             return None
@@ -203,10 +204,10 @@ def _start_watchdog(process: subprocess.Popen[bytes]) -> threading.Timer:
 
 
 def _candidates(name: str | None) -> list[str]:
-    """Return what `name` may mean, in the order to try: full commit hash, branch, tag, abbreviated hash.
+    """Return what `name` can mean, in the order to try: full hash, branch, tag, abbreviated hash; empty if not valid.
 
-    In includes GitLab prefers a tag to a branch. Anybody who may push could then create a tag with the name of a
-    protected branch, and so decide what others include from it.
+    GitLab prefers a tag to a branch in includes. This does not: anybody who may push could create a tag with the name
+    of a protected branch, and so decide what others include from it.
     """
     if name in (None, "", "HEAD"):
         return ["HEAD"]

@@ -54,7 +54,7 @@ class GitRepos:
         self._git.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._hooks.mkdir(mode=0o700, parents=True, exist_ok=True)
         hook = self._hooks / "pre-receive"
-        # Other processes of the cell may be running it.
+        # Not written again without need: other processes of the cell may be running it.
         if not hook.exists() or hook.read_text() != HOOK:
             hook.write_text(HOOK)
             hook.chmod(0o700)
@@ -68,7 +68,8 @@ class GitRepos:
             await self._git.run("init", "--quiet", "--bare", "--template=", f"--initial-branch={default_branch}", where)
 
     def _lay_out(self, repo: str, default_branch: str) -> None:
-        """Write the files of an empty bare repository directly, which is faster than `git init`."""
+        """Write the files of an empty bare repository that also uses the objects in `borrowed_objects`. Faster than
+        `git init`."""
         for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
             (self._git.path(repo) / name).mkdir(parents=True, exist_ok=True)
         alternates = b"".join(os.fsencode(folder.absolute()) + b"\n" for folder in self._borrowed)
@@ -78,10 +79,10 @@ class GitRepos:
 
     def link(self, repo: str, path: str) -> None:
         if self._links is not None:
-            place = self._links / f"{path}.git"
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            place.unlink(missing_ok=True)
-            place.symlink_to(self._git.path(repo).absolute())
+            link = self._links / f"{path}.git"
+            link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(self._git.path(repo).absolute())
 
     async def remove(self, repo: str) -> None:
         if self._git.path(repo).exists():
@@ -306,7 +307,8 @@ class GitRepos:
         return await serve(self._git, repo, request, client)
 
     def _ref_failure(self, err: bytes) -> CellError:
-        """Return InvalidError with GitLab's message if the ref's name conflicts with another (`a` and `a/b`)."""
+        """Return InvalidError with GitLab's message if the ref's name conflicts with another (`a` and `a/b`), else
+        GitError or StoreError."""
         if (conflict := _NAME_CONFLICT.search(err)) is None:
             return self._git.failure("update-ref", err)
         what, name = "tag" if conflict[1] == b"tags" else "branch", conflict[2].decode(errors="replace")

@@ -1,7 +1,7 @@
 """Limits the parts of a fetch or push request that git holds in memory: the lists of refs, commits and options.
 
-git limits the pack of a push itself (`receive.maxInputSize`), also the list of a fetch (`http.maxRequestBuffer`), but
-not after decompression, so request bodies are decompressed here.
+git itself limits the pack of a push (`receive.maxInputSize`) and the list of a fetch (`http.maxRequestBuffer`). The
+latter limit counts bytes before decompression, so request bodies are decompressed here.
 """
 
 import zlib

@@ -20,7 +20,7 @@ _STDERR_BYTES = 4096
 
 
 def cgi_variables(request: GitRequest, path: str) -> dict[str, str]:
-    """Return the CGI variables that describe the request to `git http-backend`.
+    """Return the CGI variables that describe the request to `git http-backend`. `path` is the repository's folder.
 
     CONTENT_LENGTH is left out, so that git reads the body to its end: with a length, git http-backend loops at 100 %
     CPU if the body is cut off.
@@ -72,7 +72,8 @@ async def serve(git: GitProgram, repo: str, request: GitRequest, client: GitClie
 
 
 async def _feed(process: asyncio.subprocess.Process, client: GitClient, plain: AsyncIterator[bytes]) -> None:
-    """Write the decompressed body to git, then drain the request; kill git if the client disconnects."""
+    """Write the decompressed body (`plain`) to git, then read the rest of the request; kill git if the client of a
+    fetch disconnects."""
     assert process.stdin is not None
     with suppress(BrokenPipeError, ConnectionResetError):
         async for piece in plain:

@@ -1,7 +1,7 @@
 """Copies the files of a backup while the cell runs, and packs and unpacks archives.
 
-Places are copied in the order in which the cell moves files between them, so that a file that moves during the copy is
-still found. A folder is valid only when it is complete: a failed attempt, or the next one, empties it.
+Folders are copied in the order in which the cell moves files between them, so that a file that moves during the copy is
+still found. A backup folder is valid only when it is complete: a failed backup, or the next attempt, empties it.
 """
 
 import shutil
@@ -21,21 +21,22 @@ _NO_ARCHIVES = (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 @contextmanager
 def fill_folder(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
-    """Check that the folder is empty or new, run the block, which fills it, and empty it again if the block fails.
-    `keeps`: entries that may exist and are not touched. Raises DataFolderError if the folder cannot be used.
+    """Check that the folder is empty, new or left by a failed attempt, run the block, which fills it, and empty it
+    again if the block fails. `keeps`: entries that the folder is allowed to have and that are not touched. Raises
+    DataFolderError if the folder cannot be used.
     """
-    kept = {"lost+found", *keeps}
+    untouched = {"lost+found", *keeps}
     is_new = not folder.exists()
     if not (folder / UNFINISHED).exists():
-        _check_empty(folder, kept)
+        _check_empty(folder, untouched)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with hold_lock(folder / UNFINISHED):
-            _clear(folder, kept | {UNFINISHED})
+            _clear(folder, untouched | {UNFINISHED})
             try:
                 yield
             except BaseException:
-                _clear(folder, kept)
+                _clear(folder, untouched)
                 if is_new:
                     with suppress(OSError):
                         folder.rmdir()
@@ -45,24 +46,24 @@ def fill_folder(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
         raise DataFolderError(f"another process (process {error.holder}) writes to {folder}; wait for it") from None
 
 
-def _check_empty(folder: Path, kept: Iterable[str]) -> None:
+def _check_empty(folder: Path, allowed: Iterable[str]) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
         raise DataFolderError(f"{folder} is a file; give an empty or a new folder")
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name not in kept)
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name not in allowed)
     if names:
         raise DataFolderError(f"{folder} is not empty (it has {', '.join(names[:3])}); give an empty or a new folder")
 
 
-def _clear(folder: Path, kept: Iterable[str]) -> None:
+def _clear(folder: Path, untouched: Iterable[str]) -> None:
     for entry in folder.iterdir():
-        if entry.name not in kept:
+        if entry.name not in untouched:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink(missing_ok=True)
 
 
 def copy_traces(traces: Path, to: Path) -> None:
-    """Copy the job logs: first the folder, then `archive`, because a log moves there, and later to the blobs."""
+    """Copy the job logs: first those in the folder, then those in `archive`, into which the cell moves them."""
     copy(traces.glob("*.log"), traces, to)
     copy((traces / "archive").glob("*.log"), traces, to)
     for sealed in (to / "archive").glob("*.log"):
@@ -86,9 +87,9 @@ def copy_repository(repo: Path, to: Path) -> None:
     direction, so the copy has every object that its refs need.
     """
 
-    def files(wanted: Callable[[Path], bool]) -> Iterator[Path]:
+    def files(is_selected: Callable[[Path], bool]) -> Iterator[Path]:
         for file in list(repo.rglob("*")):
-            if file.is_file() and not file.name.endswith(".lock") and wanted(file.relative_to(repo)):
+            if file.is_file() and not file.name.endswith(".lock") and is_selected(file.relative_to(repo)):
                 yield file
 
     copy(files(lambda path: path.parts[0] == "refs"), repo, to)
@@ -107,7 +108,9 @@ def is_archive(path: Path) -> bool:
     if path.name.endswith(ARCHIVES):
         return True
     if path.name.endswith(_NO_ARCHIVES):
-        raise CellError(f"{path}: no such archive is written; give a name that ends in {', '.join(ARCHIVES)}")
+        raise CellError(
+            f"{path}: archives of this kind are not written; give a name that ends in {', '.join(ARCHIVES)}"
+        )
     return False
 
 

@@ -5,7 +5,7 @@ backup has every file that its rows name, unless the file was deleted in between
 backup. A backup is valid once its manifest exists, a restored folder once its version file exists.
 
 The rows are always stored as a SQLite file, whatever database the cell uses. Blobs in an object storage bucket are not
-copied. Secrets in the rows are encrypted; the keys are in the backup only on request.
+copied. Secrets in the rows are encrypted; the key file is in the backup only if the caller wants it (`with_keys`).
 """
 
 import asyncio
@@ -61,10 +61,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of the encryption keys that its rows need."""
 
 
-async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool = True) -> Manifest:
-    """Write a backup to `to`: a new folder, or an archive if the name ends in .tar, .tar.gz or .tgz. Raises CellError
-    if `to` cannot be used. `with_keys`: include the file of encryption keys; whoever has the backup then has all
-    secrets.
+async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool = False) -> Manifest:
+    """Write a backup to `to`: a new or empty folder, or an archive if the name ends in .tar, .tar.gz or .tgz. Raises
+    CellError if `to` cannot be used. `with_keys`: include the file of encryption keys, if there is one; whoever has the
+    backup then has all secrets.
     """
     if to.resolve().is_relative_to(settings.data.resolve()):
         raise DataFolderError(f"{to} is in the data folder that is to be backed up; give a place outside")
@@ -106,7 +106,9 @@ async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: b
 
 
 async def restore(source: Path, settings: CellSettings) -> Manifest:
-    """Restore a backup into the empty data folder of the settings and, if they name one, an empty database."""
+    """Restore a backup into the empty data folder of the settings and, if they name one, an empty database. The key
+    file in the backup is ignored if the settings have keys or a key file exists. Raises CellError if the backup cannot
+    be read, or the folder or database is not empty."""
     data = settings.data
     with unpack(source, data.parent) as backup:
         manifest = _read_manifest(backup, source)

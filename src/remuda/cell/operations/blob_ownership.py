@@ -21,22 +21,22 @@ from remuda.lib.files import write_whole
 SETTING = "blobs_owner"
 KEY = "owner"
 FOLDER = "data_folder"
-"""The name of the setting that has the same id as the folder's file."""
+"""The name of the setting that has the same id as the file `STORE` in the data folder."""
 _LIMIT_BYTES = 100
 
 
 async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
     """Open the bucket or folder that the settings name, else the folder `default`. Raises CellError if unusable."""
-    where = settings.blobs
-    if "://" in where:
+    if "://" in settings.blobs:
         # Large and native: only cells that use it import it.
         from remuda.cell.blobs.object_storage import open_bucket
 
-        return await open_bucket(where, endpoint=settings.blobs_endpoint)
+        return await open_bucket(settings.blobs, endpoint=settings.blobs_endpoint)
+    folder = Path(settings.blobs) if settings.blobs else default
     try:
-        return FolderBlobs(Path(where) if where else default)
+        return FolderBlobs(folder)
     except OSError as error:
-        raise CellError(f"the blobs cannot be kept in {where}: {error.strerror}; give another folder") from None
+        raise CellError(f"the blobs cannot be kept in {folder}: {error.strerror}; give another folder") from None
 
 
 async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:

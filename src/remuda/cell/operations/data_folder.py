@@ -118,8 +118,8 @@ def _is_bare(place: Path) -> bool:
 
 
 def _check_kind(folder: DataFolder, *, shared: bool) -> None:
-    """Raise DataFolderError if --database (`shared`) is given for a folder with a SQLite database, or is missing for
-    one of a PostgreSQL database: the cell would start with no rows and delete all blobs.
+    """Raise DataFolderError if --database (`shared`) is given for a folder with a SQLite database, or is missing for a
+    folder of a PostgreSQL cell: the cell would start with no rows and delete all blobs.
     """
     path = folder.path
     if shared and folder.database.exists():
@@ -167,7 +167,7 @@ def _check_version(path: Path) -> None:
 
 
 def _check_cell(path: Path, cell_id: int) -> None:
-    """Store the cell id in a new folder. Raises DataFolderError if it has another: ids and tokens contain it."""
+    """Store the cell id in a new folder. Raises DataFolderError if the folder is of a cell with another id."""
     number = _read_number(path / "cell")
     if number is None:
         write_whole(path / "cell", f"{cell_id}\n".encode())

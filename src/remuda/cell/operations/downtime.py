@@ -21,7 +21,7 @@ NOTE_SECONDS = 1.0
 KEPT_SECONDS = 7 * 24 * 3600.0
 """Older outages are forgotten; no deadline is longer."""
 _JUMP_SECONDS = 5.0
-"""A wall clock that is further away from the deadlines' clock was set."""
+"""If the wall clock differs by more than this from the clock for deadlines, somebody set it."""
 
 _log = logger("cell")
 
@@ -37,7 +37,9 @@ class DowntimeFile:
         self._was_set = False
 
     def begin(self) -> None:
-        """Record the outage from the last run until now; for ever if the file is missing or unreadable."""
+        """Record the outage from the last run until now. If the file is missing or unreadable, all time before now
+        counts as one outage.
+        """
         if self._file is None:
             return
         now = self._clock.now()
@@ -59,8 +61,8 @@ class DowntimeFile:
         if self._file is not None:
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 others = _read(self._file)
-        for each in (*others, outage):
-            self.outages = with_outage(self.outages, each, kept_seconds=KEPT_SECONDS)
+        for recorded in (*others, outage):
+            self.outages = with_outage(self.outages, recorded, kept_seconds=KEPT_SECONDS)
         self._write(self._clock.now())
 
     def _write(self, now: float) -> None:
@@ -71,7 +73,7 @@ class DowntimeFile:
             os.utime(self._file, (now, now))
         except OSError as error:
             _log.warning(
-                "cannot write the file of outages; a restart may forget some",
+                "cannot write the list of the cell's outages; after a restart, job timeouts may count such times",
                 file=str(self._file),
                 error=error.strerror,
             )

@@ -17,13 +17,14 @@ from remuda.cell.settings import CellSettings
 from remuda.cell.store import snapshots
 
 SETTLED_SECONDS = 120
-"""Longer than any process of a cell goes on encrypting with a key that is not the first one any more."""
+"""Longer than any process of a cell continues to encrypt with the old key after a new one was added."""
 
 
 class EncryptionKeyState(msgspec.Struct, frozen=True, kw_only=True):
     """An encryption key by its id, how many rows are encrypted with it, and whether it is available."""
 
     id: str
+    """`none` stands for rows with secrets that are not encrypted."""
     rows: int
     encrypts: bool
     """New secrets are encrypted with it; with other keys they are only decrypted."""
@@ -36,7 +37,7 @@ def generate_encryption_key() -> str:
 
 
 def encryption_key_place(settings: CellSettings) -> str:
-    """Return the environment variable or the key file that has the encryption keys."""
+    """Return the name of the environment variable, or the path of the key file, that has the encryption keys."""
     return VARIABLE if settings.encryption_keys else str(key_file(settings))
 
 
@@ -63,7 +64,9 @@ async def rotate_encryption_key(settings: CellSettings) -> tuple[str, int]:
 
 
 async def forget_encryption_key(settings: CellSettings, key: str) -> None:
-    """Remove a key from the key file, by its id. Raises CellError if it is unknown, needed, or in the settings."""
+    """Remove a key from the key file, by its id. Raises CellError if it is unknown, still needed or in the settings, or
+    if the file was changed less than `SETTLED_SECONDS` ago.
+    """
     seals = await _read_seals(settings)
     if settings.encryption_keys:
         raise CellError(f"the keys are given in {VARIABLE}; once `list` shows no rows for a key take it out there")

@@ -56,9 +56,9 @@ async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Sto
         await store.close()
 
 
-async def read_audit_events(settings: CellSettings, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
+async def read_audit_events(settings: CellSettings, selection: AuditFilter, limit: int) -> Sequence[AuditEvent]:
     async with open_existing_store(settings) as (store, _):
-        return (await store.settings.list_audit_events(Page(size=limit), wanted))[0]
+        return (await store.settings.list_audit_events(Page(size=limit), selection))[0]
 
 
 async def record_command(store: Store, action: str, target: str = "") -> None:

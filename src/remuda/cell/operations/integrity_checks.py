@@ -56,7 +56,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_cell(settings: CellSettings) -> Report:
-    """Check a cell, which may be running. Raises DataFolderError if there is none or it is of a newer release."""
+    """Check a cell, which may be running. Raises DataFolderError if there is no cell, or it is of a newer release."""
     async with read(settings) as tables:
         check_revision(tables)
         check_is_cell(settings.data)
@@ -65,7 +65,8 @@ async def check_cell(settings: CellSettings) -> Report:
 
 
 async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
-    """Check a snapshot and its files; of an older schema only the version. Raises DataFolderError for a newer one."""
+    """Check the rows of a snapshot and the files that they name. Of an older schema only the version is reported; a
+    newer one raises DataFolderError."""
     check_revision(tables)
     if tables.revision != migrations.HEAD:
         problem = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"
@@ -100,12 +101,12 @@ async def _collect(problems: AsyncIterator[str]) -> list[str]:
 async def _find_missing_keys(tables: Snapshot, settings: CellSettings) -> AsyncIterator[str]:
     async for (checked,) in tables.rows(f"SELECT value FROM settings WHERE name = '{CHECK}'"):
         try:
-            known = load_seals(settings, checked).keys.by_id
+            available = load_seals(settings, checked).keys.by_id
         except CellError as error:
             yield str(error)
             return
         for key, rows in (await count_keys_in_use(settings)).items():
-            if key and key not in known:
+            if key and key not in available:
                 yield f"{rows} rows are encrypted with the key {key}, which is missing; `remuda cell encryption list`"
 
 

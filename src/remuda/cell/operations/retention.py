@@ -27,21 +27,26 @@ async def delete_artifacts(store: Store, blobs: Blobs, job_id: JobId) -> None:
 
 
 async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *, now: float) -> None:
-    """Remove the log and the artifacts of a job. Raises InvalidError if it is not finished or has neither."""
+    """Remove the log and the artifacts of a job. Raises InvalidError if the job does not exist, is not finished or has
+    neither log nor artifacts.
+    """
     job = await store.jobs.load_job(job_id)
     if job is None or not artifact_expiry.can_be_erased(
         job, has_artifacts=bool(await store.jobs.list_artifacts(job_id))
     ):
         raise InvalidError("the job is not over, or there is nothing to erase")
-    gone = await store.jobs.change_artifacts(job_id, lambda row, artifacts: artifact_expiry.erase(row, artifacts, now))
+    removed = await store.jobs.change_artifacts(
+        job_id, lambda row, artifacts: artifact_expiry.erase(row, artifacts, now)
+    )
     reach("cell.job_erased")
-    for artifact in gone:
+    for artifact in removed:
         await blobs.remove(artifact.blob)
     await traces.remove(job_id)
 
 
 async def remove_pipeline(store: Store, traces: Traces, blobs: Blobs, pipeline_id: PipelineId) -> None:
-    """Remove a finished pipeline with its jobs, logs and artifacts; its rows last, so that the call can be repeated."""
+    """Remove a pipeline with its jobs, logs and artifacts; its rows last, so that the call can be repeated. The caller
+    must have checked that it is finished."""
     page = Page(size=100, ascending=True, counted=False)
     selection = JobFilter(pipeline_id=pipeline_id, with_retried=True)
     while jobs := (await store.jobs.list_jobs(page, selection))[0]:

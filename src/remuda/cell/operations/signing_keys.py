@@ -29,7 +29,9 @@ async def list_signing_keys(settings: CellSettings) -> list[SigningKeyState]:
 
 
 async def rotate_job_token_key(settings: CellSettings, *, now: float, at_once: bool) -> str:
-    """Return the name of the new key; `at_once` makes tokens signed with older keys invalid immediately."""
+    """Add a key that signs job tokens from now on, and return its name. `at_once` makes tokens signed with older keys
+    invalid immediately.
+    """
     async with open_existing_store(settings) as (store, cell_id):
         kid = await key_ring.rotate(store, cell_id=cell_id, now=now, at_once=at_once)
         await record_command(store, "signing_key_rotated", kid)

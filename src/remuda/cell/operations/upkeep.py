@@ -107,8 +107,8 @@ class Upkeep:
                 lambda row: replace(row, trace_bytes=size, trace_checksum=checksum) if not row.trace_checksum else None,
             )
         elif await self._traces.size(job.id) != job.trace_bytes:
-            # A late call, perhaps in another process, has added to a sealed trace, or begun a new one beside the
-            # archive, which has the whole trace then.
+            # A late call, perhaps in another process, has added to a sealed trace, or has begun a new file although the
+            # archive has the whole trace.
             size, checksum = await self._traces.seal(job.id)
             if size > job.trace_bytes:
                 await self._store.jobs.change_job(
@@ -125,7 +125,7 @@ class Upkeep:
     # artifacts
 
     async def remove_expired(self) -> int:
-        """Remove expired artifacts, except those that a rule keeps. Returns the number of checked artifacts."""
+        """Remove expired artifacts, unless `keeps_artifacts` is true for their pipeline. Returns the number checked."""
         looked = 0
         now = self._clock.now()
         while due := await self._store.jobs.list_due_artifacts(now, limit=_BATCH):
@@ -137,24 +137,26 @@ class Upkeep:
     async def _remove_expired_of(self, job_id: JobId, now: float) -> None:
         job = await self._store.jobs.load_job(job_id)
         is_kept = job is not None and await self._is_kept(job)
-        gone = await self._store.jobs.change_artifacts(
+        removed = await self._store.jobs.change_artifacts(
             job_id,
             lambda row, artifacts: artifact_expiry.without_expired(
                 row, artifacts, now=now, default=self._settings.artifacts_expire_in, is_kept=is_kept
             ),
         )
-        if gone:
+        if removed:
             reach("cell.artifacts_expired")
-            for artifact in gone:
+            for artifact in removed:
                 await self._blobs.remove(artifact.blob)
-            self._log.info("removed expired artifacts", job=job_id, types=[artifact.type for artifact in gone])
+            self._log.info("removed expired artifacts", job=job_id, types=[artifact.type for artifact in removed])
 
     async def _is_kept(self, job: Job) -> bool:
         pipeline = await self._top_pipeline(job)
         if pipeline is None:
             return False
-        wanted = PipelineFilter(ref=pipeline.ref, tag=pipeline.tag, statuses=("success",))
-        newest, _ = await self._store.pipelines.list_pipelines(pipeline.project_id, Page(size=1, counted=False), wanted)
+        selection = PipelineFilter(ref=pipeline.ref, tag=pipeline.tag, statuses=("success",))
+        newest, _ = await self._store.pipelines.list_pipelines(
+            pipeline.project_id, Page(size=1, counted=False), selection
+        )
         project = await self._store.projects.load_project(pipeline.project_id)
         return artifact_expiry.keeps_artifacts(
             pipeline,
@@ -173,13 +175,13 @@ class Upkeep:
         return pipeline
 
     async def remove_old_audit_events(self) -> int:
-        """Remove audit events older than `audit_expire_in`. Returns how many."""
+        """Remove audit events older than the setting `audit_expire_in`, none if it is `never`. Returns how many."""
         kept_for = parse_duration(self._settings.audit_expire_in)
         removed = 0
         while kept_for is not None:
-            gone = await self._store.settings.remove_audit_events(self._clock.now() - kept_for, limit=_BATCH)
-            removed += gone
-            if gone < _BATCH:
+            count = await self._store.settings.remove_audit_events(self._clock.now() - kept_for, limit=_BATCH)
+            removed += count
+            if count < _BATCH:
                 break
         return removed
 
@@ -198,17 +200,17 @@ class Upkeep:
         return removed
 
     async def _remove_pipelines(self, project: Project, source: str) -> int:
-        wanted, removed, page = PipelineFilter(source=source, statuses=tuple(sorted(OVER))), 0, Page(size=_BATCH)
-        while True:
-            before = removed
-            for pipeline in (await self._store.pipelines.list_pipelines(project.id, page, wanted))[0]:
+        removed, selection = 0, PipelineFilter(source=source, statuses=tuple(sorted(OVER)))
+        page = Page(size=_BATCH, ascending=True, counted=False)
+        while pipelines := (await self._store.pipelines.list_pipelines(project.id, page, selection))[0]:
+            for pipeline in pipelines:
                 waits = pipeline.upstream_job_id
                 upstream = await self._store.jobs.load_job(waits) if waits is not None else None
                 if upstream is None or upstream.state in FINAL:
                     await remove_pipeline(self._store, self._traces, self._blobs, pipeline.id)
                     removed += 1
-            if removed == before:
-                return removed
+            page = replace(page, after=pipelines[-1].id)
+        return removed
 
     # orphans
 

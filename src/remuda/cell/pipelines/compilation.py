@@ -43,7 +43,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     of_user: Mapping[str, str] = {}
     """Variables of the person who starts the pipeline."""
     of_merge_request: Mapping[str, str]
-    """Variables of the merge request in its last pipeline."""
+    """Predefined variables of the merge request's last pipeline; empty if there is none."""
     default_branch: str
     url: str
     """The cell's public address."""
@@ -55,7 +55,7 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
 def compile_request(
     request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside
 ) -> tuple[Pipeline, Compiled] | None:
-    """Return the pipeline as it would be stored, and the compiled file; None if the commit has no such file.
+    """Return the pipeline as it would be stored, and the compiled file; None if the commit does not have the file.
 
     Raises PipelineError with the mistakes in the file; InvalidError if the file cannot be read, or does not have the
     jobs or stages that the request selects.
@@ -82,7 +82,9 @@ def compile_request(
 
 
 def lint_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside) -> Linted | None:
-    """Compile without creating a pipeline. Returns None if there is no file, raises InvalidError if unreadable."""
+    """Compile the file of a request without creating a pipeline; mistakes are in the result. Returns None if the commit
+    does not have the file. Raises InvalidError if the file cannot be read.
+    """
     text = _text(request, reader)
     if text is None:
         return None
@@ -96,7 +98,7 @@ def lint_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, 
 
 
 def describe_pipeline(request: PipelineRequest, facts: RequestFacts, reader: Reader) -> Pipeline:
-    """Return the pipeline with its predefined variables, but without jobs; the pipeline file is not read."""
+    """Return the pipeline of a request with predefined variables, but without jobs. The pipeline file is not read."""
     repo, variables = request.project.repo_path, {**facts.of_commit, **facts.of_user}
     variables["CI_DEFAULT_BRANCH"] = facts.default_branch
     pipeline = new_pipeline(request, default_branch=facts.default_branch, predefined={}, now=facts.now)
@@ -165,7 +167,9 @@ def _facts(request: PipelineRequest, facts: RequestFacts, pipeline: Pipeline, re
 
 
 def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
-    """Return the commit with which `rules:changes` compares; None: all files count as changed (new branch or tag)."""
+    """Return the commit with which `rules:changes` compares. None, so that all files count as changed, for a new
+    branch, a tag, or a pipeline that no push started.
+    """
     if request.changes_since is not None:
         return request.changes_since
     if pipeline.merge_request_iid is not None:

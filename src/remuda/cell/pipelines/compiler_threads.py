@@ -27,14 +27,18 @@ class Compilers:
         self._turns = threading.Semaphore(at_once)
 
     async def run(self, work: Callable[[Ask], _T]) -> _T:
-        """Call `work` in a thread. Its argument runs a coroutine on the event loop and waits for its result."""
+        """Call `work` in a thread. Its argument runs a coroutine on the event loop and waits for the result; after
+        `ANSWER_SECONDS` it cancels the coroutine and raises TimeoutError.
+        """
         loop = asyncio.get_running_loop()
 
         def ask(question: Coroutine[Any, Any, Any]) -> Any:
+            answer = asyncio.run_coroutine_threadsafe(question, loop)
             self._turns.release()
             try:
-                return asyncio.run_coroutine_threadsafe(question, loop).result(ANSWER_SECONDS)
+                return answer.result(ANSWER_SECONDS)
             finally:
+                answer.cancel()  # no effect unless the wait timed out
                 self._turns.acquire()
 
         def in_turn() -> _T:

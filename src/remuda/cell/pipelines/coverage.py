@@ -61,7 +61,8 @@ async def _tail(traces: Traces, job: Job) -> bytes:
 
 
 def coverage_in(log: bytes, expression: str) -> float | None:
-    """Find the coverage in a log. Raises PatternError for an invalid `expression` (`/.../`), or TooCostlyError."""
+    """Return the coverage in a log; None if it has none. Raises PatternError for an invalid `expression` (`/.../`),
+    TooCostlyError if the search takes too many steps."""
     literal = split_literal(expression)
     if literal is None:
         return None
@@ -84,7 +85,7 @@ def coverage_in(log: bytes, expression: str) -> float | None:
 
 
 def lines_of(log: str) -> Sequence[str]:
-    """Split a log into the lines that the job wrote, without the runner's time stamps, colour codes and line splits."""
+    """Return the lines that the job wrote: without time stamps and colours; lines that the runner split are joined."""
     lines: list[str] = []
     for line in log.split("\n"):
         stamp = _STAMP.match(line)

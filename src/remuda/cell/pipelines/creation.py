@@ -52,7 +52,7 @@ REMOTE_SECONDS = 20.0
 COMPILATIONS = 4
 """How many files are compiled for pipelines at the same time."""
 LINTS = 2
-"""How many more are compiled for lint calls."""
+"""How many files are compiled for lint calls at the same time, besides those for pipelines."""
 
 _log = logger("cell")
 _T = TypeVar("_T")
@@ -92,7 +92,8 @@ class Pipelines:
         """Create and store a pipeline, or return the one that the trigger job `upstream` has already started.
 
         Raises MistakesError with all mistakes of the file; InvalidError if the user may not start it, the file is
-        missing, or the rules leave no jobs.
+        missing, the rules leave no jobs, or too many pipelines started each other; ConflictError if the schedule of the
+        request is not due any more.
         """
         if request.upstream is not None:
             started = await self._store.pipelines.find_downstream(request.upstream.job.id)
@@ -123,8 +124,8 @@ class Pipelines:
             raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
 
     async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
-        """Create the pipeline of a push: failed if the file has mistakes; None without a file or if the rules leave
-        none.
+        """Create the pipeline of a push; it is stored as failed, without jobs, if the file has mistakes or the user may
+        not start it. Returns None if the commit has no pipeline file, or its rules leave no jobs.
 
         The user's rights, checked before the push, are checked again, because a push can take long: meanwhile its
         branch may have become protected, or the user may have left the project.
@@ -148,7 +149,7 @@ class Pipelines:
                     commit=request.sha,
                     exc_info=error,
                 )
-                reason = "the cell failed to compile it; its log says how"
+                reason = "the cell failed to compile the pipeline file; the log of the cell has the error"
             return await self._add(request, replace(described, status="failed", yaml_errors=reason), ())
         if new is not None and is_skipped:
             return await self._add(request, replace(new.pipeline, status="skipped"), ())
@@ -173,7 +174,7 @@ class Pipelines:
         return linted
 
     async def _compile(self, request: PipelineRequest) -> _NewPipeline | None:
-        """Return None if there is no file. Raises MistakesError or InvalidError if it cannot be compiled."""
+        """Compile the file of a request; None if there is none. Raises MistakesError or InvalidError if that fails."""
         facts = await self._gather_facts(request)
 
         def work(*arguments: Any) -> _NewPipeline | None:
@@ -192,7 +193,9 @@ class Pipelines:
     async def _describe(self, request: PipelineRequest) -> Pipeline:
         """Return the pipeline of a request without jobs, to be stored as failed or skipped."""
         facts = await self._gather_facts(request)
-        return await self._in_thread(lambda *given: describe_pipeline(*given[:3]), request, facts, self._compilers)
+        return await self._in_thread(
+            lambda *arguments: describe_pipeline(*arguments[:3]), request, facts, self._compilers
+        )
 
     async def _gather_facts(self, request: PipelineRequest) -> RequestFacts:
         project = request.project

@@ -11,7 +11,7 @@ from remuda.cell.values import Project
 
 
 async def level_of(store: Store, user_id: int, project: Project, now: float) -> int | None:
-    """Return a user's access level; None if the user is blocked or may not see the project, or it is deleted."""
+    """Return a user's access level in a project; None if the user is blocked or may not see it, or it is deleted."""
     user = await store.people.load_user(user_id)
     if user is None or user.state != "active" or project.removed_at is not None:
         return None
@@ -21,7 +21,9 @@ async def level_of(store: Store, user_id: int, project: Project, now: float) -> 
 async def find_reachable_project(
     store: Store, user_id: int, near: Project, path: str, level: int, now: float
 ) -> Project | None:
-    """Find the project in the organization of `near`; None if the user's access level in it is below `level`."""
+    """Find the project with this path in the organization of the project `near`. Returns None if there is none, or the
+    user's access level in it is below `level`.
+    """
     project = await store.projects.find_project(path)
     if project is None or project.organization_id != near.organization_id:
         return None

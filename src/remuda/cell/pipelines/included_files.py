@@ -116,7 +116,7 @@ class CellSources(Sources):
         return self._projects[path]
 
     def _commit(self, project: str, ref: str | None) -> tuple[str, str] | SourceProblem:
-        """Return the repository and commit hash of a ref of another project; None means its default branch."""
+        """Return the repository and commit hash of a ref (None: the default branch) of a project."""
         row = self._find(project)
         if row is None:
             return _no_project(project)
@@ -186,7 +186,7 @@ def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> Ch
 
 
 def highest_version(tags: Sequence[str], part: str) -> str | None:
-    """Return the tag with the highest full version (1.2.3) that begins with `part` (`1.2`, or empty for any)."""
+    """Return the tag with the highest full version (1.2.3) that begins with `part` (1.2, or empty for any), or None."""
     prefix = [int(number) for number in part.split(".")] if part else []
     versions = {}
     for tag in tags:

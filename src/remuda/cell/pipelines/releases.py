@@ -98,6 +98,7 @@ class Releases:
             description=new.description,
             created_at=now,
             released_at=new.released_at if new.released_at is not None else now,
+            user_id=new.user_id,
             sha=sha,
             milestones=new.milestones,
             links=links,
@@ -139,7 +140,7 @@ class Releases:
     # a job's own release
 
     async def create_for_job(self, job: Job, spec: JobSpec | None) -> str | None:
-        """Create the release of a job that has succeeded. Returns the reason if the release could not be created.
+        """Create the release of a job that has succeeded. Returns the reason if that failed, None otherwise.
 
         Raises StoreError if the store is unavailable; the runner then reports the success again.
         """
@@ -171,7 +172,9 @@ class Releases:
         return replace(context, inherited=dependencies.variables), dependencies
 
     async def _refuse_endless(self, context: JobContext, tag: str) -> None:
-        """Raise InvalidError if releases would create tags endlessly: this pipeline runs for a tag of a release."""
+        """Raise InvalidError if releases would create tags endlessly: this pipeline runs for the tag of a release that
+        a job created, and would create another tag.
+        """
         if not context.pipeline.tag or tag == context.pipeline.ref:
             return
         cause = await self.find(context.project, context.pipeline.ref)
@@ -216,7 +219,7 @@ def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
     texts = {key: expand(value) for key, value in keyword.items() if isinstance(value, str)}
     links = keyword.get("assets", {}).get("links", ())
     if not texts.get("tag_name"):
-        raise InvalidError(f"tag_name {keyword.get('tag_name')!r} comes to nothing; give its variables a value")
+        raise InvalidError(f"tag_name {keyword.get('tag_name')!r} expands to nothing; give its variables a value")
     return NewRelease(
         tag=texts["tag_name"],
         name=texts.get("name", ""),
@@ -232,7 +235,7 @@ def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
 
 
 def check_links(links: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
-    """Copy the asset links. Raises InvalidError for duplicates, or without a name, an address or a known type."""
+    """Copy the asset links. Raises InvalidError if two links are equal, or one lacks a name, address or known type."""
     for link in links:
         if not link.get("name") or not _ADDRESS.fullmatch(link.get("url", "")):
             raise InvalidError("assets: a link has a name and an address that begins with http://, https:// or ftp://")

@@ -46,12 +46,13 @@ def parse_address(text: str) -> "URL | None":
 
 class RemoteFiles:
     def __init__(self, allowed: Sequence[str], *, limit_bytes: int) -> None:
-        self._allowed = [prefix for each in allowed if (prefix := read_prefix(each))]
+        self._allowed = [prefix for text in allowed if (prefix := read_prefix(text))]
         self._limit_bytes = limit_bytes
         self._silent_until: dict[URL, float] = {}
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
-        """Return the content at an address, or why there is none. After a timeout it is not tried for a while."""
+        """Return the content at an address, or why there is none. After a timeout the address is not tried
+        again for `SILENT_SECONDS`: calls return the same problem."""
         import aiohttp
 
         url = parse_address(text)
@@ -93,14 +94,14 @@ class RemoteFiles:
                 if answer.status in _REDIRECTS:
                     target = parse_address(str(url.join(URL(answer.headers.get("Location", "")))))
                     if target is None:
-                        return SourceProblem(reason="the address leads to one that cannot be read")
+                        return SourceProblem(reason="the address redirects to an invalid one")
                     url = target
                     continue
                 if answer.status != 200:
                     return SourceProblem(reason=f"{url.host} answered {answer.status}", suggestion="check the address")
                 return await self._read(answer)
         return SourceProblem(
-            reason=f"the address leads on more than {MAX_REDIRECTS} times", suggestion="use the last one"
+            reason=f"the address redirects more than {MAX_REDIRECTS} times", suggestion="use the final address"
         )
 
     async def _read(self, answer: "aiohttp.ClientResponse") -> bytes | SourceProblem:

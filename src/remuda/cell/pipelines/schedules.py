@@ -105,11 +105,16 @@ class Schedules:
             return  # another process of the cell has run it, or a person gave it another time
         except InvalidError as error:
             reason = str(error)
-            _log.warning("schedule started no pipeline", schedule=due.id, project=due.project_id, reason=reason)
+            _log.warning(
+                "schedule started no pipeline; trying again at its next run time",
+                schedule=due.id,
+                project=due.project_id,
+                reason=reason,
+            )
         except Exception as error:  # noqa: BLE001 - one schedule must not stop the others
             reason = f"the cell could not start it ({type(error).__name__}); its log says why"
             _log.error(
-                "schedule started no pipeline because of an unexpected error",
+                "unexpected error in the start of a schedule; trying again at its next run time",
                 schedule=due.id,
                 project=due.project_id,
                 exc_info=error,
@@ -119,11 +124,11 @@ class Schedules:
         )
 
     async def run(self, schedule: Schedule, *, due_at: float | None = None) -> Pipeline:
-        """Start the schedule's pipeline, and store `schedule` in the same transaction; `due_at=None` if a user starts
-        it.
+        """Start the schedule's pipeline, and store the next run time of `schedule` in the same transaction. `due_at` is
+        the run time that is due; None if a user starts the schedule.
 
         Raises InvalidError if the pipeline cannot be created, ConflictError if another process has already run the
-        schedule for `due_at`.
+        schedule for `due_at`, NotFoundError if its project does not exist.
         """
         project = await self._store.projects.load_project(schedule.project_id)
         if project is None:

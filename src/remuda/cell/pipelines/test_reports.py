@@ -23,7 +23,7 @@ LISTED_CASES = 20_000
 LISTED_BYTES = 16 * 1024 * 1024
 """For one pipeline: how many cases are listed, and how much memory their texts may take."""
 COST_BYTES = 128 * 1024 * 1024
-"""The most that reading the reports of a pipeline takes: the listed cases, their JSON, and one tag with all its
+"""The most memory that reading the reports of a pipeline takes: the listed cases, their JSON, and one tag with all its
 attributes."""
 _PART = re.compile(r"\s+[0-9]+/[0-9]+\s*$")
 JUNIT = "junit"
@@ -81,7 +81,7 @@ async def find_reports(store: Store, pipeline_id: PipelineId) -> list[Report]:
     family = await store.pipelines.load_family(pipeline_id)
     reports = []
     for job in family.jobs if family else ():
-        artifact = next((each for each in await store.jobs.list_artifacts(job.id) if each.type == JUNIT), None)
+        artifact = next((file for file in await store.jobs.list_artifacts(job.id) if file.type == JUNIT), None)
         if artifact is not None:
             reports.append(Report(job, artifact))
     return reports
@@ -96,9 +96,9 @@ async def read_suites(
     total_bytes: int,
     with_cases: bool,
 ) -> list[Suite]:
-    """Read up to `total_bytes` of reports; `with_cases` lists the test cases, not only their number. Returns the suites
-    in the order of the jobs. The caller must have reserved `COST_BYTES` of memory.
-    """
+    """Read reports until `total_bytes` (decompressed) are read; the suites of the others get an error. `with_cases`
+    lists the test cases, not only their number. Returns the suites in the order of the jobs. The caller must have
+    reserved `COST_BYTES` of memory (`Parsers.reserve`)."""
     suites: dict[str, Suite] = {}
     room = _Room() if with_cases else None
     bytes_left = total_bytes
@@ -116,7 +116,7 @@ async def read_suites(
 async def _read(
     blobs: Blobs, parsers: Parsers, report: Artifact, suite: Suite, room: _Room | None, limits: JunitLimits
 ) -> int:
-    """Add the test cases of one report to the suite; `room=None` lists none. Returns its decompressed size in bytes."""
+    """Count a report's test cases in the suite and, with `room`, list them. Returns the report's decompressed size."""
 
     def take(case: TestCase) -> None:
         suite.count(case)

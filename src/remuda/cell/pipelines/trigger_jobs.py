@@ -1,4 +1,5 @@
-"""Runs trigger jobs: each starts a downstream pipeline (a child, or one of another project) and takes over its status.
+"""Runs trigger jobs: each starts a downstream pipeline (a child, or one of another project) and, with a `strategy`,
+takes over its status.
 
 Dispatch puts a trigger job into the queue whenever the job or its downstream pipeline changes, and each periodic sweep
 adds those that are unfinished. A step that was interrupted is repeated: a trigger job is stored as running before its
@@ -37,7 +38,7 @@ WORKERS = 32
 MAX_MESSAGE = 20_000
 
 FindRef = Callable[[Project, str], Awaitable[tuple[str, str] | None]]
-"""The full name and the commit of a branch or tag; of the default branch for an empty name."""
+"""Returns the full name and the commit of a branch or tag, of the default branch for an empty name; None if missing."""
 
 _log = logger("cell")
 
@@ -86,16 +87,20 @@ class TriggerJobs:
             try:
                 await self.advance(job_id)
             except StoreError as error:
-                _log.warning("cannot process a trigger job; trying again later", job=job_id, error=str(error))
+                _log.warning(
+                    "cannot process a trigger job; trying again with the next sweep", job=job_id, error=str(error)
+                )
             except Exception as error:  # noqa: BLE001 - one trigger job must not stop the others
                 _log.error(
-                    "unexpected error while processing a trigger job; trying again later", job=job_id, exc_info=error
+                    "unexpected error while processing a trigger job; trying again with the next sweep",
+                    job=job_id,
+                    exc_info=error,
                 )
             finally:
                 self._queue.finish(job_id)
 
     async def advance(self, job_id: JobId) -> None:
-        """Do the next step: start the downstream pipeline, cancel it, or take over its status. May be repeated."""
+        """Do the next step: start the downstream pipeline, cancel it (a child), or take over its status. Idempotent."""
         job, spec = await self._store.jobs.load_job(job_id), await self._store.jobs.load_spec(job_id)
         if job is None or spec is None or spec.trigger is None:
             return
@@ -131,8 +136,13 @@ class TriggerJobs:
         except CellError as error:
             reason, message = FailureReason.DOWNSTREAM_CREATION_FAILED, str(error)
         except Exception as error:  # noqa: BLE001 - a job that can never start its pipeline must not try for ever
-            _log.error("unexpected error in the start of a downstream pipeline", job=job.id, exc_info=error)
-            reason, message = FailureReason.DATA_INTEGRITY_FAILURE, "the cell failed to start it; its log says how"
+            _log.error(
+                "unexpected error in the start of a downstream pipeline; the trigger job fails",
+                job=job.id,
+                exc_info=error,
+            )
+            reason = FailureReason.DATA_INTEGRITY_FAILURE
+            message = "the cell failed to start the pipeline; the log of the cell has the error"
         else:
             _log.info(
                 "trigger job started a downstream pipeline",
@@ -155,7 +165,7 @@ class TriggerJobs:
         project = await self._store.projects.load_project(job.project_id)
         if spec is None or family is None or project is None:
             raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
-        asker = TriggerContext(
+        context = TriggerContext(
             job=job,
             spec=spec,
             trigger=trigger,
@@ -166,36 +176,39 @@ class TriggerJobs:
             public_url=self._public_url,
         )
         if trigger.include:
-            files = downstream.includes(asker)
-            return downstream.for_child(asker, files, await self._texts(family, files))
-        return await self._of_project(asker)
+            files = downstream.includes(context)
+            return downstream.for_child(context, files, await self._texts(family, files))
+        return await self._of_project(context)
 
-    async def _of_project(self, asker: TriggerContext) -> PipelineRequest:
-        expand = asker.expander()
-        path = expand(asker.trigger.project)
-        user_id = asker.pipeline.user_id
+    async def _of_project(self, context: TriggerContext) -> PipelineRequest:
+        expand = context.expander()
+        path = expand(context.trigger.project)
+        user_id = context.pipeline.user_id
         project = await find_reachable_project(
-            self._store, user_id, asker.project, path, Level.DEVELOPER, self._clock.wall()
+            self._store, user_id, context.project, path, Level.DEVELOPER, self._clock.wall()
         )
         if project is None:
             raise _RefusedError(
                 FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND,
-                f'there is no project "{path}", or who started this pipeline may not start one there; check its path',
+                f'there is no project "{path}", or the user of this pipeline may not start pipelines there; check the '
+                "path and the user's role in that project",
             )
-        if project.id == asker.project.id:
+        if project.id == context.project.id:
             raise _RefusedError(
                 FailureReason.INVALID_TRIGGER,
                 f'"{path}" is the project of this job itself; start a child pipeline with "include" instead',
             )
-        branch = expand(asker.trigger.branch)
+        branch = expand(context.trigger.branch)
         ref = await self._find_ref(project, branch)
         if ref is None:
             missing = f'branch or tag "{branch}"' if branch else "default branch yet"
             raise InvalidError(f'the project "{path}" has no {missing}')
-        return downstream.for_project(asker, project, *ref)
+        return downstream.for_project(context, project, *ref)
 
     async def _texts(self, family: Family, files: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Return the `include` entries that are artifacts of jobs, by path. Raises InvalidError if one is missing."""
+        """Return the texts of the included files that are artifacts of jobs, by path. Raises InvalidError if one is
+        missing.
+        """
         return {
             file["artifact"]: await self._text(family, file["artifact"], file["job"])
             for file in files
@@ -203,12 +216,14 @@ class TriggerJobs:
         }
 
     async def _text(self, family: Family, path: str, name: str) -> str:
-        maker = next((job for job in family.jobs if job.name == name), None)
-        if maker is None:
+        producer = next((job for job in family.jobs if job.name == name), None)
+        if producer is None:
             raise InvalidError(f'there is no job "{name}" in this pipeline that could have made {path}')
-        artifacts = await self._store.jobs.list_artifacts(maker.id)
-        archive = next((each for each in artifacts if each.type == "archive" and each.format == "zip"), None)
-        if archive is None or maker.erased:
+        artifacts = await self._store.jobs.list_artifacts(producer.id)
+        archive = next(
+            (artifact for artifact in artifacts if artifact.type == "archive" and artifact.format == "zip"), None
+        )
+        if archive is None or producer.erased:
             raise InvalidError(f'job "{name}" left no artifacts; {path} must be among them')
         try:
             content = await read_small_entry(self._blobs, archive.blob, path, limit_bytes=FILE_LIMIT_BYTES)

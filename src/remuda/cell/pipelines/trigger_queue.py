@@ -26,7 +26,7 @@ class TriggerQueue:
 
     async def take(self) -> JobId:
         """Wait for a job, and remove and return the one that waits longest; call `finish` when it is processed."""
-        while (job_id := next((each for each in self._waiting if each not in self._in_hand), None)) is None:
+        while (job_id := next((waiting for waiting in self._waiting if waiting not in self._in_hand), None)) is None:
             self._changed.clear()
             await self._changed.wait()
         del self._waiting[job_id]

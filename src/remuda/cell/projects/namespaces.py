@@ -12,7 +12,7 @@ from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.projects.paths import check_path
 from remuda.cell.store.ports import Store
 from remuda.cell.values import ORGANIZATION_ID, Page, Project
-from remuda.cell.values.people import Level, Member, Namespace, NamespaceFilter, ProjectFilter
+from remuda.cell.values.people import ALL_PROJECTS, Level, Member, Namespace, NamespaceFilter, ProjectFilter
 from remuda.lib.clock import Clock
 
 _ADOPTED = "namespaces_adopted"
@@ -84,7 +84,9 @@ class Namespaces:
             if project.namespace_id != namespace.id:
                 await self._store.projects.change_project(
                     project.id,
-                    lambda row, at=namespace: replace(row, namespace_id=at.id, group_ids=at.group_ids),  # type: ignore[misc]
+                    lambda row, parent=namespace: replace(  # type: ignore[misc]
+                        row, namespace_id=parent.id, group_ids=parent.group_ids
+                    ),
                 )
         await self._store.settings.put_setting(_ADOPTED, "1")
 
@@ -96,13 +98,13 @@ class Namespaces:
             rows, total = await self._store.people.list_namespaces(page, NamespaceFilter(inside=group.id))
             groups += rows
             if not rows or len(groups) >= total:
-                return sorted(groups, key=lambda each: len(each.above), reverse=True)
+                return sorted(groups, key=lambda namespace: len(namespace.above), reverse=True)
 
 
-async def list_all_projects(store: Store, wanted: ProjectFilter = ProjectFilter()) -> list[Project]:  # noqa: B008 - frozen
+async def list_all_projects(store: Store, selection: ProjectFilter = ALL_PROJECTS) -> list[Project]:
     projects: list[Project] = []
     while True:
-        page, total = await store.projects.list_projects(Page(number=len(projects) // _PAGE + 1, size=_PAGE), wanted)
+        page, total = await store.projects.list_projects(Page(number=len(projects) // _PAGE + 1, size=_PAGE), selection)
         projects += page
         if not page or len(projects) >= total:
             return projects

@@ -4,7 +4,8 @@ Every branch, tag or merge request that has moved to another commit starts a pip
 them, the cell compares the refs in the repository with those it has already processed ("seen refs" in the store), and
 does not rely on being told of a push. So a push whose client or process died is processed later.
 
-Invariant: a ref is stored as processed in the same transaction as its pipeline, so each move starts exactly one.
+Invariant: a ref is stored as processed in the same transaction as its pipeline, so no move starts two pipelines, and
+none is lost.
 """
 
 import asyncio
@@ -136,9 +137,11 @@ class Projects:
 
     async def remove(self, project: Project) -> None:
         """Mark the project as deleted, free its path, remove its repository. Upkeep removes its pipelines later."""
-        gone = await self._store.projects.change_project(project.id, lambda row: _mark_removed(row, self._clock.now()))
-        if gone is not None:
-            await self._remove_repository(gone)
+        removed = await self._store.projects.change_project(
+            project.id, lambda row: _mark_removed(row, self._clock.now())
+        )
+        if removed is not None:
+            await self._remove_repository(removed)
 
     async def _remove_repository(self, project: Project) -> None:
         """Remove the repository, after waiting for a `sync_refs` that is still running."""
@@ -148,7 +151,7 @@ class Projects:
 
     async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
         """Create a commit from file actions, start its pipeline, and return its hash; a repeated request returns the
-        existing commit. Raises InvalidError if an action is impossible.
+        existing commit. Raises InvalidError if an action is impossible, ConflictError if others kept moving the branch.
         """
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
@@ -164,7 +167,7 @@ class Projects:
 
     @asynccontextmanager
     async def track_push(self, project: Project) -> AsyncIterator[None]:
-        """Start the pipelines of refs that move inside the block when it ends; if this process dies, another does."""
+        """When the block ends, start the pipelines of refs that moved in it; if this process dies, another does it."""
         with self._pushes.begin(project.id) as acted_on:
             try:
                 yield
@@ -176,7 +179,7 @@ class Projects:
 
     def note_push(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
         """Record which user moves `refs`, before they move: their pipelines run with the rights of that user. Without a
-        record the user is the project's creator, so for the creator it is mostly left out.
+        record the user is the project's creator, so moves by the creator are recorded only if there are other records.
         """
         if user_id != project.creator_id or self._pushes.has_notes(project.repo_path):
             self._pushes.add_note(project.repo_path, refs, user_id)
@@ -197,7 +200,9 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
-        """Return the protected branch's current commit if it is in `refs`. Raises ForbiddenError for a force push."""
+        """Return the protected branch and its current commit, if the branch is in `refs` and must not be force-pushed;
+        else an empty mapping. Raises ForbiddenError if setting it to the commit in `refs` would be a force push.
+        """
         ref = await self.find_forward_ref(project)
         tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
         if ref is None or tip is None:
@@ -239,7 +244,9 @@ class Projects:
         )
 
     async def _parent(self, project: Project, request: CommitRequest) -> str | None:
-        """Return the new commit's parent: the branch's tip or requested start. Raises InvalidError if unclear."""
+        """Return the new commit's parent: the branch's tip or the requested start; None if the repository is empty.
+        Raises InvalidError if the branch exists and is not at the start, or if a new branch has no start that exists.
+        """
         tip = await self.repos.commit_of(project.repo_path, f"refs/heads/{request.branch}")
         start = request.start_branch or request.start_sha
         if tip is not None:
@@ -272,15 +279,15 @@ class Projects:
             refs = await self.repos.refs(project.repo_path)
             # Read after the refs: a push writes its note before it moves a ref.
             notes = self._pushes.notes(project.repo_path)
-            seen = await self._store.projects.load_seen_refs(project.id)
-            gone = dict.fromkeys(ref for ref in seen if ref not in refs)
-            if gone:
-                await self._store.projects.put_seen_refs(project.id, gone)
+            processed = await self._store.projects.load_seen_refs(project.id)
+            deleted = dict.fromkeys(ref for ref in processed if ref not in refs)
+            if deleted:
+                await self._store.projects.put_seen_refs(project.id, deleted)
             await self._follow_first_branch(project, refs)
-            moved = {ref: sha for ref, sha in refs.items() if seen.get(ref) != sha}
+            moved = {ref: sha for ref, sha in refs.items() if processed.get(ref) != sha}
             pushed = await self._find_objects(project, refs, notes)
             notes_of = {ref: note for ref in moved if (note := find_note(notes, ref, pushed.get(ref, ""))) is not None}
-            await self._start_pipelines(project, moved, seen, notes_of)
+            await self._start_pipelines(project, moved, processed, notes_of)
             if notes:
                 self._pushes.remove_notes(project.repo_path, notes, pushed, self._clock.now())
             self._unsynced.discard(project.id)
@@ -288,7 +295,7 @@ class Projects:
     async def _find_objects(
         self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]
     ) -> dict[str, str]:
-        """Return the object of each existing ref that a note names: like pushes, of an annotated tag the tag object."""
+        """Return the object of each existing ref that a push note names; of an annotated tag it is the tag object."""
         objects = {}
         for ref in {ref for note in notes for ref in note.refs} & refs.keys():
             is_tag = ref.startswith("refs/tags/")
@@ -299,11 +306,11 @@ class Projects:
         self,
         project: Project,
         moved: Mapping[str, str],
-        seen: Mapping[str, str],
+        processed: Mapping[str, str],
         notes: Mapping[str, PushNote],
     ) -> None:
         """Start a pipeline for each moved ref, the default branch first, up to the limit per push; the others count as
-        processed. `seen` has the commits of the refs before the push, `notes` who pushed them.
+        processed. `processed` has the commits of the refs before the push, `notes` who pushed them.
         """
         default = f"refs/heads/{self.repos.head(project.repo_path)}"
         waiting = dict(sorted(moved.items(), key=lambda item: item[0] != default))
@@ -311,7 +318,7 @@ class Projects:
         while waiting and started < self._pipelines_per_push:
             ref, sha = next(iter(waiting.items()))
             started += await self._start_pipeline(
-                project, ref, sha, before_sha=seen.get(ref, NO_COMMIT), note=notes.get(ref)
+                project, ref, sha, before_sha=processed.get(ref, NO_COMMIT), note=notes.get(ref)
             )
             del waiting[ref]
         if waiting:
@@ -325,7 +332,7 @@ class Projects:
             await self._store.projects.put_seen_refs(project.id, waiting)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
-        """If the default branch does not exist in the repository, make the first existing branch the default."""
+        """If the default branch does not exist in the repository, make the first branch by name the default."""
         branches = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
@@ -333,14 +340,14 @@ class Projects:
     async def _start_pipeline(
         self, project: Project, ref: str, sha: str, *, before_sha: str, note: PushNote | None
     ) -> bool:
-        """Return False if there is no pipeline to start, for example because the commit has no pipeline file."""
+        """Start the pipeline of a moved ref. Returns False if none is created (no pipeline file, for example)."""
         is_request = ref.startswith("refs/merge-requests/")
         if is_request and merge_request_iid(ref) is None:
             await self._store.projects.put_seen_refs(project.id, {ref: sha})
             return False
-        wishes = read_push_options(note.options if note else ())
-        if wishes.ignored:
-            _log.warning("ignoring invalid push options", project=project.path, ref=ref, options=wishes.ignored)
+        options = read_push_options(note.options if note else ())
+        if options.ignored:
+            _log.warning("ignoring invalid push options", project=project.path, ref=ref, options=options.ignored)
         commit = await self.repos.commit(project.repo_path, sha)
         request = PipelineRequest(
             project=project,
@@ -348,13 +355,13 @@ class Projects:
             ref=ref,
             sha=sha,
             before_sha=before_sha,
-            variables=wishes.variables,
-            inputs=wishes.inputs,
-            predefined=wishes.merge_request if is_request else {},
+            variables=options.variables,
+            inputs=options.inputs,
+            predefined=options.merge_request if is_request else {},
             sees=(ref, sha),
             user_id=(note.user_id if note else None) or project.creator_id,
         )
-        is_skipped = wishes.skip or bool(_SKIP.search(commit.message if commit else ""))
+        is_skipped = options.skip or bool(_SKIP.search(commit.message if commit else ""))
         return await self._pipelines.push(request, is_skipped=is_skipped) is not None
 
     async def find_protected_ref(self, project: Project) -> str | None:
@@ -364,7 +371,7 @@ class Projects:
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
-        """Raise InvalidError for a tag named like the protected branch, unless it exists and points to `target`."""
+        """Raise InvalidError for a tag named like the protected branch, unless the tag exists and is at `target`."""
         protected = await self.find_protected_ref(project) if ref.startswith("refs/tags/") else None
         if protected is None or ref != tag_with_name_of(protected):
             return
@@ -372,7 +379,7 @@ class Projects:
             raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
 
     async def find_forward_ref(self, project: Project) -> str | None:
-        """Return the full name of the protected branch if force pushes to it are forbidden."""
+        """Return the full name of the protected branch; None if it does not exist or force pushes are allowed."""
         return None if project.allow_force_push else await self.find_protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
@@ -403,7 +410,7 @@ class Projects:
             await wait_for_any_event(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
 
     def _forget_pushes(self, abandoned: Mapping[str, ProjectId]) -> None:
-        """Remove the records of abandoned pushes that are processed and too old to move another ref."""
+        """Remove the records of abandoned pushes that are processed and so old that they cannot move further refs."""
         now = self._clock.monotonic()
         self._abandoned = {name: self._abandoned.get(name, now) for name in abandoned}
         for name, project_id in abandoned.items():

@@ -19,7 +19,7 @@ class Commits(Protocol):
     """The interface for looking up the commit of a ref; implemented by `Repositories`."""
 
     async def commit_of(self, repo: str, ref: str) -> str | None:
-        """Return the hash of the commit that a full ref points to."""
+        """Return the hash of the commit that a full ref points to; None if the ref does not exist."""
         ...
 
 
@@ -27,7 +27,7 @@ class Heads(Commits, Protocol):
     """The interface for looking up commits and default branches; implemented by `Repositories`."""
 
     def head(self, repo: str) -> str | None:
-        """Return the name of the default branch that git clients see."""
+        """Return the name of the default branch that git clients see; None if the repository has none."""
         ...
 
 
@@ -40,7 +40,7 @@ class SeenRefs(Protocol):
     """The interface for looking up refs whose pushes the cell has processed; implemented by the store."""
 
     async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
-        """True if the ref exists and the cell has processed its last push."""
+        """True if the cell has processed a push of the ref, and has not seen its deletion since."""
         ...
 
 
@@ -50,7 +50,7 @@ def tag_with_name_of(branch: str) -> str:
 
 
 async def split_name(refs: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
-    """Return `Pipeline.ref` and `Pipeline.tag` to search for a name's pipelines; `tag` None: both kinds match."""
+    """Return `Pipeline.ref` and `Pipeline.tag` to search for a name's pipelines (`tag` None: tags and branches)."""
     if name.startswith(_FOLDERS):
         return name.removeprefix(_HEADS).removeprefix(_TAGS), name.startswith(_TAGS)
     return name, False if await refs.is_ref_seen(project_id, _HEADS + name) else None
@@ -61,7 +61,7 @@ def merge_request_ref(iid: int) -> str:
 
 
 def candidates(name: str) -> tuple[str, ...]:
-    """Return the full refs that a name may mean: the first one that exists is meant. Empty if the name is invalid."""
+    """Return the full refs that a name can mean: the first one that exists is meant. Empty if the name is invalid."""
     if merge_request_iid(name) is not None:
         return (name,)
     for folder in _FOLDERS:
@@ -71,7 +71,7 @@ def candidates(name: str) -> tuple[str, ...]:
 
 
 async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, str] | None:
-    """Return the full ref and the commit hash that a name means."""
+    """Return the full ref and the commit hash that a name means; None if there is no such ref."""
     for ref in candidates(name):
         sha = await repos.commit_of(project.repo_path, ref)
         if sha is not None:

@@ -1,6 +1,6 @@
 """Issues tokens for a Docker registry that runs beside the cell, according to the rights of the job or user that asks.
 
-They are signed with the key in the file that the settings name, or with one that the cell creates in its store.
+Tokens are signed with the key in the file that the settings name, or with a key that the cell creates in its store.
 
 Invariant: a token allows no more than its bearer may do at the moment when it is issued, and is valid for minutes.
 """
@@ -42,7 +42,7 @@ class Registry:
         return cls(store, clock, settings, load_registry_key(pem))
 
     async def token(self, scopes: Iterable[str], allows: Allows, *, subject: str) -> str:
-        """Sign a token for the allowed part of the scopes, perhaps none. `allows` returns the actions for a project."""
+        """Sign a token for the permitted part of the scopes. `allows` returns the permitted actions in a project."""
         access = []
         for scope in registry_images.parse_scopes(scopes):
             project = await self._project(scope.name)

@@ -1,8 +1,8 @@
 """The encryption keys of a cell: where they are stored, and how keys are added and removed.
 
 Keys in the settings take precedence. Otherwise they are in a file, one per line; the first one encrypts. The first
-start creates it, but not if the store is encrypted already: a new key would hide that the keys are missing. Invariant:
-a key is in the file, synced to disk, before anything is sealed with it.
+start creates the file, but not if the store is encrypted already: a new key would hide that the keys are missing.
+Invariant: a key is in the file, synced to disk, before anything is sealed with it.
 """
 
 import os
@@ -40,7 +40,9 @@ def load_seals(settings: CellSettings, checked: str | None) -> Seals:
             _create(path)
         seals = Seals(read_keys(path), lambda: read_keys(path), where=str(path))
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            _log.warning("other users can read the encryption key file; run chmod 600 on it", file=str(path))
+            _log.warning(
+                "other users can read the encryption key file; using it anyway, run chmod 600 on it", file=str(path)
+            )
     if checked is not None:
         seals.unseal(checked, SETTING)
     return seals
@@ -73,8 +75,9 @@ def add_key(path: Path) -> EncryptionKeys:
 
 
 def remove_key(path: Path, name: str) -> EncryptionKeys:
-    """Remove a key from the file, with which nothing may be encrypted any more. Returns the remaining keys."""
-    return _write(path, [key for known, key in read_keys(path).by_id.items() if known != name])
+    """Remove the key with the id `name` from the file. The caller must have checked that no secret is encrypted with
+    it. Returns the remaining keys."""
+    return _write(path, [key for id_, key in read_keys(path).by_id.items() if id_ != name])
 
 
 def _write(path: Path, keys: list[bytes]) -> EncryptionKeys:

@@ -97,7 +97,7 @@ class KeyRing:
         return self._tokens
 
     async def issue(self, job: Job, *, timeout_seconds: float, user_id: int) -> str:
-        """Create the token for a job that is handed out. Before it is sent, its `stored_hash` must be stored."""
+        """Create the token for a job that is handed out. Store its `stored_hash` with the job before it is sent."""
         if self._opaque:
             return job_token.opaque(job.id, secrets.token_bytes(job_token.OPAQUE_RANDOM_BYTES))
         tokens = await self._current()
@@ -107,19 +107,20 @@ class KeyRing:
         """The value for `token_hash` in the job's row: the hash of an opaque token, empty for a signed one."""
         return _hash(job, token) if self._opaque else ""
 
-    def find_cached_job(self, token: str, scope: str, known: Callable[[JobId], Job | None]) -> Job | None:
-        """Like `find_job`, but only from caches; None if something is not cached or the token is not valid."""
+    def find_cached_job(self, token: str, scope: str, get_cached: Callable[[JobId], Job | None]) -> Job | None:
+        """Like `find_job`, but only from caches; None if keys, token or job are not cached, or the token is not valid
+        for the cached job."""
         if self._tokens is None or self._clock.monotonic() - self._read_at >= REFRESH_SECONDS:
             return None
         claims = self._tokens.claims_from_cache(token, now=self._clock.now())
-        job = known(JobId(claims.job_id)) if claims is not None and scope in claims.scopes else None
+        job = get_cached(JobId(claims.job_id)) if claims is not None and scope in claims.scopes else None
         if claims is None or job is None or (job.project_id, job.epoch) != (claims.project_id, claims.epoch):
             return None
         return job
 
-    async def find_job(self, token: str, scope: str, known: Callable[[JobId], Job | None] = lambda _: None) -> Job:
-        """The job that this token was issued for, from the cache `known` if it matches, else from the store. Raises
-        TokenError if the token is not valid or lacks the scope."""
+    async def find_job(self, token: str, scope: str, get_cached: Callable[[JobId], Job | None] = lambda _: None) -> Job:
+        """Return the job that this token was issued for, from the cache `get_cached` if the token fits the cached job,
+        else from the store. Raises TokenError if the token is not valid or lacks the scope."""
         number = job_token.opaque_job(token)
         if number is not None:
             job = await self._store.jobs.load_job(JobId(number))
@@ -127,7 +128,7 @@ class KeyRing:
             if job is None or not hmac.compare_digest(stored, _hash(job, token)):
                 raise TokenError("it is of no job, or of an earlier hand-out")
             return job
-        if (cached := self.find_cached_job(token, scope, known)) is not None:
+        if (cached := self.find_cached_job(token, scope, get_cached)) is not None:
             return cached
         claims = await self._claims(token)
         if scope not in claims.scopes:

@@ -15,6 +15,7 @@ from remuda.cell.secrets.sealed_store import FIELDS, SETTING, SIGNING_KEY, Secre
 from remuda.cell.secrets.sealing import Seals, key_of
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.row_bodies import decode, encode
+from remuda.cell.store.sqlite.database import with_question_marks
 from remuda.cell.values import Artifact, Job, Pipeline, ProjectVariable, Schedule
 from remuda.pipeline import JobSpec
 
@@ -130,21 +131,17 @@ class _Sqlite:
         self.is_changed = False
 
     async def rows(self, sql: str, *values: Any) -> Sequence[Sequence[Any]]:
-        return self._db.execute(_with_question_marks(sql), values).fetchall()
+        return self._db.execute(with_question_marks(sql), values).fetchall()
 
     async def update(self, sql: str, changes: Sequence[Sequence[Any]]) -> None:
         self.is_changed = True
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            self._db.executemany(_with_question_marks(sql), changes)
+            self._db.executemany(with_question_marks(sql), changes)
             self._db.execute("COMMIT")
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
-
-
-def _with_question_marks(sql: str) -> str:
-    return sql.replace("$", "?")
 
 
 class _Postgres:

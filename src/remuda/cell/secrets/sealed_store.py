@@ -1,7 +1,7 @@
 """A store that encrypts secrets: it seals (encrypts) what is passed to a store and opens what the store returns.
 
-Secret are the values of variables, the inputs of schedules, the specs of jobs (except what the store itself must read),
-all settings, and the keys that sign tokens. Names, states, times and paths are not, because queries need them.
+Secrets are the values of variables, the inputs of schedules, the specs of jobs (except what the store itself must
+read), all settings, and the keys that sign tokens. Names, states, times and paths are no secrets: queries need them.
 
 Values are sealed by their types in every method of every port, so that a new method cannot be forgotten. A map of
 values is sealed as one text, which is stored in the map under the empty name.
@@ -39,7 +39,7 @@ FIELDS: Mapping[type[Any], tuple[str, ...]] = {
     Artifact: ("variables",),
     JobSpec: ("variables",),
 }
-"""The secret fields of a value. The variables of a sealed spec hold the whole spec."""
+"""The secret fields of each type of value. The field `variables` of a sealed spec contains the whole spec."""
 
 _encode = msgspec.json.Encoder().encode
 _map_of = msgspec.json.Decoder(dict[str, Any]).decode
@@ -93,19 +93,19 @@ class Secrets:
             JobSpec: self._seal_spec if is_sealing else self._open_spec,
             NewJob: lambda new: replace(new, spec=convert(new.spec)),
             Retry: lambda retry: replace(retry, job=convert(retry.job)),
-            JobArtifacts: lambda leaves: replace(leaves, job=convert(leaves.job), artifacts=convert(leaves.artifacts)),
+            JobArtifacts: lambda row: replace(row, job=convert(row.job), artifacts=convert(row.artifacts)),
             Family: lambda family: replace(
                 family, pipeline=convert(family.pipeline), jobs=_convert_jobs(convert, family.jobs)
             ),
-            Applied: lambda done: replace(
-                done, pipeline=convert(done.pipeline), jobs=_convert_jobs(convert, done.jobs)
+            Applied: lambda applied: replace(
+                applied, pipeline=convert(applied.pipeline), jobs=_convert_jobs(convert, applied.jobs)
             ),
-            PayloadParts: lambda found: replace(
-                found,
-                spec=convert(found.spec),
-                pipeline=convert(found.pipeline),
-                variables=convert(found.variables),
-                settings={name: self.unseal(value, SETTING) for name, value in found.settings.items()},
+            PayloadParts: lambda parts: replace(
+                parts,
+                spec=convert(parts.spec),
+                pipeline=convert(parts.pipeline),
+                variables=convert(parts.variables),
+                settings={name: self.unseal(value, SETTING) for name, value in parts.settings.items()},
             ),
             Changes: lambda changes: replace(
                 changes,
@@ -199,7 +199,7 @@ class _SealedPort:
 
 
 class _SealedSettings(_SealedPort):
-    """Wraps the port of settings and signing keys. Those are plain texts, so each method says which are encrypted."""
+    """Wraps the port of settings and signing keys, all of which are texts: each method says what it encrypts."""
 
     async def load_signing_keys(self) -> Mapping[str, bytes]:
         stored = await self._port.load_signing_keys()

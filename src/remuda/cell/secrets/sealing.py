@@ -4,7 +4,7 @@ A sealed text begins with a control character, which no other stored text begins
 texts, and texts sealed with an older key, can be recognized.
 
 AES-256-GCM with a random nonce is safe for some billion texts with the same key, which a busy cell writes in weeks.
-Therefore each process derives its own key from it and a random salt, and a new one after a million texts.
+Therefore each process derives its own key from that key and a random salt, and a new one after a million texts.
 
 Invariant: a text that was sealed with another key or for another purpose, or was changed, raises SealError.
 """
@@ -82,7 +82,7 @@ class Seals:
         self._reread = reread
         self._where = where
         self._salt = b""
-        self._left = 0
+        self._texts_left = 0
 
     @property
     def keys(self) -> EncryptionKeys:
@@ -90,7 +90,7 @@ class Seals:
 
     def refresh(self) -> None:
         """Read the keys again. Raises CellError if that fails, or if the key that encrypted so far is missing: keys are
-        removed only long after a newer one was added, so these are of another cell or incomplete."""
+        removed only long after a newer one was added, so the keys that were read are of another cell or incomplete."""
         if self._reread is not None:
             keys = self._reread()
             if self._keys.primary not in keys.by_id:
@@ -99,9 +99,9 @@ class Seals:
 
     def seal(self, text: str, purpose: str) -> str:
         # Without a lock: if two threads do this at the same time, a salt is wasted or used once more.
-        if self._left <= 0:
-            self._salt, self._left = secrets.token_bytes(_SALT_BYTES), _TEXTS_PER_SALT
-        self._left -= 1
+        if self._texts_left <= 0:
+            self._salt, self._texts_left = secrets.token_bytes(_SALT_BYTES), _TEXTS_PER_SALT
+        self._texts_left -= 1
         keys, salt = self._keys, self._salt
         nonce = secrets.token_bytes(_NONCE_BYTES)
         hidden = _cipher(keys.by_id[keys.primary], salt).encrypt(nonce, text.encode(), purpose.encode())

@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 
@@ -122,11 +123,13 @@ class ShellFiles:
         return (self._shells / shell / "begun").exists()
 
     def end(self, shell: str, reason: str, now: float) -> None:
-        path = self._shells / shell / "over"
-        with suppress(FileNotFoundError):
-            if not path.exists():
-                write_whole(path, reason.encode())
-                os.utime(path, (now, now))
+        aside = self._shells / shell / f".over-{uuid4().hex}"
+        with suppress(FileNotFoundError, FileExistsError):
+            write_whole(aside, reason.encode())
+            os.utime(aside, (now, now))
+            # A link, unlike a rename, does not replace the reason that another process gave first.
+            os.link(aside, self._shells / shell / "over")
+        aside.unlink(missing_ok=True)
 
     def end_of(self, shell: str) -> tuple[str, float] | None:
         path = self._shells / shell / "over"
@@ -180,4 +183,4 @@ def _manager(runner_id: int, system_id: str) -> str:
 
 
 def _store_error(error: OSError) -> StoreError:
-    return StoreError(f"the shell cannot be kept: {error.strerror or error}; check the disk of the data folder")
+    return StoreError(f"cannot store the shell: {error.strerror or error}; check the disk of the data folder")

@@ -40,7 +40,7 @@ class JobHold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShellStore(Protocol):
-    """Stores shells, jobs on hold, and when each runner manager last polled. No method waits for a change."""
+    """Stores shells, jobs on hold, and when each manager last polled. No method waits. `stream`: INPUT or OUTPUT."""
 
     def add(self, about: About, now: float) -> None: ...
 
@@ -55,7 +55,7 @@ class ShellStore(Protocol):
     def size(self, shell: str, stream: str) -> int: ...
 
     def append(self, shell: str, stream: str, start: int, data: bytes, now: float) -> Appended:
-        """Add bytes at the offset `start` of a stream. Refused if there is a gap, or if stored bytes differ."""
+        """Add bytes at the offset `start`. Refused (`taken` is False) if there is a gap or stored bytes differ."""
         ...
 
     def read(self, shell: str, stream: str, start: int, count: int) -> bytes: ...
@@ -69,7 +69,7 @@ class ShellStore(Protocol):
         ...
 
     def last_append_at(self, shell: str) -> float:
-        """When the last byte was added to the input or output of the shell."""
+        """When the last byte was added to the input or output of the shell; when it was opened if there is none."""
         ...
 
     def begin(self, shell: str) -> None:
@@ -83,12 +83,12 @@ class ShellStore(Protocol):
         ...
 
     def end_of(self, shell: str) -> tuple[str, float] | None:
-        """Why and when the shell ended; None if it has not ended."""
+        """Why and when the shell ended; None if it has not. A shell that was removed has ended."""
         ...
 
     def remove(self, shell: str) -> None: ...
 
-    def put_hold(self, held: JobHold) -> None: ...
+    def put_hold(self, hold: JobHold) -> None: ...
 
     def hold_of(self, job_id: int) -> JobHold | None: ...
 
@@ -97,7 +97,7 @@ class ShellStore(Protocol):
     def remove_hold(self, job_id: int) -> None: ...
 
     def note_manager(self, runner_id: int, system_id: str, now: float) -> None:
-        """Record that a runner manager polled for requests at `now`."""
+        """Record that a runner manager polled for shells to open at `now`."""
         ...
 
     def manager_seen_at(self, runner_id: int, system_id: str) -> float:

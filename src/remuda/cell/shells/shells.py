@@ -75,12 +75,12 @@ class Shells:
     # for people
 
     def open(self, job: Job, *, user_id: int, wish: WantedShell) -> About:
-        """Request a shell in a job; its runner manager gets the request when it polls. Raises ConflictError if the job
-        has no environment to open it in, StoreError if too many shells are open."""
+        """Request a shell in a job (`wish`: command and terminal); its runner manager is told when it polls. Raises
+        ConflictError if the job has no environment to open it in, StoreError if too many shells are open."""
         if job.state not in (JobState.RUNNING, JobState.CANCELING) and self.hold_of(job.id) is None:
             raise ConflictError(_no_environment(job))
         if job.runner_id is None:
-            raise ConflictError(f"job {job.id} is with no runner")
+            raise ConflictError(f"job {job.id} has no runner")
         shells = [shell for shell in self._shells() if self._is_on(shell)]
         if len(shells) >= MOST_SHELLS or sum(shell.job_id == job.id for shell in shells) >= MOST_OF_A_JOB:
             raise StoreError(f"there are too many open shells ({MOST_OF_A_JOB} of a job, {MOST_SHELLS} in all)")
@@ -114,7 +114,7 @@ class Shells:
         return self._clock.now() - seen_at < CONNECTED_SECONDS
 
     def state(self, about: About) -> tuple[str, str]:
-        """The state of a shell (`waiting`, `open` or `over`), and why it is over (empty before)."""
+        """The state of a shell (`waiting`, `open` or `over`), and why it is over (empty if it is not)."""
         if (end := self._store.end_of(about.id)) is not None:
             return "over", end[0]
         return "open" if self._store.is_begun(about.id) else "waiting", ""
@@ -133,28 +133,29 @@ class Shells:
             raise NotFoundError("there is no such shell")
         return about
 
-    async def poll(self, runner_id: int, asked: LookRequest, *, theirs: Collection[int]) -> Wanted:
+    async def poll(self, runner_id: int, request: LookRequest, *, own_job_ids: Collection[int]) -> Wanted:
         """Wait, at most `poll_hold_seconds`, for new requests to a runner manager: shells to open, jobs to release or
-        stop. `asked`: what it handles already; `theirs`: ids of jobs in `asked.held` that it was really given."""
-        system_id = asked.system_id or LEGACY
+        stop. `request`: what the manager handles already; `own_job_ids`: the jobs in `request.held` that it was
+        handed."""
+        system_id = request.system_id or LEGACY
         self._store.note_manager(runner_id, system_id, self._clock.now())
-        self._store_holds(runner_id, system_id, [job for job in asked.held if job.job_id in theirs])
-        known_stops = frozenset(asked.stops or ())
+        self._store_holds(runner_id, system_id, [job for job in request.held if job.job_id in own_job_ids])
+        handled_stops = frozenset(request.stops or ())
 
         def collect() -> Wanted:
-            requests = self._requests(runner_id, system_id, set(asked.shells), set(asked.releasing))
-            stops = () if asked.stops is None else self._stops.of_manager(runner_id, system_id)
+            requests = self._requests(runner_id, system_id, set(request.shells), set(request.releasing))
+            stops = () if request.stops is None else self._stops.of_manager(runner_id, system_id)
             return msgspec.structs.replace(requests, stops=stops)
 
         def look() -> Wanted | None:
             requests = collect()
-            is_new = requests.shells or requests.release or not known_stops.issuperset(requests.stops)
+            is_new = requests.shells or requests.release or not handled_stops.issuperset(requests.stops)
             return requests if is_new else None
 
         key, hold = _manager(runner_id, system_id), self._settings.poll_hold_seconds
         return await self._until(key, look, hold) or collect()
 
-    def _requests(self, runner_id: int, system_id: str, known: Collection[str], releasing: Collection[int]) -> Wanted:
+    def _requests(self, runner_id: int, system_id: str, handled: Collection[str], releasing: Collection[int]) -> Wanted:
         shells = [
             WantedShell(
                 id=shell.id,
@@ -168,7 +169,7 @@ class Shells:
             )
             for shell in self._shells()
             if (shell.runner_id, shell.system_id) == (runner_id, system_id)
-            and shell.id not in known
+            and shell.id not in handled
             and self._is_on(shell)
         ]
         release = tuple(
@@ -210,7 +211,7 @@ class Shells:
         """Ask the runner manager to remove the environment of a job. Raises ConflictError if the job is not on hold."""
         hold = self.hold_of(job_id)
         if hold is None:
-            raise ConflictError(f"job {job_id} is not held")
+            raise ConflictError(f"job {job_id} is not on hold")
         self._store.put_hold(msgspec.structs.replace(hold, release=True))
         self._wake(_manager(hold.runner_id, hold.system_id))
 
@@ -218,7 +219,8 @@ class Shells:
 
     async def append(self, about: About, stream: str, start: int, data: bytes) -> Appended:
         """Add bytes at the offset `start` of a stream, after waiting for a slow reader. They are refused (`taken` is
-        False) if they do not fit, the shell is over, or the reader stays slow."""
+        False) if there is a gap or stored bytes differ, the shell is over, or the reader stays slow. A stream that
+        would get longer than `shell_limit_bytes` ends the shell."""
         if start + len(data) > self._settings.shell_limit_bytes:
             limit = self._settings.shell_limit_bytes
             self.close(about, f"a shell may carry {limit} bytes each way (shell_limit_bytes), and this one wants more")
@@ -235,7 +237,8 @@ class Shells:
         return appended
 
     async def read(self, about: About, stream: str, start: int) -> Streamed:
-        """The bytes of a stream from `start` on. Waits for some, up to HOLD_SECONDS, unless the shell is over."""
+        """Up to PIECE_BYTES of a stream from the offset `start` on; all bytes before it count as received. Waits up to
+        HOLD_SECONDS for some, unless the shell is over; `data` is empty if none come."""
         if stream == INPUT:
             self._store.begin(about.id)
         self._store.note_reader(about.id, stream, start, self._clock.now())
@@ -256,7 +259,7 @@ class Shells:
     # time
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, end abandoned shells, remove old ones, and notice requests of other processes."""
+        """Until `stop` is set, end abandoned shells, remove old ones, and notice requests stored by other processes."""
         swept_at, seen = self._clock.monotonic(), 0
         while not await wait_for_event(
             stop, within_seconds=_LATER_SECONDS if self._settings.is_shared else SWEEP_SECONDS
@@ -295,7 +298,7 @@ class Shells:
         self._store.forget_managers(now - 24 * 3600)
 
     def _timeout_reason(self, about: About, now: float) -> str:
-        """Why a shell must end now (one side is gone, or nothing moved for long); empty if it may go on."""
+        """Why a shell must end now (one side polls no more, or no bytes came for long); empty if it may go on."""
         person, manager = (self._store.reader(about.id, stream)[1] for stream in (OUTPUT, INPUT))
         idle = self._settings.shell_idle_seconds
         if now - max(person, about.created_at) > GONE_SECONDS:
@@ -327,8 +330,8 @@ class Shells:
     async def _until(
         self, key: Hashable, look: Callable[[], _T | None], seconds: float, *, of: About | None = None
     ) -> _T | None:
-        """Call `look` whenever `key` is woken, until it returns a value; None after `seconds`. `of`: a shell that other
-        processes may change, for which `look` is also called at short intervals."""
+        """Call `look` now and whenever `key` is woken, until it returns a value, and return that; None after `seconds`.
+        `of`: the shell in question; `look` is also called at short intervals if other processes can change it."""
         deadline = self._clock.monotonic() + seconds
         with self._register(key) as event:
             while (result := look()) is None and not self._stopping:

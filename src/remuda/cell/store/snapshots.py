@@ -72,7 +72,7 @@ class _PostgresSnapshot:
 
 @asynccontextmanager
 async def read(settings: CellSettings) -> AsyncIterator[Snapshot]:
-    """A view of a cell's database as it is now. Raises DataFolderError if it has no tables or cannot be read."""
+    """Open a view of a cell's database as it is now. Raises DataFolderError if it has no tables or cannot be read."""
     if not settings.is_shared:
         path = settings.data / "cell.sqlite"
         with _open_for_reading(path) as db:
@@ -115,7 +115,8 @@ def check_revision(snapshot: Snapshot) -> None:
 
 
 def remove_missing(path: Path, *, artifacts: Collection[Artifact], traces: Collection[JobId]) -> None:
-    """Remove references to missing files from a SQLite file: rows of artifacts, and logs of the jobs in `traces`."""
+    """Remove references to missing files from a SQLite file: delete the rows of `artifacts`, and mark the jobs in
+    `traces`, whose logs are missing, as erased."""
     with closing(sqlite3.connect(path)) as db, db:
         for artifact in artifacts:
             db.execute("DELETE FROM artifacts WHERE job_id = ? AND type = ?", (artifact.job_id, artifact.type))
@@ -126,7 +127,8 @@ def remove_missing(path: Path, *, artifacts: Collection[Artifact], traces: Colle
 
 
 async def save(settings: CellSettings, target: Path) -> None:
-    """Write a snapshot of all rows of a cell into a new SQLite file."""
+    """Write a snapshot of all rows of a cell into a new SQLite file. Raises DataFolderError if that is not possible, or
+    a PostgreSQL database does not have the schema of this release."""
     if not settings.is_shared:
         with _open_for_reading(settings.data / "cell.sqlite") as source, _open_for_writing(target) as db:
             source.backup(db)
@@ -180,7 +182,8 @@ def migrate_file(path: Path) -> int:
 
 
 async def load(source: Path, url: str, cell_id: int) -> None:
-    """Copy a SQLite file into PostgreSQL in one transaction. Raises DataFolderError if there are tables already."""
+    """Copy the rows of a SQLite file into an empty PostgreSQL database, in one transaction. Raises DataFolderError if
+    the database has tables already."""
     from remuda.cell.store.postgres import schema
     from remuda.cell.store.postgres.database import connect, where
 

@@ -5,7 +5,8 @@ places. Archived traces are not compressed, because people read parts of them by
 """
 
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.jobs.blob_keys import trace_key
@@ -43,26 +44,24 @@ class ArchivedTraces:
     async def _part(self, job_id: JobId, start: int, length: int) -> bytes:
         part = bytearray()
         if length:
-            async for piece in self.read(job_id, start):
-                part += piece
-                if len(part) >= length:
-                    break
+            async with aclosing(self.read(job_id, start)) as pieces:
+                async for piece in pieces:
+                    part += piece
+                    if len(part) >= length:
+                        break
         return bytes(part[:length])
 
-    async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
-        pieces = self._files.read_here(job_id, start) or self._blobs.read(trace_key(job_id), start)
+    async def read(self, job_id: JobId, start: int = 0) -> AsyncGenerator[bytes, None]:
+        here = self._files.read_here(job_id, start)
         try:
-            async for piece in pieces:
-                yield piece
+            async with aclosing(here or self._blobs.read(trace_key(job_id), start)) as pieces:
+                async for piece in pieces:
+                    yield piece
         except NotFoundError:
             return
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:
-        if (
-            not self._files.is_open(job_id)
-            and self._files.size_here(job_id) is None
-            and await self._blobs.size(trace_key(job_id)) is not None
-        ):
+        if self._files.size_here(job_id) is None and await self._blobs.size(trace_key(job_id)) is not None:
             checksum = size = 0
             async for piece in self.read(job_id):
                 checksum = zlib.crc32(piece, checksum)

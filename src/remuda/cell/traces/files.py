@@ -13,7 +13,7 @@ import contextlib
 import os
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -68,10 +68,6 @@ class FileTraces:
         except OSError as error:
             raise _store_error(error) from error
 
-    def is_open(self, job_id: JobId) -> bool:
-        """True if this process has the trace open for writing. The trace is then in this folder, not archived."""
-        return job_id in self._open
-
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
         try:
             live = self._live_file(job_id)
@@ -107,13 +103,14 @@ class FileTraces:
             raise _store_error(error) from error
         return Appended(taken=common == len(data), size=size)
 
-    async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
+    async def read(self, job_id: JobId, start: int = 0) -> AsyncGenerator[bytes, None]:
         pieces = self.read_here(job_id, start)
         if pieces is not None:
-            async for piece in pieces:
-                yield piece
+            async with contextlib.aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
 
-    def read_here(self, job_id: JobId, start: int) -> AsyncIterator[bytes] | None:
+    def read_here(self, job_id: JobId, start: int) -> AsyncGenerator[bytes, None] | None:
         """Yield the bytes from `start` on, even if the trace is moved meanwhile; None if it is not in this folder."""
         try:
             file = self._reader(job_id)
@@ -121,7 +118,7 @@ class FileTraces:
             raise _store_error(error) from error
         return None if file is None else self._pieces(file, start)
 
-    async def _pieces(self, file: int, start: int) -> AsyncIterator[bytes]:
+    async def _pieces(self, file: int, start: int) -> AsyncGenerator[bytes, None]:
         try:
             while piece := await asyncio.to_thread(os.pread, file, _PIECE_BYTES, start):
                 start += len(piece)
@@ -176,8 +173,9 @@ class FileTraces:
     async def _sync(
         self, files: list[int], unsettled: Sequence[int], long: Sequence[int]
     ) -> dict[int, tuple[int, str]]:
-        """Sync the files in `unsettled`, and return size and checksum of those in `long`, in a thread. If the caller is
-        cancelled meanwhile, the thread closes all `files` at its end."""
+        """In a thread, sync the open files in `unsettled`, and return size and checksum of each in `long`, by
+        descriptor. `files`: all descriptors, which the caller closes. If this call is cancelled, it empties the list,
+        and the thread closes them at its end."""
         work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_sync_enabled() else (), tuple(long))
         try:
             return await asyncio.wrap_future(work)
@@ -188,8 +186,8 @@ class FileTraces:
                 work.add_done_callback(lambda _: _close(unclosed))
 
     def _open_live(self, job_id: JobId, files: list[int]) -> int | OSError | None:
-        """Open the live trace of a job, if there is one, and add it to `files`. An OSError is returned, not raised, so
-        that the other traces can still be sealed."""
+        """Open the live trace of a job, add the descriptor to `files`, which the caller closes, and return it; None if
+        there is no live trace. An OSError is returned, not raised, so that the other traces can still be sealed."""
         try:
             file = self._open.pop(job_id, None)
             if file is not None:
@@ -204,8 +202,9 @@ class FileTraces:
             return error
 
     def _move_to_archive(self, job_id: JobId, live: int | OSError | None, files: list[int]) -> int | OSError:
-        """Move a live trace (from `_open_live`) to the folder `archive`, and return its open file, which is in `files`,
-        or the OSError. If there is no live trace, the archived one is opened, and created if missing."""
+        """Move a live trace (`live`: the result of `_open_live`) to the folder `archive`, and return its descriptor,
+        which is in `files`. If there is no live trace, the archived one is opened, and created if missing. An OSError
+        is returned, not raised."""
         if isinstance(live, OSError):
             return live
         archived = self._archive_path(job_id)
@@ -267,7 +266,8 @@ class FileTraces:
         return job_id in self._sealing or os.path.exists(self._archive_path(job_id))
 
     def _reader(self, job_id: JobId) -> int | None:
-        """Open a trace for reading. The sealed file is tried twice, because another process may seal it meanwhile."""
+        """Open a trace for reading and return the descriptor; None if it is not in this folder. The sealed file is
+        tried twice, because another process may seal the trace meanwhile."""
         for path in (self._archive_path(job_id), self._live_path(job_id), self._archive_path(job_id)):
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -282,7 +282,8 @@ class FileTraces:
         return opened.st_size if os.path.samestat(live, opened) else None
 
     def _live_file(self, job_id: JobId) -> tuple[int, int] | None:
-        """Open or create the live trace of a job; file and size. None if the trace is sealed or is being sealed."""
+        """Open or create the live trace of a job, and keep it open. Returns descriptor and size; None if the trace is
+        sealed or is being sealed."""
         file = None if job_id in self._sealing else self._open.get(job_id)
         if file is None:
             if self._is_sealed(job_id):

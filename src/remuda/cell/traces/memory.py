@@ -1,7 +1,7 @@
 """Traces in memory, for unit tests: passes the same contract suite as the file adapter."""
 
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from remuda.cell.traces.port import Appended
 from remuda.model.job import JobId
@@ -37,7 +37,7 @@ class MemoryTraces:
         taken = 0 <= start <= len(trace) and trace[start : start + len(data)] == data
         return Appended(taken=taken, size=len(trace))
 
-    async def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
+    async def read(self, job_id: JobId, start: int = 0) -> AsyncGenerator[bytes, None]:
         rest = bytes(self._bytes.get(job_id, b"")[start:])
         if rest:
             yield rest

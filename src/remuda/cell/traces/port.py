@@ -1,6 +1,6 @@
 """The port to traces, the logs of jobs: growing byte sequences that are sealed (made durable) when the job is over."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from remuda.lib.append_only import Appended as Appended
@@ -13,7 +13,7 @@ class Traces(Protocol):
     async def size(self, job_id: JobId) -> int: ...
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """Add bytes at `start`. Bytes that the trace has already must be equal; a gap or other bytes are refused."""
+        """Add bytes at `start`. Refused (`taken` is False): a gap, other bytes than stored, new bytes once sealed."""
         ...
 
     def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
@@ -21,11 +21,12 @@ class Traces(Protocol):
         ...
 
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """Compare bytes with a sealed trace, to answer a repeated append. Accepts equal bytes only; writes nothing."""
+        """Compare bytes with a sealed trace, to answer a repeated append. `taken` is True if all are equal."""
         ...
 
-    def read(self, job_id: JobId, start: int = 0) -> AsyncIterator[bytes]:
-        """Yield the bytes of a trace from `start` on, in pieces; none for a job without a trace."""
+    def read(self, job_id: JobId, start: int = 0) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of a trace from `start` on, in pieces; none for a job without a trace. A caller that stops
+        early must close the generator, which closes the file."""
         ...
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:
@@ -34,11 +35,12 @@ class Traces(Protocol):
         ...
 
     async def reopen(self, job_id: JobId) -> None:
-        """Let a sealed trace grow again, because the job goes on. No effect while it is being sealed."""
+        """Let a sealed trace grow again, because the job goes on. No effect while it is being sealed, or once it is
+        archived."""
         ...
 
     async def list_unarchived(self) -> Sequence[JobId]:
-        """The jobs whose traces are not in the archive yet."""
+        """The jobs whose traces, live or sealed, are not in the archive yet."""
         ...
 
     async def archive(self, job_id: JobId) -> None:

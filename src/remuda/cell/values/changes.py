@@ -11,7 +11,7 @@ from remuda.pipeline import JobSpec
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """A new job with the spec of the old one (`of`), which is marked as retried."""
+    """A new job that retries the job `of`: it gets the spec of that job, which the store marks as retried."""
 
     of: JobId
     job: Job
@@ -28,7 +28,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs and the pipeline that the store wrote for `Changes`, new jobs with their ids."""
+    """The jobs and the pipeline that the store wrote for `Changes`."""
 
     jobs: tuple[Job, ...] = ()
     """Changed and new jobs, with their ids."""
@@ -40,7 +40,6 @@ class JobArtifacts(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job
     artifacts: tuple[Artifact, ...]
-    """The artifacts that it still has."""
 
 
 class PayloadParts(msgspec.Struct, frozen=True, kw_only=True):

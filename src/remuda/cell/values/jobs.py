@@ -100,7 +100,7 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     lost_tries: int = 0
     """Earlier tries that the platform lost before their script began. They do not count as retries."""
     lost: bool = False
-    """This try was lost in that way, and a new one replaces it."""
+    """This try was lost before its script began, and a new one replaces it."""
     retried: bool = False
     """A newer job of the same name replaces it."""
     epoch: int = 0
@@ -122,7 +122,7 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     reported: str | None = None
     """The final state that the runner sent, to recognize a repeated message."""
     trace_bytes: int = 0
-    """Set when the trace is archived."""
+    """Size of the complete log. This and `trace_checksum` are set when the job has ended."""
     trace_checksum: str | None = None
     end_put_off_at: float | None = None
     """When the runner first sent the end of the job while its stored trace was incomplete or wrong."""
@@ -176,7 +176,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def start_time(self) -> float | None:
-        """Return when the job started; if leased, the time of the lease, unless its runner confirms (`two_phase`)."""
+        """Return when the job started; None if it has not. A leased job has started with its lease, unless its runner
+        confirms the start later (`two_phase`)."""
         is_begun = self.started_at is None and self.state is JobState.LEASED and not self.two_phase
         return self.leased_at if is_begun else self.started_at
 

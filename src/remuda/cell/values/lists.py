@@ -46,6 +46,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Only trigger jobs, or only others."""
     runner_id: RunnerId | None = None
     project_ids: Collection[ProjectId] | None = None
+    """Only jobs of these projects; an empty collection selects no job."""
 
     def fits(self, job: Job) -> bool:
         return (
@@ -72,6 +73,7 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
     ref: str = ""
     sha: str = ""
     statuses: tuple[str, ...] | None = None
+    """An empty tuple selects no pipeline."""
     source: str = ""
     name: str = ""
     tag: bool | None = None

@@ -66,7 +66,7 @@ class Namespace(Value, frozen=True, kw_only=True):
 
     @property
     def group_ids(self) -> tuple[int, ...]:
-        """The ids of the groups that contain a project of this namespace, the nearest first; none for a user's."""
+        """The ids of the groups that contain this namespace's projects, nearest first; none for a user's namespace."""
         return (self.id, *self.above) if self.is_group else ()
 
 
@@ -192,7 +192,7 @@ class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     """Tags that a runner must all have."""
     pools: tuple[Pool, ...] | None = None
-    """Pools of which a runner must serve one."""
+    """Pools of which a runner must serve one; an empty tuple selects no runner."""
     status: str = ""
     """online, offline, stale or never_contacted, at the time `now`."""
     now: float = 0

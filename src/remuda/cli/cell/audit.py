@@ -1,6 +1,5 @@
 """`remuda cell audit`: shows the audit log, read from the cell's store."""
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +8,7 @@ from cyclopts import Parameter
 from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError
 from remuda.localrun.render.words import on_one_line
 
@@ -40,8 +40,8 @@ def audit(
         raise BadInputError(f'--since {since}: it looks like "2 days" or "3 hours"')
     if limit < 1:
         raise BadInputError(f"--limit {limit}: at least 1")
-    wanted = AuditFilter(action=action, created_after=None if seconds is None else time.time() - seconds)
-    events = asyncio.run(read_audit_events(cell.settings(), wanted, limit))
+    audit_filter = AuditFilter(action=action, created_after=None if seconds is None else time.time() - seconds)
+    events = event_loop.run(read_audit_events(cell.settings(), audit_filter, limit))
     if output == "json":
         print_json(events)
         return

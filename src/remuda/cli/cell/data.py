@@ -1,6 +1,5 @@
 """`remuda cell migrate|check|backup|restore`: maintain the data of a cell. `remuda.cell.operations` does the work."""
 
-import asyncio
 import shlex
 import sys
 import time
@@ -12,6 +11,7 @@ from cyclopts import Parameter
 from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json
+from remuda.lib import event_loop
 from remuda.lib.exits import Exit
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def migrate(
     """
     from remuda.cell.operations.existing_store import migrate as migrate_store
 
-    print(f"schema version {asyncio.run(migrate_store(cell.settings(cell_id=cell_id)))}")
+    print(f"schema version {event_loop.run(migrate_store(cell.settings(cell_id=cell_id)))}")
 
 
 def check(*, cell: CellOptions = NO_CELL_OPTIONS, output: Output = "text") -> int:
@@ -55,7 +55,7 @@ def check(*, cell: CellOptions = NO_CELL_OPTIONS, output: Output = "text") -> in
     from remuda.cell.operations.integrity_checks import check_cell
 
     settings, sources = cell.settings_and_sources()
-    report = asyncio.run(check_cell(settings))
+    report = event_loop.run(check_cell(settings))
     if output == "json":
         print_json(msgspec.to_builtins(report) | {"settings": sources})
     else:
@@ -89,7 +89,7 @@ def backup(
     from remuda.cell.operations.encryption_keys import encryption_key_place
 
     settings = cell.settings()
-    manifest = asyncio.run(back_up(settings, to.absolute(), now=time.time(), with_keys=with_keys))
+    manifest = event_loop.run(back_up(settings, to.absolute(), now=time.time(), with_keys=with_keys))
     print(f"cell {manifest.cell_id} is backed up to {to}")
     if left_out := [key for key in manifest.keys_wanted if key not in manifest.keys]:
         where = encryption_key_place(settings)
@@ -118,7 +118,7 @@ def restore(
     from remuda.cell.operations.backups import restore as restore_cell
 
     settings = cell.settings()
-    manifest = asyncio.run(restore_cell(source.absolute(), settings))
+    manifest = event_loop.run(restore_cell(source.absolute(), settings))
     print(f"cell {manifest.cell_id} is restored; start it with: remuda cell serve --data {settings.data}", end="")
     print(f" --database {_without_password(cell.database)}" if cell.database else "", end="")
     print(f" --cell-id {manifest.cell_id}" if manifest.cell_id != 1 else "")

@@ -1,6 +1,5 @@
 """`remuda cell encryption list|rotate|forget|generate`: manage the keys that encrypt a cell's secrets."""
 
-import asyncio
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -8,6 +7,7 @@ from cyclopts import Parameter
 from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json
+from remuda.lib import event_loop
 
 
 def list_keys(*, cell: CellOptions = NO_CELL_OPTIONS, output: Output = "text") -> None:
@@ -20,7 +20,7 @@ def list_keys(*, cell: CellOptions = NO_CELL_OPTIONS, output: Output = "text") -
     """
     from remuda.cell.operations.encryption_keys import list_encryption_keys
 
-    keys = asyncio.run(list_encryption_keys(cell.settings()))
+    keys = event_loop.run(list_encryption_keys(cell.settings()))
     if output == "json":
         print_json(keys)
         return
@@ -42,7 +42,7 @@ def rotate(*, cell: CellOptions = NO_CELL_OPTIONS) -> None:
     """
     from remuda.cell.operations.encryption_keys import rotate_encryption_key
 
-    key, changed = asyncio.run(rotate_encryption_key(cell.settings()))
+    key, changed = event_loop.run(rotate_encryption_key(cell.settings()))
     print(f"key {key} encrypts now; {changed} rows were encrypted with it")
 
 
@@ -61,7 +61,7 @@ def forget(
     """
     from remuda.cell.operations.encryption_keys import forget_encryption_key
 
-    asyncio.run(forget_encryption_key(cell.settings(), key))
+    event_loop.run(forget_encryption_key(cell.settings(), key))
     print(f"key {key} is removed")
 
 

@@ -1,6 +1,5 @@
 """`remuda cell keys list|rotate`: manage the keys that sign a cell's tokens."""
 
-import asyncio
 import time
 from typing import Annotated
 
@@ -9,6 +8,7 @@ from cyclopts import Parameter
 from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError
 
 
@@ -22,7 +22,7 @@ def list_keys(*, cell: CellOptions = NO_CELL_OPTIONS, output: Output = "text") -
     """
     from remuda.cell.operations.signing_keys import list_signing_keys
 
-    keys = asyncio.run(list_signing_keys(cell.settings()))
+    keys = event_loop.run(list_signing_keys(cell.settings()))
     if output == "json":
         print_json([{"name": key.name, "for": key.purpose, "signs": key.signs} for key in keys])
         return
@@ -53,5 +53,5 @@ def rotate(
         raise BadInputError("which key? Give --job-tokens")
     from remuda.cell.operations.signing_keys import rotate_job_token_key
 
-    kid = asyncio.run(rotate_job_token_key(cell.settings(), now=time.time(), at_once=at_once))
+    kid = event_loop.run(rotate_job_token_key(cell.settings(), now=time.time(), at_once=at_once))
     print(f"{kid} signs job tokens now")

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
 from remuda.cli.options import listen_address
+from remuda.lib import event_loop
 
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
@@ -40,7 +41,7 @@ def serve(
         REMUDA_ADMIN_TOKEN=choose-a-long-one remuda cell serve --data ./cell --listen 0.0.0.0:8929
     """
     host, port = listen_address(listen) if listen is not None else (None, None)
-    asyncio.run(_serve(cell.settings(host=host, port=port, cell_id=cell_id)))
+    event_loop.run(_serve(cell.settings(host=host, port=port, cell_id=cell_id)))
 
 
 def print_token(token: str) -> None:

@@ -37,6 +37,7 @@ PREFIX = "REMUDA_"
 FILE = "cell.toml"
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8929
 BY_OPTION = frozenset({"REMUDA_DATA", "REMUDA_HOST", "REMUDA_PORT", "REMUDA_CELL_ID"})
+"""Variables without effect: these settings come from options or the file only."""
 OTHER_VARIABLES = frozenset(
     {f"{PREFIX}{name}" for name in ("URL", "TOKEN", "DEBUG", "LOG_LEVEL", "KILL_POINT", "KILL_MARK", "KILL_AFTER")}
     | {f"{PREFIX}{name}" for name in ("PATIENCE_SECONDS", "INPUTS", "OUTPUTS", "EXPORTS", "MASKS", "JOB_KEY")}
@@ -57,11 +58,12 @@ class CellOptions:
     config: Config = None
 
     def settings(self, **more: Any) -> "CellSettings":
-        """Return the cell's settings, and print warnings for misspelt ones. `more`: further options."""
+        """Return the cell's settings, and print warnings about unknown REMUDA_ variables. `more`: further options, as
+        keywords named like the settings; None means not set."""
         return self.settings_and_sources(**more)[0]
 
     def settings_and_sources(self, **more: Any) -> tuple["CellSettings", dict[str, str]]:
-        """Return the cell's settings, and where each one that is not a default comes from."""
+        """Return the cell's settings, and the source of each one that is not a default. Otherwise like `settings`."""
         print_warnings(os.environ)
         return read_settings(os.environ, config=self.config, data=self.data, database=self.database, **more)
 
@@ -74,14 +76,14 @@ def cell_folder(data: Path | None) -> Path:
 
 
 def settings_from(environment: Mapping[str, str], *, config: Path | None = None, **options: Any) -> "CellSettings":
-    """Read a cell's settings: options, else variables REMUDA_<NAME>, else the file. Raises BadInputError."""
+    """Read a cell's settings: options, else REMUDA_<NAME>, else the file. Raises BadInputError if one is invalid."""
     return read_settings(environment, config=config, **options)[0]
 
 
 def read_settings(
     environment: Mapping[str, str], *, config: Path | None = None, **options: Any
 ) -> tuple["CellSettings", dict[str, str]]:
-    """Read settings, and where each that is not a default comes from. Raises BadInputError if one is invalid."""
+    """Read settings, and the source of each one that is not a default. Raises BadInputError if one is invalid."""
     import msgspec
 
     from remuda.cell.settings import CellSettings
@@ -108,7 +110,7 @@ def read_settings(
 
 
 def _file(environment: Mapping[str, str], data: Path | None, config: Path | None) -> Path | None:
-    """Return the file that the option or REMUDA_CONFIG names, else `cell.toml` in the data folder if it exists."""
+    """Return the file that `config` or REMUDA_CONFIG names, else `cell.toml` in the data folder; None without one."""
     if config is not None or environment.get(f"{PREFIX}CONFIG"):
         return config or Path(environment[f"{PREFIX}CONFIG"])
     usual = cell_folder(data) / FILE
@@ -148,7 +150,8 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _convert(name: str, value: object, what: str, *, strict: bool) -> Any:
-    """Convert a value to a setting's type; `strict`: do not parse texts as numbers. Raises BadInputError."""
+    """Convert a value to a setting's type. `what`: the setting and its source, for errors; `strict`: do not parse texts
+    as numbers. Raises BadInputError if the value is invalid."""
     import msgspec
 
     from remuda.cell.settings import describe_number, is_valid_number
@@ -172,8 +175,8 @@ def _fields() -> dict[str, Any]:
     return {field.name: field for field in msgspec.structs.fields(CellSettings)}
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=1)
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(names), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 

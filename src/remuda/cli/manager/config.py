@@ -110,7 +110,8 @@ def _check_mode(config: Path) -> "list[Remark]":
 
 
 def _check_code_access(config: "ManagerConfig | None", text: str) -> "list[Remark]":
-    """Return a warning if the users of jobs cannot read the code of Remuda's own steps."""
+    """Return a warning for each runner whose job users cannot read the code of Remuda's own steps. `text`: the content
+    of the configuration file, for line numbers."""
     from remuda.localrun.isolation import find_closed_code
     from remuda.manager.config.lines import find_lines, line_of
     from remuda.manager.config.values import Remark

@@ -1,6 +1,5 @@
 """`remuda manager register`: adds a runner to a configuration file."""
 
-import asyncio
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from cyclopts import Parameter
 
 from remuda.cli.cell_access import check_token
 from remuda.cli.options import ConfigToml
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError
 
 Texts = tuple[str, ...]
@@ -185,7 +185,7 @@ def register(
         maximum_timeout=server.maximum_timeout,
         maintenance_note=server.maintenance_note,
     )
-    number = asyncio.run(register_runner(config.absolute(), registration))
+    number = event_loop.run(register_runner(config.absolute(), registration))
     print(f"runner {number} of {url} is in {config}; start it with: remuda manager run --config {config}")
 
 

@@ -1,6 +1,5 @@
 """`remuda manager run`: runs the runner manager in this process."""
 
-import asyncio
 import hashlib
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from remuda.lib import event_loop
 from remuda.localrun.data_folder import data_folder
 
 Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.")]
@@ -40,7 +40,7 @@ def run(
         remuda manager run --config config.toml --data /var/lib/remuda-manager
     """
     folder = data.absolute() if data else default_data(config)
-    asyncio.run(_run(config, folder, jobs.absolute() if jobs else None))
+    event_loop.run(_run(config, folder, jobs.absolute() if jobs else None))
 
 
 def default_data(config: Path) -> Path:

@@ -1,12 +1,12 @@
 """`remuda manager list|verify|unregister|reset-token`: list and change the runners of a configuration file."""
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from remuda.cli.options import ConfigToml, Output
 from remuda.cli.render.listing import print_json, print_table
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError, Exit
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def verify(
     from remuda.manager.registration.runner_entries import Selection
     from remuda.manager.registration.runner_entries import verify as ask
 
-    results = asyncio.run(ask(config.absolute(), Selection(name=name, token=token, url=url), delete=delete))
+    results = event_loop.run(ask(config.absolute(), Selection(name=name, token=token, url=url), delete=delete))
     for result in results:
         label = result.runner.name or result.runner.short
         print(f"{label} ({result.runner.short}): {'is known there' if result.is_known else result.problem}")
@@ -84,7 +84,7 @@ def unregister(
     """
     from remuda.manager.registration.runner_entries import unregister as remove
 
-    for runner in asyncio.run(remove(config.absolute(), _select(name, token, url, all_runners))):
+    for runner in event_loop.run(remove(config.absolute(), _select(name, token, url, all_runners))):
         print(f"{runner.name or runner.short} ({runner.short}) is off {runner.url} and out of {config}")
 
 
@@ -113,7 +113,7 @@ def reset_token(
     from remuda.manager.registration.runner_entries import reset_tokens
 
     selection = _select(name, token, url, all_runners)
-    for runner in asyncio.run(reset_tokens(config.absolute(), selection, personal=pat)):
+    for runner in event_loop.run(reset_tokens(config.absolute(), selection, personal=pat)):
         print(f"{runner.name or runner.short} has a new token ({runner.short}), which is in {config}")
 
 

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from remuda.cli.manager.run import default_data
 from remuda.cli.options import Output
 from remuda.cli.render.listing import local_time, print_json, print_table
+from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError, CommandError, Exit
 from remuda.localrun.data_folder import data_folder
 from remuda.localrun.render.words import plural
@@ -36,7 +37,7 @@ def status(*, config: Config = None, data: Data = None, output: Output = "text")
     """
     from remuda.manager.process.control import ask_status
 
-    report = asyncio.run(ask_status(find_manager_folder(config, data)))
+    report = event_loop.run(ask_status(find_manager_folder(config, data)))
     if output == "json":
         print_json(report)
     else:
@@ -68,7 +69,7 @@ def drain(
         seconds = parse_duration(timeout)
     except ValueError as error:
         raise BadInputError(f"--timeout: {error}") from None
-    return asyncio.run(_drain(find_manager_folder(config, data), wait=wait, seconds=seconds or None))
+    return event_loop.run(_drain(find_manager_folder(config, data), wait=wait, seconds=seconds or None))
 
 
 async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
@@ -97,7 +98,8 @@ async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
 
 
 def find_manager_folder(config: Path | None, data: Path | None) -> Path:
-    """Return the data folder that the options select, else that of the only running manager. Raises BadInputError."""
+    """Return the data folder that the options select, else that of the only running manager. Raises BadInputError if
+    there is none or more than one."""
     from remuda.manager.process.control import is_served
 
     if data is not None:

@@ -96,7 +96,7 @@ class Graph:
 
 
 def graph_of(pipeline: Pipeline, *, all_parts: bool | None = None) -> Graph:
-    """Build the graph. `all_parts`: one node per part of a parallel job; None: only in a small pipeline."""
+    """Build the graph. `all_parts`: one node per part of a parallel job; None: if there are few jobs."""
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     if all_parts is None:
         all_parts = len(jobs) <= ALL_PARTS_UP_TO
@@ -138,7 +138,7 @@ def _node(name: str, parts: Sequence[JobSpec], levels: Mapping[str, int]) -> Nod
 
 
 def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
-    """Return for each job the length of the longest chain before it, without recursion: chains may be very long."""
+    """Return how many jobs the longest chain before each job has, without recursion: chains may be very long."""
     by_name = {job.name: job for job in jobs}
     levels: dict[str, int] = {}
     for _, stage in groupby(jobs, key=lambda job: job.stage_index):

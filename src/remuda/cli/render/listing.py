@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from remuda.localrun.render.columns import align
 from remuda.localrun.render.words import on_one_line
 
 
@@ -14,10 +15,8 @@ def print_json(value: object) -> None:
 
 
 def print_table(table: Sequence[tuple[str, ...]]) -> None:
-    rows = [tuple(map(on_one_line, row)) for row in table]
-    widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in align([tuple(map(on_one_line, row)) for row in table]):
+        print(line)
 
 
 def local_time(at: str | float | None) -> str:

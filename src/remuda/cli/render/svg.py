@@ -15,7 +15,7 @@ from remuda.localrun.render.words import plural
 from remuda.pipeline.errors import printable
 
 SHORT_COLUMN = 24
-"""Columns up to this length are never broken."""
+"""Columns of up to this many jobs are never continued in a second one beside them."""
 LONGEST_LABEL = 36
 
 _CHARACTER = 7.8
@@ -82,8 +82,8 @@ def svg(graph: Graph, *, by: By, title: str) -> str:
         x, middle = _n(band.x), _n(band.x + band.width / 2)
         size = f'width="{_n(band.width)}" height="{_n(bottom - _MARGIN)}"'
         parts.append(f'<rect class="band" x="{x}" y="{_MARGIN // 2}" {size} rx="8"/>')
-        at = f'x="{middle}" y="{_MARGIN + 10}" text-anchor="middle"'
-        parts.append(f'<text class="head" {at}>{escape(band.title)}</text>')
+        position = f'x="{middle}" y="{_MARGIN + 10}" text-anchor="middle"'
+        parts.append(f'<text class="head" {position}>{escape(band.title)}</text>')
     parts += ("</g>", "<g>", *_edges(graph, boxes), "</g>", "<g>")
     needs = graph.needs()
     for box in boxes.values():

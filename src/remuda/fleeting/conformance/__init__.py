@@ -14,18 +14,18 @@ __all__ = ["Check", "Outcome", "Result", "Trial", "names", "try_out"]
 
 
 def names(trial: Trial) -> list[str]:
-    """The names of all checks of a run in order. A run skips checks that depend on a failed one."""
+    """The names of all checks of a run in order, also of those that the run will skip after a failed check."""
     every = (*program.CHECKS, *_checks_of_calls(trial), calls.clean_up, *ending.CHECKS)
     return [check.name for check in every]
 
 
 def _checks_of_calls(trial: Trial) -> list[Check]:
-    """Checks of a running plugin, without the last, which cleans up; the SSH login only if `is_connecting`."""
+    """Checks of a running plugin, without `clean_up`, and without the SSH login unless `trial.is_connecting` is set."""
     return [check for check in calls.CHECKS[:-1] if trial.is_connecting or check is not calls.log_in]
 
 
 async def try_out(trial: Trial) -> AsyncGenerator[Result, None]:
-    """Run all checks of a plugin in order, and yield the result of each."""
+    """Run the checks of a plugin in order, and yield the result of each. Skips checks that depend on a failed one."""
     for check in program.CHECKS:
         result = await _alone(check, trial)
         yield result

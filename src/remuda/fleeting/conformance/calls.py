@@ -23,7 +23,7 @@ NOBODY = "remuda-check-there-is-no-such-instance"
 AT_ONCE = 20
 HELD_UP_SECONDS = 5.0
 ONCE_MORE_SECONDS = 5.0
-"""Time limit for deletions that did not succeed in time before."""
+"""Time limit of the clean-up if deletions did not end in time before."""
 PROTOCOLS = ("", "ssh", "winrm", "winrm+https")
 CHECKS = Checks()
 _CREATING, _RUNNING = pb.State.Value("creating"), pb.State.Value("running")
@@ -58,8 +58,8 @@ async def health(life: Life) -> None:
 @CHECKS.add(
     "lists its instances",
     expected="Update shows every instance once, with a name and a state from 0 to 7",
-    to_do="stream all instances in every Update; show one that cannot be looked up just now as it was last (in"
-    " Python: as UNKNOWN), for what is left out counts as gone",
+    to_do="stream all instances in every Update; show an instance that cannot be looked up now with its last"
+    " state (in Python: UNKNOWN), because an instance that is left out counts as gone",
     is_needed=True,
 )
 async def update(life: Life) -> None:
@@ -111,9 +111,11 @@ async def runs(life: Life) -> None:
             if state == UNKNOWN_NUMBER:
                 continue
             if past.get(name) == _RUNNING != state:
-                raise FailedError(f"{name} was running, and is {_or_missing(state)} without having been asked to go")
+                raise FailedError(
+                    f"{name} was running, and is {_or_missing(state)} although its deletion was not requested"
+                )
             if state not in (_CREATING, _RUNNING):
-                raise FailedError(f"{name} is {_or_missing(state)} without having been asked to go")
+                raise FailedError(f"{name} is {_or_missing(state)} although its deletion was not requested")
             past[name] = state
         return all(past.get(name) == _RUNNING for name in life.made)
 
@@ -134,13 +136,13 @@ async def connect_info(life: Life) -> None:
     for name in life.made:
         request = pb.ConnectInfoRequest(instance=name)
         answer = await life.call("ConnectInfo", life.stub.ConnectInfo, request)
-        need(answer.HasField("connector"), f"the answer for {name} has no connector; gitlab-runner dies of that")
+        need(answer.HasField("connector"), f"the answer for {name} has no connector; gitlab-runner crashes on that")
         connector = answer.connector
         need(
             answer.InternalAddr or answer.ExternalAddr,
             f"the answer for {name} has no address",
         )
-        need(connector.keepalive > 0, f"keepalive is {connector.keepalive}; 0 makes gitlab-runner spin")
+        need(connector.keepalive > 0, f"keepalive is {connector.keepalive}; 0 makes gitlab-runner loop without a pause")
         need(
             connector.timeout > 0,
             f"timeout is {connector.timeout}; 0 makes every login of gitlab-runner's fail",
@@ -214,8 +216,8 @@ async def suspend(life: Life) -> None:
 @CHECKS.add(
     "other abilities",
     expected="what it announces of remuda.stats and remuda.recover works",
-    to_do="mend the call that is named: Stats (no price below 0), or Recover (every instance with an owner's tag);"
-    " announce only what there is",
+    to_do="correct the call that is named: Stats (no price below 0), or Recover (every instance with an owner's tag);"
+    " announce only what is implemented",
 )
 async def own_abilities(life: Life) -> None:
     if Capability.STATS in life.info.capabilities:
@@ -226,8 +228,8 @@ async def own_abilities(life: Life) -> None:
         with translate_errors("Recover"):
             async with life.abilities.Recover.open(timeout=life.trial.call_seconds) as stream:
                 await stream.send_message(Empty(), end=True)
-                async for one in stream:
-                    owners[one.instance] = one.owner
+                async for tagged in stream:
+                    owners[tagged.instance] = tagged.owner
         missing = sorted(set(life.made) - owners.keys())
         need(not missing, f"Recover does not find {', '.join(missing)}, which Update shows")
         foreign = {owners[name] for name in life.made} - {OWNER}
@@ -242,10 +244,10 @@ async def own_abilities(life: Life) -> None:
     " blocks; in Go hold no lock while the provider is asked",
 )
 async def meanwhile(life: Life) -> None:
-    """Check that the plugin answered health calls during the checks `increase`, `shows` and `runs`."""
+    """Check that the plugin answered health calls during all calls of Increase and Update so far."""
     held_up = [f"{what} for {seconds:.1f} s" for what, seconds in life.held_up.items() if seconds >= HELD_UP_SECONDS]
     if held_up:
-        raise NotedError(f"it answered nobody during {', during '.join(held_up)}")
+        raise NotedError(f"it answered no other call during {', during '.join(held_up)}")
 
 
 @CHECKS.add(
@@ -264,8 +266,8 @@ async def at_once(life: Life) -> None:
                 group.create_task(call, name=f"connect info {number}")
     except ExceptionGroup as errors:
         raise FailedError(f"one of them failed: {errors.exceptions[0]}") from errors
-    for one in updates:
-        missing = sorted(set(life.made) - one.result().keys())
+    for task in updates:
+        missing = sorted(set(life.made) - task.result().keys())
         need(not missing, f"one of {AT_ONCE} Updates at the same time did not show {', '.join(missing)}")
 
 
@@ -366,7 +368,7 @@ async def disappear(life: Life) -> None:
     def are_gone(states: dict[str, int]) -> bool:
         past.update(name for name in life.made if name not in states or is_going(states[name]))
         back = sorted(name for name in past if name in states and not is_going(states[name]))
-        need(not back, f"{', '.join(back)} is back after it was going")
+        need(not back, f"{', '.join(back)} is listed again after its deletion had begun")
         return all(states.get(name) in (None, *_ENDED) for name in life.made)
 
     states = await life.until(are_gone, _patience(life.trial) if life.going else 0.0)
@@ -445,6 +447,6 @@ def _or_missing(state: int) -> str:
 
 
 async def _reach(life: Life, target: int) -> None:
-    found = await life.until(lambda new: all(new.get(name) == target for name in life.made), _patience(life.trial))
-    states = {name: found.get(name, -1) for name in life.made}
+    new_states = await life.until(lambda new: all(new.get(name) == target for name in life.made), _patience(life.trial))
+    states = {name: new_states.get(name, -1) for name in life.made}
     need(set(states.values()) == {target}, f"not {state_name(target)} in the end: {format_states(states)}")

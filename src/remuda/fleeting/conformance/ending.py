@@ -81,7 +81,7 @@ async def _end_with_host(life: Life) -> None:
 
 
 async def _silence(network: str, address: str) -> None:
-    """Wait until nothing accepts connections at the address of a plugin."""
+    """Wait until nothing listens at an address. `network`: unix, tcp. Raises FailedError after `ORPHAN_SECONDS`."""
     name, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(ORPHAN_SECONDS):

@@ -40,7 +40,7 @@ _FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.05, 2.0
 
 
 class Life:
-    """State of one run of the checks. Starts the plugin's process, possibly several times in turn."""
+    """State of one run of the checks. Starts the plugin's process, possibly several times one after the other."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
@@ -54,13 +54,13 @@ class Life:
         self.is_in_doubt = False
         """True if further instances may appear: an Increase was not answered."""
         self.held_up: dict[str, float] = {}
-        """For each call, the longest time in which the plugin answered nothing else meanwhile."""
+        """For Increase and Update: the longest time in seconds in which the plugin answered no other call meanwhile."""
         self.can_connect = True
-        """ConnectInfo works. If not, other checks do not call it."""
+        """ConnectInfo works. If not, the check of concurrent calls does not call it."""
         self.going: set[str] = set()
         """Instances whose deletion was accepted."""
         self.is_given_up = False
-        """Instances were not deleted in time."""
+        """True if instances were not deleted in time."""
         self.logged: deque[str] = deque(maxlen=MOST_LOGGED)
         self.stray: list[str] = []
         self._streams = TaskOwner()
@@ -104,7 +104,8 @@ class Life:
         self.info = await self.init(dict(self.trial.config))
 
     async def call(self, what: str, method: Any, request: Any) -> Any:
-        """Call with the trial's deadline. Raises TemporaryError, PermanentError or UnsupportedError, naming `what`."""
+        """Call `method` of a gRPC stub with the trial's deadline and return the answer. Raises errors as
+        `translate_errors` does; `what` names the call in their texts."""
         with translate_errors(what):
             return await method(request, timeout=self.trial.call_seconds)
 
@@ -134,7 +135,7 @@ class Life:
 
     @asynccontextmanager
     async def _measure_health(self, what: str) -> AsyncIterator[None]:
-        """Call Health repeatedly during the call `what`, and record the longest delay. Any answer counts."""
+        """Call Health repeatedly during the call `what`, and record its longest delay. An error counts as an answer."""
         loop, asked = asyncio.get_running_loop(), [math.inf]
 
         async def ask() -> None:
@@ -161,12 +162,12 @@ class Life:
             await tasks.close()
 
     async def new(self) -> dict[str, int]:
-        """States of instances that did not exist before the first Increase, by name."""
+        """Call Update; return the states, by name, of the instances that did not exist before the first Increase."""
         before = self.before or {}
         return {name: state for name, state in (await self.update()).items() if name not in before}
 
     async def until(self, is_so: Callable[[dict[str, int]], bool], seconds: float) -> dict[str, int]:
-        """Update until `is_so` is true for the new instances or `seconds` are over; return their last states."""
+        """Call `new` until `is_so` is true for the states or `seconds` are over; return the last states."""
         pause, states = _FIRST_PAUSE_SECONDS, await self.new()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -198,7 +199,7 @@ class Life:
         return answer
 
     async def has_died(self, *, wait: bool) -> bool:
-        """True if the process ended by itself. `wait`: up to `DYING_SECONDS`, as it may answer just before it ends."""
+        """True if the process ended by itself. `wait`: wait up to `DYING_SECONDS`, as it can end after an answer."""
         if self.channel is None or self.process is None:
             return False
         if not await wait_for_event(self.process.ended, within_seconds=DYING_SECONDS if wait else 0):
@@ -222,8 +223,8 @@ def state_name(state: int) -> str:
 
 
 def format_states(states: dict[str, int]) -> str:
-    some = [f"{name} {state_name(state)}" for name, state in list(states.items())[:MOST_SHOWN]]
-    return ", ".join(some + (["..."] if len(states) > MOST_SHOWN else [])) or "nothing"
+    texts = [f"{name} {state_name(state)}" for name, state in list(states.items())[:MOST_SHOWN]]
+    return ", ".join(texts + (["..."] if len(states) > MOST_SHOWN else [])) or "nothing"
 
 
 def need(is_so: object, happened: str) -> None:
@@ -232,7 +233,7 @@ def need(is_so: object, happened: str) -> None:
 
 
 async def run_check(check: Check, life: Life) -> Result:
-    """Run a check and return its result. Errors of the plugin make it a failed check."""
+    """Run a check and return its result. After an error or the end of the plugin the check has failed."""
     outcome, happened, was_running = Outcome.PASSED, "", life.is_running
     to_do = check.to_do
     life.logged.clear()

@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
 
 class CheckError(Exception):
-    """Base class of what a check raises. `happened`: what the plugin did; `to_do`: advice in place of the check's."""
+    """Base class of errors of a check. `happened`: what the plugin did; `to_do`: advice that replaces the check's."""
 
     def __init__(self, happened: str, *, to_do: str = "") -> None:
         super().__init__(happened)
@@ -48,9 +48,10 @@ class Trial:
     boot_seconds: float = 300.0
     """Time limit until instances run; 0: they need not run."""
     is_connecting: bool = False
+    """Log in to an instance by SSH as well."""
     call_seconds: float = 60.0
     least_seconds: float = 60.0
-    """Least time limit for instances to appear and to go."""
+    """Lower bound of the time limit for instances to appear and to be deleted."""
     end_seconds: float = END_SECONDS
     """Time limit for the process to end on Shutdown. Hosts use the default."""
 

@@ -1,4 +1,4 @@
-"""Templates of the files of a new plugin in Python or Go, which runs without changes (`remuda plugin new`)."""
+"""Files of a new plugin in Python or Go, made from templates (`remuda plugin new`). The plugin runs without changes."""
 
 import re
 from importlib.resources import files as resources
@@ -60,6 +60,8 @@ def files(name: str, language: str, *, python: str = "/usr/bin/env python3") -> 
 
     folder = resources(__name__) / language
     return [
-        File(path=fill(path), text=fill((folder / f"{own}.template").read_text()), is_program=own == "program")
-        for own, path in _FILES[language].items()
+        File(
+            path=fill(path), text=fill((folder / f"{template}.template").read_text()), is_program=template == "program"
+        )
+        for template, path in _FILES[language].items()
     ]

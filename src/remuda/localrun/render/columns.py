@@ -24,7 +24,7 @@ def pad(text: str, columns: int) -> str:
 
 
 def cut(text: str, columns: int) -> str:
-    """Shorten the text to this number of columns, with an ellipsis at the end."""
+    """Shorten a text with more than `columns` columns to this width, with an ellipsis at the end."""
     if width(text) <= columns:
         return text
     used = 0
@@ -36,7 +36,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Format rows of equal length as a table with aligned columns; those without any text are left out."""
+    """Format rows of equal length as a table with aligned columns; columns without any text are left out."""
     if not rows:
         return []
     widths = [max(width(row[number]) for row in rows) for number in range(len(rows[0]))]

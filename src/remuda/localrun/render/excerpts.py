@@ -34,12 +34,12 @@ def excerpt(lines: Sequence[str], line: int, column: int) -> list[str]:
     if not text.strip():
         return []
     text = "".join(each if each.isprintable() else " " for each in text)
-    at = min(max(column - 1, 0), len(text))
+    index = min(max(column - 1, 0), len(text))
     # Of a long line, the part around the caret.
-    start = max(0, at - SHOWN_COLUMNS // 2) if len(text) > SHOWN_COLUMNS else 0
+    start = max(0, index - SHOWN_COLUMNS // 2) if len(text) > SHOWN_COLUMNS else 0
     part = text[start : start + SHOWN_COLUMNS]
     before = "…" if start else ""
     after = "…" if start + SHOWN_COLUMNS < len(text) else ""
     number = f"{line:>6} | "
-    caret = " " * width(before + part[: at - start]) + "^"
+    caret = " " * width(before + part[: index - start]) + "^"
     return [f"{number}{before}{part.rstrip()}{after}", f"{'':>6} | {caret}"]

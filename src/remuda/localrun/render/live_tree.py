@@ -31,7 +31,7 @@ _MARKS = {
     "scheduled": ("◷", "@", "yellow"),
     "waiting_for_resource": ("◷", "@", "yellow"),
 }
-"""Mark, its ASCII form and style per status; other statuses are of jobs that have not started."""
+"""Mark, its ASCII form and style per status of a job or step. Statuses in `_SPINNING` get a spinner, others a dot."""
 
 _SPINNING = ("running", "canceling")
 

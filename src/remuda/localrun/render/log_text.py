@@ -1,6 +1,6 @@
 """Converts a job's log to readable text: without timestamps and section markers, with split lines joined. Pure. A line
 with a timestamp begins with 32 bytes: time, stream, O or E, and a space, or `+` if it continues the line before it.
-Lines without a timestamp (older runners) pass unchanged."""
+In logs of older runners lines have no timestamp."""
 
 import re
 from collections import deque

@@ -16,7 +16,7 @@ from remuda.pipeline.errors import printable
 from remuda.pipeline.syntax.known_keys import nearest
 
 SHOWN_NAMES = 3
-"""How many needs or tags fit into a cell."""
+"""How many needs or tags of a job the table shows."""
 
 _LONG = 500
 
@@ -54,8 +54,8 @@ def table(pipeline: Pipeline, file: str) -> list[str]:
             number += 1
     if pipeline.left_out:
         rest = [
-            (f"  {printable(left.name, _LONG)}", printable(left.reason, _LONG), place(left, file))
-            for left in pipeline.left_out
+            (f"  {printable(entry.name, _LONG)}", printable(entry.reason, _LONG), place(entry, file))
+            for entry in pipeline.left_out
         ]
         lines += ["", "left out", *align(rest)]
     return lines
@@ -73,8 +73,8 @@ def when(job: JobSpec) -> str:
 
 
 def _needs(job: JobSpec, groups: Mapping[str, str]) -> str:
-    """Return the names of the jobs that a job needs. `groups`: the parallel job of each of its parts; several parts are
-    shown as `NAME ×COUNT`."""
+    """Return the names of the jobs that a job needs; several parts of a parallel job are shown as `NAME ×COUNT`.
+    `groups`: by job name, the parallel job that the job is a part of, or ''."""
     outside = [need.project or need.pipeline for need in job.outside_needs]
     if job.needs is None:
         return _some(outside)
@@ -107,17 +107,18 @@ def find(pipeline: Pipeline, name: str) -> tuple[JobSpec, ...] | LeftOut:
     jobs = tuple(job for job in pipeline.jobs if name in (job.name, job.written_name))
     if jobs:
         return jobs
-    for left in pipeline.left_out:
-        if left.name == name:
-            return left
+    for entry in pipeline.left_out:
+        if entry.name == name:
+            return entry
     if pipeline.skipped is not None:
         raise BadInputError(f"--job {name}: there is no pipeline: {pipeline.skipped}")
-    names = [*(job.written_name or job.name for job in pipeline.jobs), *(left.name for left in pipeline.left_out)]
+    names = [*(job.written_name or job.name for job in pipeline.jobs), *(entry.name for entry in pipeline.left_out)]
     raise BadInputError(f"--job {name}: the file has no such job; {nearest(name, names) or 'leave it out to see all'}")
 
 
 def details(parts: tuple[JobSpec, ...] | LeftOut, file: str) -> list[str]:
-    """Return lines with every value of a job that is not the default; of a parallel job, its first part's."""
+    """Return lines with every value of a job that is not the default; of a parallel job, its first part's values and
+    the names of all parts. For a job that is left out, one line with the reason."""
     if isinstance(parts, LeftOut):
         return [f"{printable(parts.name, _LONG)} ({place(parts, file)}) is left out: {printable(parts.reason, _LONG)}"]
     job = parts[0]

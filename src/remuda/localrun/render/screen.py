@@ -124,8 +124,8 @@ class GuardedScreen:
 
 def event_line(event: Event, width: int) -> str:
     """Format an event as one line: local time, job padded to `width` columns, status, duration, note."""
-    at = datetime.fromtimestamp(event.at).astimezone().strftime("%H:%M:%S")
-    words = [at, event.job.ljust(width), event.status]
+    time = datetime.fromtimestamp(event.at).astimezone().strftime("%H:%M:%S")
+    words = [time, event.job.ljust(width), event.status]
     if event.seconds is not None:
         words.append(duration(event.seconds))
     line = "  ".join(words[:2]) + "  " + " ".join(words[2:])

@@ -27,7 +27,8 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fold(events: Sequence[Mapping[str, Any]], until: float) -> tuple[StepView, ...]:
-    """Return all steps of a job, each followed by those that it called. One without an end runs until `until`."""
+    """Return all steps of a job, each followed by the steps that it called. A step that has not reported its end counts
+    as running until `until`."""
     tree = tree_of(events)
     own = {id(entry.step): entry.seconds for entry in own_times(tree, until)}
     steps = []
@@ -39,7 +40,7 @@ def fold(events: Sequence[Mapping[str, Any]], until: float) -> tuple[StepView, .
 
 
 def views(tree: Sequence[Step]) -> list[StepView]:
-    """Flatten a tree, each step followed by the steps that it called, without `own_seconds`."""
+    """Flatten a tree, each step followed by the steps that it called. `own_seconds` is not set in the views."""
     return [view for view, _ in _walk(tree, None)]
 
 

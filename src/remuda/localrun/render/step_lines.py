@@ -16,14 +16,14 @@ _DIGEST = len("sha256:") + 12
 
 
 def step_lines(steps: Sequence[Step]) -> list[str]:
-    """Return a line per step, and below it its error and the steps that it called."""
+    """Return a line per step, and below it its attempts, policy decision, error, and the steps that it called."""
     rows = list(_rows(steps, "", ""))
     width = max((len(head) for head, facts in rows if facts), default=0)
     return [f"{head:<{width}}  {facts}".rstrip() for head, facts in rows]
 
 
 def used_in_words(events: Sequence[Any]) -> str:
-    """Return the resources (CPU, memory, disk, network) that a job used; '' if its step events do not report them."""
+    """Describe which resources (CPU, memory, disk, network) a job used; '' if no event reports them."""
     event: Mapping[str, Any] = next((event for event in reversed(events) if _is_used(event)), {})
     used = dict(_submapping(event, "used"))
     for here, there in (("disk_read_bytes", "io_read_bytes"), ("disk_written_bytes", "io_write_bytes")):
@@ -118,7 +118,7 @@ def _remarks(step: Step) -> Iterator[str]:
 
 
 def _by_reason(names: list[str], why: Mapping[str, Any]) -> str:
-    """Return the names, grouped by their reason in `why`, with the reason in parentheses after each group."""
+    """Return the names as text, grouped by their reason in `why`, with the reason in parentheses after each group."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(str(why.get(name) or ""), []).append(name)

@@ -75,7 +75,7 @@ def _stage_rows(stage: StageView, detail: _Detail, now: float, depth: int) -> li
 
 
 def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Row]:
-    """Yield a row per step. Steps that a finished step called, and skipped steps, are left out."""
+    """Yield a row per step, without skipped steps and those that a finished step called. `depth`: of the outermost."""
     folded = None
     for step in steps:
         if folded is not None and step.depth > folded:
@@ -87,7 +87,8 @@ def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Ro
 
 
 def _stage_status(stage: StageView) -> str:
-    """Return the status of a stage: the most urgent status of its jobs; failures that are allowed do not count."""
+    """Return the first of these statuses that a job of the stage has: running, canceling, failed, manual, one of the
+    waiting ones, canceled, success, skipped. Failures that are allowed do not count."""
     statuses = {job.status for job in stage.jobs if not (job.has_failed() and job.allow_failure)}
     waiting = ("pending", "scheduled", "waiting_for_resource", "preparing", "created")
     for status in ("running", "canceling", "failed", "manual", *waiting, "canceled", "success", "skipped"):

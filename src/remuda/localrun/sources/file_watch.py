@@ -4,10 +4,11 @@ editor or a checkout writes many files. Polling costs little and works on every 
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from remuda.localrun.sources.repository import Repository
+from remuda.localrun.sources.worktree import walk_files
 
 LOOK_SECONDS = 0.5
 QUIET_SECONDS = 0.3
@@ -30,7 +31,7 @@ def look(folder: Path) -> Look:
 def wait_for_change(
     folder: Path, before: Look, *, sleep: Callable[[float], None] = time.sleep, see: Callable[[Path], Look] = look
 ) -> list[str]:
-    """Wait until files differ from `before` and then rest for `QUIET_SECONDS`; return the sorted paths that differ."""
+    """Wait until files differ from `before` and then stay unchanged for `QUIET_SECONDS`; return their sorted paths."""
     while (now := see(folder)) == before:
         sleep(LOOK_SECONDS)
     while True:
@@ -41,13 +42,6 @@ def wait_for_change(
         now = after
 
 
-def _names(folder: Path) -> list[str]:
+def _names(folder: Path) -> Iterable[str]:
     repository = Repository.at(folder)
-    if repository is not None:
-        return [*repository.index(), *repository.untracked_files()]
-    return [
-        os.path.relpath(os.path.join(place, name), folder)
-        for place, _, names in os.walk(folder)
-        for name in names
-        if ".git" not in Path(place).parts
-    ]
+    return walk_files(folder) if repository is None else [*repository.index(), *repository.untracked_files()]

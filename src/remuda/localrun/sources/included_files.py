@@ -108,7 +108,7 @@ class WorkTreeSources(Sources):
 
 
 class _Folder:
-    """The current files of a work tree, or of a project folder without a repository."""
+    """The current files of the pipeline's folder, or of another project's if that is not the top of a repository."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -173,7 +173,7 @@ class _Clone:
 
     def version(self, text: str) -> str | None:
         """Return the commit of a component's version: a commit id, a tag, a branch, `~latest`, or the first numbers of
-        a version such as `1.2`."""
+        a version such as `1.2`. None if there is no such version."""
         if text != LATEST and (commit := self._repository.commit(text, own_first=True)):
             return commit
         partial = _PARTIAL.fullmatch(text)
@@ -208,5 +208,5 @@ def _decode(data: bytes, path: str) -> str | SourceProblem:
 
 
 def _printable_paths(paths: Mapping[str, object]) -> list[str]:
-    """Leave out paths that are not valid text: they can be neither written in a pipeline file nor shown."""
+    """Return the paths, sorted, without unprintable ones, which can be neither written in a pipeline file nor shown."""
     return sorted(path for path in paths if path.isprintable())

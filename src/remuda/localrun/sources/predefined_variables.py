@@ -74,8 +74,9 @@ def of_commit(repository: Repository | None) -> dict[str, str]:
     entry = repository.ask("log", "-1", "--no-show-signature", "--encoding=UTF-8", form, "HEAD") if repository else None
     if entry is None:
         return {}
-    sha, author, at, message = entry.decode(errors="replace").split("\0", 3)
-    return {"CI_COMMIT_SHA": sha, **predefined_variables.of_commit(message=message, author=author, timestamp=at)}
+    sha, author, timestamp, message = entry.decode(errors="replace").split("\0", 3)
+    variables = predefined_variables.of_commit(message=message, author=author, timestamp=timestamp)
+    return {"CI_COMMIT_SHA": sha, **variables}
 
 
 def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:

@@ -112,6 +112,6 @@ class _NotAllowedError(Exception):
 
 
 def _site(url: str) -> str:
-    """Return the URL prefix that the user could allow to reach this URL; a placeholder if the URL is invalid."""
+    """Return the server's part of a URL, to suggest it for `--allow-remote`; `URL_PREFIX` if the URL is invalid."""
     address = read_prefix(url)
     return printable(f"{address.scheme}://{urlsplit(url).netloc}/", 200) if address else "URL_PREFIX"

@@ -1,5 +1,5 @@
 """Reads a git repository on this machine: refs, trees, files, differences. git runs without the variables of a
-surrounding hook, prompts, lazy fetches, replaced objects, and programs that the repository configures (fsmonitor,
+surrounding hook, prompts, lazy fetches, `git replace`, and programs that the repository configures (fsmonitor,
 external diffs). A ref from a pipeline file is used only as the name of a branch, tag or commit, never as an option or a
 revision expression. Invariant: writes nothing, not even a refreshed index, and contacts no other machine."""
 
@@ -50,8 +50,8 @@ class Repository:
 
     @classmethod
     def at(cls, folder: Path) -> "Repository | None":
-        """Return the repository of a folder; None if it is in none, or git is not installed. Raises BadInputError if
-        git cannot read the repository."""
+        """Return the repository of a folder; None if the folder is in none, or git is not installed. Raises
+        BadInputError if git cannot read the repository."""
         if folder in _PARTS:
             return cls(folder, is_part=_PARTS[folder])
         try:
@@ -72,11 +72,13 @@ class Repository:
 
     def default_branch(self) -> str:
         """Return the default branch of `origin` if the clone knows it, else the branch that is checked out."""
+        return self.default_branch_of_origin() or self.answer("symbolic-ref", "--quiet", "--short", "HEAD")
+
+    def default_branch_of_origin(self) -> str:
+        """Return the default branch of `origin`; '' if the clone does not know it."""
         origin = "refs/remotes/origin/"
         head = self.answer("symbolic-ref", "--quiet", f"{origin}HEAD")
-        if head.startswith(origin):
-            return head.removeprefix(origin)
-        return self.answer("symbolic-ref", "--quiet", "--short", "HEAD")
+        return head.removeprefix(origin) if head.startswith(origin) else ""
 
     def ask(self, *arguments: str) -> bytes | None:
         """Run a git command and return its output as bytes; None if it fails."""
@@ -120,7 +122,8 @@ class Repository:
         return self.settings("remote.origin.url").get("remote.origin.url", "")
 
     def commit(self, ref: str, *, own_first: bool = False) -> str | None:
-        """Return the commit id of a branch, tag or id; branches of `origin` win over local ones, unless `own_first`."""
+        """Return the commit id of a branch, tag or (short) commit id; None if it does not exist. If `origin` and this
+        clone have the branch, `origin` wins, or with `own_first` the clone."""
         if not is_ref_name(ref):
             return None
         if ref.startswith("refs/") or ref == "HEAD":
@@ -131,15 +134,15 @@ class Repository:
         return next((commit for name in names if (commit := self.resolve(name))), None)
 
     def resolve(self, ref: str) -> str | None:
-        """Return the commit id of a full ref name or a commit id."""
+        """Return the commit id of a full ref name or a commit id; None if it does not exist."""
         return self.answer("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}") or None
 
     def merge_base(self, commit: str) -> str | None:
-        """Return the best common ancestor of the commit and HEAD."""
+        """Return the best common ancestor of the commit and HEAD; None if there is none."""
         return self.answer("merge-base", "HEAD", commit) or None
 
     def status(self) -> bytes | None:
-        """Return the output of `git status` with untracked files. Later calls return the same output."""
+        """Return the output of `git status` with untracked files; None if git fails. It is computed only once."""
         return self._status
 
     @cached_property

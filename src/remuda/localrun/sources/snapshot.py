@@ -29,7 +29,7 @@ DESCRIBED_COMMITS = 50
 """Tags of this many last commits are uploaded, so that `git describe` works as in a job's shallow clone."""
 
 COMPARED = "refs/compared/"
-"""Refs for commits that rules compare with and that no branch or tag contains."""
+"""Prefix of the refs for commits that rules compare with and do not name by a branch or tag."""
 CONVERTING = ("core.autocrlf", "core.eol", "core.filemode", "core.symlinks")
 
 
@@ -96,8 +96,8 @@ def take(
     if source.is_partial and (since or bases):
         since, bases = None, {}
         remark = "this is a partial clone, so everything counts as changed for rules:changes"
-    at = facts.predefined.get("CI_COMMIT_TIMESTAMP", "")
-    orphans = {commit: git.make_orphan(commit, source.prefix, at) for commit in {since, *bases.values()} if commit}
+    date = facts.predefined.get("CI_COMMIT_TIMESTAMP", "")
+    orphans = {commit: git.make_orphan(commit, source.prefix, date) for commit in {since, *bases.values()} if commit}
     tree = tree or git.answer("rev-parse", f"{facts.sha}:{source.prefix}")
     sha = git.commit(tree, tuple(dict.fromkeys(orphans.values())), *_message_and_author(facts))
     refs = {_full_name(repository, name): orphans[base] for name, base in bases.items()}
@@ -157,8 +157,8 @@ def mirror(repository: "Repository", facts: "Facts", default_branch: str, git_di
             refs[ref.replace("refs/remotes/origin/", "refs/heads/", 1)] = commit
     refs.setdefault(f"refs/heads/{default_branch}", facts.sha)
     if source.has_gaps:
-        at = facts.predefined.get("CI_COMMIT_TIMESTAMP", "")
-        refs = {ref: git.make_orphan(commit, "", at) for ref, commit in refs.items()}
+        date = facts.predefined.get("CI_COMMIT_TIMESTAMP", "")
+        refs = {ref: git.make_orphan(commit, "", date) for ref, commit in refs.items()}
     ref = f"refs/heads/{default_branch}"
     return Snapshot(git_dir=git_dir, sha=refs[ref], ref=ref, refs=refs)
 
@@ -186,8 +186,8 @@ def _ref_of(facts: "Facts") -> str:
 
 
 def _branches(facts: "Facts", sha: str) -> dict[str, str]:
-    """Return the snapshot's branch, as a full ref name, with its commit. It is empty for a tag, except in a folder
-    without commits, where the default branch is needed."""
+    """Return a dict from the full name of the snapshot's branch to its commit. The dict is empty if the pipeline is for
+    a tag, except in a folder without commits, where the cell needs the default branch."""
     branch = facts.default_branch if facts.is_tag else facts.ref
     return {} if facts.is_tag and facts.sha != NO_SHA else {f"refs/heads/{branch}": sha}
 
@@ -257,7 +257,8 @@ def _source(repository: "Repository") -> _Source:
 
 
 def _make_repository(git_dir: Path, objects: Path | None) -> None:
-    """Create a bare repository that uses `objects`. Writes the files itself: `git init` would cost another process."""
+    """Create a bare repository that also uses the object folder `objects`, if it is set. Writes the files itself: `git
+    init` would cost another process."""
     (git_dir / "objects" / "info").mkdir(parents=True)
     (git_dir / "refs").mkdir()
     (git_dir / "HEAD").write_text("ref: refs/heads/none\n")
@@ -267,7 +268,8 @@ def _make_repository(git_dir: Path, objects: Path | None) -> None:
 
 
 def _list_files(folder: Path, git_dir: Path) -> list[bytes]:
-    """Return the files of a folder without a repository, except those that a .gitignore excludes."""
+    """Return the files of a folder that is in no repository, except those that a .gitignore excludes. `git_dir`: an
+    empty repository, which git needs."""
     environment = quiet_environment() | {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(folder)}
     listing = _git(["ls-files", "-z", "--others", "--exclude-standard"], folder, environment)
     # A repository inside is listed with a slash at its end; `git add` would store only a link to its commit.
@@ -292,7 +294,7 @@ class _SnapshotRepository:
 
     def tree_of(self, paths: Iterable[bytes], prefix: str = "", settings: tuple[str, ...] = ()) -> str:
         """Update the index with the current state of these files, and return the id of its tree. Deleted files are
-        removed. `prefix`: write only this subfolder. `settings`: options of git."""
+        removed. `prefix`: return the tree of this subfolder. `settings`: options of git."""
         names = b"".join(path + b"\0" for path in paths)
         self.ask(*settings, "update-index", "-z", "--add", "--remove", "--replace", "--stdin", stdin=names)
         return self.answer("write-tree", *([f"--prefix={prefix}"] if prefix else ()))
@@ -317,15 +319,16 @@ class _SnapshotRepository:
             self.ask("update-index", "-z", "--force-remove", "--stdin", stdin=gone)
         return self.tree_of([*changed, *(prefix + path for path in filtered)], source.prefix, source.settings)
 
-    def make_orphan(self, commit: str, prefix: str, at: str) -> str:
+    def make_orphan(self, commit: str, prefix: str, date: str) -> str:
         """Create a commit without parents with the files of another commit, and return its id. `prefix`: take only this
-        subfolder. `at`: the date of the new commit."""
+        subfolder. `date`: of the new commit."""
         has_folder = not prefix or self.answer("ls-tree", "-d", commit, "--", prefix.rstrip("/"))
         tree = self.answer("rev-parse", f"{commit}:{prefix}") if has_folder else self.answer("mktree")
-        return self.commit(tree, (), f"What {commit[:8]} had", {"DATE": at})
+        return self.commit(tree, (), f"What {commit[:8]} had", {"DATE": date})
 
     def commit(self, tree: str, parents: tuple[str, ...], message: str, author: Mapping[str, str]) -> str:
-        """Create a commit and return its id. The same arguments give the same id."""
+        """Create a commit and return its id. `author`: NAME, EMAIL and DATE of author and committer. With a DATE, the
+        same arguments give the same id."""
         person = {"NAME": DEFAULT_NAME, "EMAIL": DEFAULT_EMAIL, **author}
         names = {f"GIT_{role}_{key}": value for key, value in person.items() for role in ("AUTHOR", "COMMITTER")}
         options = [word for parent in parents for word in ("-p", parent)]
@@ -334,13 +337,9 @@ class _SnapshotRepository:
 
 
 def _filtered_files(repository: "Repository") -> list[bytes]:
-    """Return the files with a git filter, for example LFS. The snapshot stores them unfiltered, so that jobs get the
-    content and not a pointer."""
-    try:
-        attributes = (repository.folder / ".gitattributes").read_bytes()
-    except OSError:
-        return []
-    if b"filter=" not in attributes:
+    """Return the files with a git filter, for example LFS; none if the user's git has no filter. The snapshot stores
+    them unfiltered, so that jobs get the content and not a pointer."""
+    if not repository.is_set(r"filter\..*"):
         return []
     names = repository.ask("ls-files", "-z") or b""
     command = ["check-attr", "-z", "--stdin", "filter"]

@@ -1,7 +1,7 @@
 """Computes the facts that the rules of a pipeline are evaluated with, for a folder on this machine: ref, project,
 commit, event, predefined variables, and the files that a push would send (HEAD with all uncommitted changes and
-untracked files, without ignored ones). The folder may be a repository, a subfolder of one, or neither. Invariant: it is
-only read. Files are listed and hashed, and commits compared, only when a rule asks for it."""
+untracked files, without ignored ones). The folder may be a repository, a subfolder of one, or neither. Invariant: the
+folder is only read. The files, their hashes and the changed files are computed when a rule first asks for them."""
 
 import hashlib
 import os
@@ -46,8 +46,8 @@ def facts_of(
     raw: frozenset[str] = frozenset(),
 ) -> Facts:
     """Return the facts of a pipeline for this folder in its current state. `ref` and `tag` replace those that are
-    checked out; the files are always those of the folder. `raw`: names of variables without expansion. Raises
-    BadInputError if the event, ref or tag is invalid."""
+    checked out; the files are always those of the folder. `raw`: names of variables whose values are not expanded.
+    Raises BadInputError if the event, ref or tag is invalid."""
     if event not in EVENTS:
         raise BadInputError(f"--event {event}: there is no such event; use one of: {', '.join(EVENTS)}")
     source, variables = EVENTS[event], variables or {}
@@ -127,7 +127,7 @@ class WorkTreeFiles(Mapping[str, str]):
     def _ids(self) -> dict[str, str]:
         """Blob ids by path. An empty id is computed at the first access to its path."""
         if self._repository is None:
-            return dict.fromkeys(_walk(self._folder), "")
+            return dict.fromkeys(walk_files(self._folder), "")
         ids = {path: file.id for path, file in self._repository.index().items() if file.mode != GITLINK}
         for path in self._repository.modified_files():
             if path in ids:
@@ -137,7 +137,8 @@ class WorkTreeFiles(Mapping[str, str]):
         return ids | dict.fromkeys(self._repository.untracked_files(), "")
 
 
-def _walk(folder: Path) -> Iterator[str]:
+def walk_files(folder: Path) -> Iterator[str]:
+    """Yield the paths of all files of a folder that is in no repository, except those in a `.git` folder."""
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in sorted(folders) if name != ".git"]
         for name in sorted(names):
@@ -190,8 +191,8 @@ def _change_finder(repository: Repository | None, before: str | None) -> Changed
 def _names(
     repository: Repository | None, event: str, ref: str | None, tag: str | None
 ) -> tuple[str | None, str | None]:
-    """Return branch and tag of the options; for the event `tag` without a name, the newest tag of HEAD. Raises
-    BadInputError for invalid combinations."""
+    """Return branch and tag, each None if not given, from the values of `--ref` and `--tag`; for the event `tag`
+    without a name, the newest tag of HEAD. Raises BadInputError for invalid names and combinations."""
     for option, name in (("--ref", ref), ("--tag", tag)):
         if name is not None and not is_ref_name(name):
             raise BadInputError(f"{option} {name}: is not a valid name of a branch or tag")
@@ -209,8 +210,9 @@ def _names(
 
 
 def _server_commit(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
-    """Return the commit of the branch on the server, by this clone's remote-tracking branch. None, so that everything
-    counts as changed, if that does not exist or there is nothing to push."""
+    """Return the commit that `branch` has on the server, by this clone's remote-tracking branch. None, so that
+    everything counts as changed, if the clone has no such branch or there is nothing to push. `current`: the branch
+    that is checked out. `head`: the commit of HEAD."""
     upstream = repository.resolve("@{upstream}") if branch == current else None
     commit = upstream or repository.resolve(f"refs/remotes/origin/{branch}")
     base = commit if commit == head else repository.merge_base(commit) if commit else None
@@ -220,13 +222,13 @@ def _server_commit(repository: Repository, branch: str, current: str, head: str 
 
 
 def _default_branch(repository: Repository | None) -> str:
-    """Return the default branch of `origin`; else one with a usual name; else the only branch; else `main`."""
+    """Return the default branch of `origin`; else a branch with a usual name (git's `init.defaultBranch`, main,
+    master); else the only branch, or without any branch the current one; else `init.defaultBranch`, by default main."""
     if repository is None:
         return DEFAULT_BRANCH
+    if branch := repository.default_branch_of_origin():
+        return branch
     origin = "refs/remotes/origin/"
-    head = repository.answer("symbolic-ref", "--quiet", f"{origin}HEAD")
-    if head.startswith(origin):
-        return head.removeprefix(origin)
     configured = repository.settings("init.defaultbranch").get("init.defaultbranch", DEFAULT_BRANCH)
     usual = dict.fromkeys((configured, DEFAULT_BRANCH, "master"))
     places = [place + name for name in usual for place in ("refs/heads/", origin)]

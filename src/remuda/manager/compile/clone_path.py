@@ -1,7 +1,7 @@
 """Checks GIT_CLONE_PATH, the working directory that a job chooses, relative to the builds folder. Pure code.
 
 Invariant: if jobs are isolated from each other (container, sandbox, other user), the chosen folder is inside a folder
-that only jobs of the same project and GIT_CLONE_PATH use: another job could place a symbolic link there.
+that only jobs of the same project and GIT_CLONE_PATH use; otherwise another job could place a symbolic link there.
 """
 
 import hashlib
@@ -23,7 +23,8 @@ _FORM = re.compile(r"[^\0-\x1f\x7f\"'$`\\]+")
 
 
 def clone_path(payload: JobPayload, runner: RunnerConfig, slot: int) -> str:
-    """Return the job's GIT_CLONE_PATH; empty if it is not set. Raises CompileError if it is not allowed."""
+    """Return the job's GIT_CLONE_PATH, relative to the builds folder; empty if it is not set. Raises CompileError if
+    the runner does not allow it, or it is not in the builds folder."""
     if not _is_named(payload, runner):
         return ""
     configured = Setting(runner=runner, system_id="", slot=slot, work_dir="", builds_dir="", cache_dir="")
@@ -46,7 +47,8 @@ def clone_path(payload: JobPayload, runner: RunnerConfig, slot: int) -> str:
 
 
 def with_clone_path(place: JobPlace, chosen: str, *, is_apart: bool) -> JobPlace:
-    """Set the `chosen` working directory (may be empty), in a separate folder if jobs are isolated (`is_apart`)."""
+    """Use `chosen` as working directory (empty: the usual one); if jobs are isolated (`is_apart`), in a separate folder
+    for this project and path."""
     if chosen and is_apart:
         own = hashlib.sha256(f"{place.project}\0{chosen}".encode()).hexdigest()[:12]
         chosen = f"{place.own_folder}/@{own}/{chosen}"

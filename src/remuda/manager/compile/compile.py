@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def compile_job(payload: JobPayload, setting: Setting) -> JobStart:
-    """Compile a payload, without the values that depend on machine and folders. Raises CompileError."""
+    """Compile a payload; `start_request` adds options of the machine. Raises CompileError if the job cannot run."""
     timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
     configured = setting
     if is_custom(setting.runner):
@@ -116,7 +116,7 @@ def _containers(payload: JobPayload, setting: Setting, variables: Variables, tim
 
 def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
     """Return all variables, not expanded; a later one overrides an earlier one. The order: the runner's `environment`,
-    its default values, the payload's variables, fixed values of the runner."""
+    the runner's defaults, the payload's variables, fixed values of the runner. `timeout` is the job's, in seconds."""
     environment = [Variable(key=key, value=value) for key, _, value in _pairs(setting.runner.environment)]
     authority = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
     image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
@@ -125,7 +125,8 @@ def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[V
 
 
 def runner_variables(payload: JobPayload, setting: Setting, timeout: int) -> dict[str, str]:
-    """Return the variables that the runner adds to those of the payload. `timeout` is in seconds."""
+    """Return the predefined variables that the runner adds to those of the payload, without the runner's
+    `environment`. `timeout` is the job's, in seconds."""
     image = {"CI_JOB_IMAGE": text} if (text := _image(payload, setting)) else {}
     return _defaults(setting, timeout) | image | _runner_constants()
 
@@ -180,7 +181,7 @@ def _prefixes(payload: JobPayload) -> list[str]:
 
 
 def _remarks(payload: JobPayload, setting: Setting, variables: Variables, dropped: int) -> Iterable[str]:
-    """Yield warnings about requests without effect. `dropped` is the number of invalid variables."""
+    """Yield warnings about parts of the payload that have no effect. `dropped` is the number of invalid variables."""
     if is_custom(setting.runner):
         yield from custom_remarks(setting)
     else:

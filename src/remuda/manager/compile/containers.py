@@ -5,7 +5,6 @@ the job's hooks around the checkout run in containers, too. Invariant: no contai
 runs while the runner's own steps work in that directory.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from remuda.manager.compile.step_entries import CompileError, Entry, entry, lite
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.docker import DEFAULT_HOST, DockerConfig, ServiceConfig
 from remuda.manager.config.values import RunnerConfig
+from remuda.manager.core.record import job_key
 from remuda.wire.runner_api import JobPayload
 
 LEASE_MARGIN_SECONDS = 3600
@@ -51,17 +51,17 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def engine(self) -> str:
-        """Address of the container engine. Always passed on, because a job's DOCKER_HOST may name another engine."""
+        """Address of the container engine; given to every step, because a job's DOCKER_HOST may name another engine."""
         return self.docker.host or DEFAULT_HOST
 
     @property
     def key(self) -> str:
-        """Label of all containers of this job, unique for each time the server assigns it."""
-        return f"{self.payload.id}-{hashlib.sha256(self.payload.token.encode()).hexdigest()[:16]}"
+        """Label of all containers of this job. A job that the server assigns again gets another one."""
+        return job_key(self.payload.id, self.payload.token)
 
 
 def wrap_in_container(inner: list[Entry], job: Containers) -> tuple[list[Entry], list[Entry]]:
-    """Wrap the steps `inner`. Returns steps with services and container, and steps that stop the services."""
+    """Return the steps that start services and run `inner` in the job's container, and those that stop the services."""
     services = _services(job)
     work = [*services, _container("container", job, joins=bool(services)) | {"run": inner}]
     stop = entry(STOP, "service_stop", {"engine": job.engine, "job": job.key})
@@ -84,7 +84,7 @@ def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
 
 
 def _choose_engine(job: Containers) -> Entry:
-    """Return the checkout step's input `engine`; empty if the step may be unable to reach the engine."""
+    """Return the input `engine` for the checkout step; an empty dict if the step perhaps cannot reach the engine."""
     own = job.runner.remuda
     is_reachable = job.engine.startswith("unix:") and not (own.run_as or own.first_uid or own.sandbox)
     return {"engine": literal(job.engine)} if is_reachable else {}
@@ -183,7 +183,7 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
 
 
 def _in_slot(job: Containers) -> dict[str, Any]:
-    """Return the engine option for the job's control group, which an engine does not take from its client."""
+    """Return the option that puts a container into the job's control group (it is not inherited); empty without one."""
     return {"cgroup_parent": f"/{job.cgroup}"} if job.cgroup else {}
 
 
@@ -192,7 +192,8 @@ def _entry(name: str, step: str, inputs: dict[str, Any]) -> Entry:
 
 
 def _common(image: str, request: Mapping[str, Any], job: Containers) -> dict[str, Any]:
-    """Return the inputs for an `image` or an entry of `services`. Raises CompileError if that is not allowed."""
+    """Return the inputs that job and service containers share. `request` is the payload's `image` or an entry of its
+    `services`. Raises CompileError if the runner does not allow a value."""
     docker, variables = job.docker, job.variables
     options = request.get("executor_opts") or {}
     own = (options.get("docker") if isinstance(options, Mapping) else None) or {}
@@ -219,7 +220,7 @@ def _common(image: str, request: Mapping[str, Any], job: Containers) -> dict[str
 
 
 def _volume(written: str, variables: Variables) -> str:
-    """Expand variables. Raises CompileError if that adds `..`, because a job could then mount another folder."""
+    """Expand variables in a configured volume. Raises CompileError if that adds `..`, a way to another folder."""
     volume = variables.expand(written)
     if volume != written and ".." in volume.partition(":")[0].split("/"):
         raise CompileError(f"volumes: {written}: a variable of this job makes it lead out of its folder ({volume!r})")

@@ -28,12 +28,13 @@ NAME = "custom"
 ORDER = "CUSTOM_EXECUTOR_ORDER"
 """The file variable with the order."""
 OLD_STAGE = "REMUDA_CUSTOM_BUILD_SCRIPT"
-"""Variable of the runner: call the job's script with the stage name build_script, for drivers older than GitLab 17."""
+"""Variable, usually in the runner's `environment`: if true, the stage of the job's script is called build_script, for
+drivers older than GitLab 17."""
 RETRY_SECONDS = 3
 """Pause between two attempts of `prepare_exec`."""
 SPARE_SECONDS = 5
 ATTEMPTS = 10
-"""Most attempts, as in gitlab-runner."""
+"""Most attempts of a stage that a job may ask for, as in gitlab-runner."""
 _TRUE = ("true", "t", "1")
 
 
@@ -42,7 +43,7 @@ def is_custom(runner: RunnerConfig) -> bool:
 
 
 def with_placeholders(setting: Setting) -> Setting:
-    """Use placeholders for folders, and no signing key: artifacts are at the driver, and the key must not go there."""
+    """Return a copy with placeholders for folders, and without the signing key, which the driver must not get."""
     runner = setting.runner
     own = msgspec.structs.replace(runner.remuda, signing_key="")
     return msgspec.structs.replace(
@@ -55,7 +56,7 @@ def with_placeholders(setting: Setting) -> Setting:
 
 
 def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) -> tuple[list[Entry], dict[str, str]]:
-    """Return the steps, and the scripts of gitlab-runner's own stages by name. Raises CompileError for `run`."""
+    """Return the steps, and the scripts of predefined stages by name. Raises CompileError if the job has a `run`."""
     if payload.run:
         raise CompileError("run: a driver of the custom executor is given scripts, and cannot run steps; use script")
     runner = setting.runner
@@ -86,7 +87,8 @@ def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) ->
 def driver_order(
     payload: JobPayload, configured: Setting, variables: Sequence[Variable], scripts: dict[str, str]
 ) -> Variable:
-    """Return the only variable that the agent gets: a file with all data for the driver (the order)."""
+    """Return the only variable that the agent gets: a file with all data for the driver (the order). `configured` has
+    the real folders, not placeholders; `scripts` come from `custom_steps`."""
     runner = configured.runner
     custom = runner.custom
     services = [

@@ -10,8 +10,9 @@ from typing import Any
 from remuda.manager.compile.step_entries import Entry
 from remuda.stdsteps.caches.folder_store import SUFFIX, file_name
 from remuda.stdsteps.checkout.git import format_config, split_credentials
-from remuda.stdsteps.checkout.lfs import FILTER
+from remuda.stdsteps.checkout.lfs import FETCHING, FILTER, MISSING
 from remuda.stdsteps.checkout.step import ALL_REFS, COMMANDING, FETCH_FLAGS, FETCHED, LEFT_BY_A_KILLED_GIT
+from remuda.stdsteps.checkout.submodules import describe_retry
 from remuda.stdsteps.custom.job import HOSTNAME
 from remuda.steps.language.escaping import OPENER
 
@@ -36,11 +37,11 @@ _MODULES_OF_BEFORE = """_git ls-files --stage | while read -r _mode _ _ _path; d
 done"""
 _LARGE_FILES = f"""if _git grep -q 'filter=lfs' -- ':(glob)**/.gitattributes' 2>/dev/null; then
   if command -v git-lfs >/dev/null 2>&1; then
-    echo 'Fetching files that are kept with Git LFS...'
+    echo {shlex.quote(FETCHING)}
     printf %s {shlex.quote(FILTER)} >>.git/config
     _git lfs pull
   else
-    echo 'WARNING: git-lfs is not installed where the job runs; files that are kept with it stay pointers'
+    echo {shlex.quote(MISSING)}
   fi
 fi"""
 
@@ -144,7 +145,7 @@ def _submodules(inputs: Mapping[str, Any]) -> Iterable[str]:
         return
     yield (
         f"{update} --depth {depth} {rest} || {{\n"
-        f"  echo 'That failed with a depth of {depth}; trying again with the whole history'\n"
+        f"  echo {shlex.quote(describe_retry(depth))}\n"
         f"  rm -rf .git/modules; {update} {rest}; }}"
     )
 
@@ -220,13 +221,13 @@ def _path_options(inputs: Mapping[str, Any]) -> list[str]:
 
 
 def _cache_file(folder: str | None, key: str) -> str:
-    """Return the path of gitlab-runner's cache archive; Remuda's in the same folder has another name and format."""
+    """Return the path of gitlab-runner's archive for a cache key; Remuda's own has another name and format."""
     return f"{folder or '.'}/{file_name(key).removesuffix(SUFFIX)}/cache.zip"
 
 
 def _through(step: str, inputs: Mapping[str, Any], instead: str, what: str, *, forgiving: bool = False) -> str:
-    """Return shell code that runs a step with `remuda-agent`, or else the command `instead`. `what` names the work in
-    warnings; with `forgiving` a failure is only a warning."""
+    """Return shell code that runs a step with `remuda-agent`, or else the command `instead` with gitlab-runner; without
+    both it only prints a warning. `what` names the work in warnings; with `forgiving` a failure is only a warning."""
     on_failure = f"echo 'WARNING: {what} failed'" if forgiving else "exit $_code"
     file = '"$CI_PROJECT_DIR.tmp/remuda-inputs"'
     return f"""_code=0

@@ -1,6 +1,8 @@
-"""Computes how long the environment of a failed job is kept for debugging (on hold): by default the runner's
-`hold_failed`, or what the job asks for with the variable REMUDA_HOLD_FAILED, up to the runner's `hold_by_job`. Pure
-code."""
+"""Computes how long the environment of a failed job is kept for debugging (on hold). Pure code.
+
+The default is the runner's `hold_failed`. A job may ask for another time with the variable REMUDA_HOLD_FAILED, up to
+the runner's `hold_by_job` or `hold_failed`, whichever is longer.
+"""
 
 from collections.abc import Iterable
 
@@ -14,17 +16,17 @@ VARIABLE = "REMUDA_HOLD_FAILED"
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a job is kept on hold if it fails, and the texts about it."""
+    """How long the environment of a job is kept for debugging if the job fails, and lines about it for the log."""
 
     seconds: int = 0
     note: str = ""
     """Line for the job's log if it fails."""
     remarks: tuple[str, ...] = ()
-    """Warnings about what it asked for and does not get."""
+    """Warnings for the job's log if its REMUDA_HOLD_FAILED is invalid or too long."""
 
 
 def hold_of(config: RemudaConfig, variables: Iterable[JobVariable], job_id: int, *, may_shell: bool) -> Hold:
-    """Return the hold of a job if it fails. Without `may_shell` it is not kept, because nobody could look at it."""
+    """Return how long a job is kept for debugging if it fails: 0 without `may_shell`, as nobody could look at it."""
     asked = next((variable.value.strip() for variable in variables if variable.key == VARIABLE), "")
     if not may_shell:
         return Hold()
@@ -37,8 +39,10 @@ def hold_of(config: RemudaConfig, variables: Iterable[JobVariable], job_id: int,
             requested = seconds
             remarks.append(f"WARNING: {VARIABLE}: {error}")
         if requested > max(most, seconds):
-            allowed = f"at most {format_duration(most)}" if most else "nothing of this"
-            remarks.append(f"WARNING: {VARIABLE}={asked}: this runner allows jobs {allowed} (hold_by_job)")
+            allowed = (
+                f"allows jobs at most {format_duration(most)}" if most else "does not let jobs ask for a longer hold"
+            )
+            remarks.append(f"WARNING: {VARIABLE}={asked}: this runner {allowed} (hold_by_job)")
             requested = max(most, seconds)
         seconds = requested if most or requested < seconds else seconds
     if seconds < 1:

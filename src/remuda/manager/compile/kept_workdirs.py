@@ -1,7 +1,8 @@
 """Stores working directory and variables of a job, so that a user can open a shell in the directory after it failed.
 
-File variables get new files, because the agent deletes its own at the end of the job. Only this user can read the
-files, because some are secret. They are deleted when the job succeeds, else they stay until the data folder is deleted.
+File variables get new files, because the agent deletes its own at the end of the job. Only the user that wrote
+the files can read them, because some are secret. They are deleted when the job is over, unless it failed: then they
+stay until the data folder is deleted.
 """
 
 import json
@@ -24,7 +25,8 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_kept_job(data: Path, job_id: int) -> KeptJob | None:
-    """Return the stored data; None if the job did not fail or its directory was not kept."""
+    """Return working directory and variables of a failed job, from the data folder `data`; None if the job did not
+    fail, or working directories are not kept."""
     try:
         content = json.loads((_folder(data, job_id) / "job.json").read_bytes())
     except FileNotFoundError:

@@ -69,7 +69,7 @@ def _vault(name: str, vault: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 def _group(values: dict[str, Any], key: str, name: str) -> dict[str, Any]:
     group = values.get(key) or {}
     if not isinstance(group, dict):
-        raise CompileError(f"secrets:{name}: {key} is not what this runner knows as a vault")
+        raise CompileError(f"secrets:{name}: the server sent a {key} of the vault that is not a table")
     return group
 
 

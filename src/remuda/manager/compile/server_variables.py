@@ -27,7 +27,8 @@ def collect_trusted_variables(payload: JobPayload, setting: Setting, own: dict[s
 
 
 def find_invented(payload: JobPayload) -> list[str]:
-    """Return names that only a server sets but the job's author has set; other `CI_` names are used by projects."""
+    """Return names of variables that the job's author has set although only servers set them, as a cell reports; empty
+    for other servers. Other `CI_` names are left out, because projects use them."""
     overridden = _read_overridden(payload) or {}
     return [name for name, value in overridden.items() if value is None and _SERVERS_OWN.fullmatch(name)]
 

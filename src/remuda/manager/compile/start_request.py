@@ -30,7 +30,7 @@ class StartContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_request(payload: JobPayload, context: StartContext) -> JobStart:
-    """Create the request. Raises CompileError, with a message for the job's author, if the job cannot run here."""
+    """Create the request. Raises CompileError, with a message for the job's author, if it cannot be compiled."""
     runner, prepared = context.runner, context.prepared
     chosen = clone_path(payload, runner, context.place.slot)
     builds_dir = prepared.work_dir.removesuffix(f"/{chosen}") if context.place.clone_path else prepared.builds_dir
@@ -72,7 +72,8 @@ def start_request(payload: JobPayload, context: StartContext) -> JobStart:
 
 
 def _cache_folders(payload: JobPayload, cache_dir: str) -> tuple[str, ...]:
-    """Return the writable cache folders; a protected ref also has the unprotected one, for `cache:unprotect`."""
+    """Return the cache folders that the job may write to: that for unprotected refs, and on a protected ref also the
+    protected one. Jobs of protected refs need both because of `cache:unprotect`."""
     repo_url = payload.git_info.repo_url
     kinds = (False, True) if payload.git_info.protected else (False,)
     return tuple(cache_folder(cache_dir, repo_url, is_protected=kind) for kind in kinds)

@@ -92,7 +92,7 @@ def cache_folder(cache_dir: str, repo_url: str, *, is_protected: bool = False) -
 
 
 def project_path(repo_url: str) -> str:
-    """Return the normalized path without `.git` and `..`; `project` if the URL has no path."""
+    """Return the normalized path of `repo_url` without `.git` and `..`; `project` if the URL has no path."""
     try:
         path = urlsplit(repo_url).path
     except ValueError:  # not an address: the checkout fails later
@@ -102,6 +102,8 @@ def project_path(repo_url: str) -> str:
 
 
 def path_of_project(payload: JobPayload, runner: RunnerConfig) -> str:
+    """Return the project's full path at its server: as the payload says, else from the repository's URL, without the
+    path of the server's own URL."""
     if path := payload.job_info.project_full_path:
         return path
     prefix = urlsplit(api_root(runner.url)).path.strip("/")

@@ -100,7 +100,8 @@ def download_artifacts(payload: JobPayload, runner: RunnerConfig) -> list[Entry]
 
 
 def upload_artifacts(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """Return the steps that upload the archive and each report, with a signing step if the runner has a key."""
+    """Return the steps that upload archives and reports. If the runner has a signing key, a step that signs comes
+    before the upload of each zip archive."""
     entries = []
     for number, artifact in enumerate(payload.artifacts or (), start=1):
         condition = {"if": _condition(artifact.when, "artifacts:when")}
@@ -204,7 +205,8 @@ def _save_inputs(payload: JobPayload, setting: Setting, *, key: str) -> dict[str
 
 
 def _folder(payload: JobPayload, setting: Setting, key: str) -> dict[str, str]:
-    """Return the folder input. Servers append `-protected` to keys of protected refs, which have a separate folder."""
+    """Return the inputs `folder` and `root` of a cache step. A server appends `-protected` to keys of protected refs;
+    caches with such a key are in a separate folder."""
     is_protected = bool(payload.git_info.protected) and key.endswith(RESERVED)
     folder = cache_folder(setting.cache_dir, payload.git_info.repo_url, is_protected=is_protected)
     return {"folder": folder, "root": setting.cache_dir}

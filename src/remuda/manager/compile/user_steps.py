@@ -21,7 +21,7 @@ _OWN = ("pre_build_script", "post_build_script", AFTER_SCRIPT)
 
 
 def user_steps(payload: JobPayload, runner: RunnerConfig, variables: Variables, taken: Collection[str]) -> list[Entry]:
-    """Return the steps, with after_script last. Raises CompileError if `run` is invalid or uses a `taken` name."""
+    """Return the steps, with after_script last. Raises CompileError if `run` is invalid or has a name in `taken`."""
     run = payload.run if isinstance(payload.run, str) else ""
     work = _run_steps(run, runner, {*taken, *_OWN}) if run else _scripts(payload, runner)
     return [*work, *_after_script(payload, variables)]

@@ -88,8 +88,9 @@ class AutoscalerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FallbackConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.remuda.fallback]]`: a group that is used when those before it have no capacity. The keys are those
-    of `[runners.autoscaler]`, and so are their defaults, except the plugin's own settings."""
+    """One `[[runners.remuda.fallback]]`: a group of machines that is used when the groups before it have no capacity.
+    The keys mean the same as in `[runners.autoscaler]`, whose `connector_config`, `capacity_per_instance`,
+    `max_use_count` and `failure_threshold` apply to a group that does not set them."""
 
     name: str = ""
     """The group's name in messages and in stored states. Default: the plugin's name."""

@@ -1,5 +1,5 @@
 """Checks the values of a configuration: each runner by itself, then all together. Every error is a ConfigError that
-begins with the key. Pure code without I/O."""
+begins with the key. The only I/O is reading key files for the login to created machines."""
 
 import re
 from itertools import pairwise

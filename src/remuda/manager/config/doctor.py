@@ -63,7 +63,8 @@ def examine(
 
 
 def _settings(use: Use, seen: Look, lines: Mapping[str, int]) -> list[Diagnosis]:
-    """Diagnose each setting in `plugin_config` and each missing required one; empty if the schema is unknown."""
+    """Diagnose each setting in the `plugin_config` of `use` and each missing required one, by the plugin's schema in
+    `seen`. Returns an empty list if the schema is unknown."""
     if seen.schema is None or use.settings is None:
         return []
     where = f"{use.where}.plugin_config"

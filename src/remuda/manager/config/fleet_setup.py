@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from remuda.taskscaler.core.values import Limits
     from remuda.taskscaler.fleet.setup import FleetSetup, GroupSetup
 
-DOCKER_MACHINE = "docker+machine"
+DOCKER_MACHINE_EXECUTOR = "docker+machine"
 FAILURE_THRESHOLD = 3
 ACQUIRE_SECONDS = 900.0
 UPDATE_SECONDS = 60.0
@@ -30,13 +30,14 @@ MOST_SHUTDOWN_SECONDS = 25.0
 
 
 def is_autoscaled(runner: RunnerConfig) -> bool:
-    """True if machines are created for the runner's jobs, so that it has no fixed list of machines."""
+    """True if machines are created for the runner's jobs: its executor uses machines, and no list of them is
+    configured."""
     return runner.executor in WITH_MACHINES and not runner.remuda.machines
 
 
 def autoscaler_of(runner: RunnerConfig) -> AutoscalerConfig:
     """Return `[runners.autoscaler]`, or for Docker Machine its `[runners.machine]` section in that form."""
-    if runner.executor == DOCKER_MACHINE:
+    if runner.executor == DOCKER_MACHINE_EXECUTOR:
         return as_autoscaler(runner.machine, limit=runner.limit)
     return runner.autoscaler
 
@@ -52,8 +53,8 @@ def login_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) -
 
 
 def runner_key(runner: RunnerConfig) -> str:
-    """Return the name of a runner in state files and owner tags. A new token does not change it; a digest of the server
-    is included, because runners of two servers may have the same id."""
+    """Return the name of a runner in state files and owner tags. A new token changes it only if the runner has neither
+    id nor name. A digest of the server is included, because runners of two servers may have the same id."""
     name = str(runner.id) if runner.id else runner.name or runner.short_token
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "runner"
     server = hashlib.sha256(f"{runner.url.rstrip('/')}\0{name}".encode()).hexdigest()[:6]
@@ -79,7 +80,7 @@ def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
             scale_factor=policy.scale_factor,
             scale_factor_limit=policy.scale_factor_limit,
             preemptive=policy.preemptive_mode,
-            is_machine=runner.executor == DOCKER_MACHINE,
+            is_machine=runner.executor == DOCKER_MACHINE_EXECUTOR,
         )
         for policy in autoscaler_of(runner).policy
     )
@@ -145,7 +146,7 @@ def limits_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) 
     from remuda.taskscaler.core.values import Limits
 
     scaling = autoscaler_of(runner)
-    is_machine = runner.executor == DOCKER_MACHINE and isinstance(section, AutoscalerConfig)
+    is_machine = runner.executor == DOCKER_MACHINE_EXECUTOR and isinstance(section, AutoscalerConfig)
     return Limits(
         max_instances=section.max_instances,
         capacity_per_instance=section.capacity_per_instance or scaling.capacity_per_instance or 1,

@@ -41,13 +41,13 @@ def find_lines(text: str) -> Lines:
 
 
 def line_of_message(message: str, lines: Lines) -> int | None:
-    """Return the line of the key with which a message begins."""
+    """Return the line of the key with which a message begins, as `line_of`; None if it begins with no key."""
     place = _PLACE.match(message)
     return line_of(place[0], lines) if place is not None else None
 
 
 def line_of(where: str, lines: Lines) -> int | None:
-    """Return the line of the key `where`, or of the nearest section around it."""
+    """Return the line of the key `where`, or of the nearest section around it; None if there is neither."""
     while where:
         where = where.rstrip(".")
         if where in lines:
@@ -69,7 +69,7 @@ def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str
 
 
 def _after(text: str, depth: int, until: str) -> tuple[int, str]:
-    """Return bracket depth and open multi-line string delimiter at the end of a line, from those at its begin."""
+    """Return bracket depth and delimiter of an open multi-line string after the line `text`, from those before it."""
     position = 0
     while position < len(text):
         if until:

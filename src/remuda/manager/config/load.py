@@ -1,7 +1,8 @@
 """Loads gitlab-runner's `config.toml` into immutable objects (`values.py`).
 
-Every message has file, line and key. Unknown keys and keys without effect cause warnings, with the nearest known name.
-Only the file itself and the certificates beside it are read.
+Every message has file, line and key. Unknown keys and keys without effect cause warnings, for an unknown key with the
+nearest known name. Only the file itself and the key files for the login to machines are read; certificates beside the
+file are searched.
 """
 
 import os
@@ -25,8 +26,9 @@ _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idle: bool = False) -> Loaded:
-    """Read a configuration file. Raises ConfigError if it is missing or invalid. With `may_be_idle` a file without
-    runners is valid; an empty file is still an error, because an editor may be about to write it."""
+    """Read a configuration file; `environment` has the variables for `$NAME` in it (None: those of the process). Raises
+    ConfigError if the file is missing or invalid. With `may_be_idle` a file without runners is valid; an empty file is
+    still an error, because an editor may be about to write it."""
     try:
         text = read_regular(path)
     except FileNotFoundError:
@@ -50,7 +52,7 @@ def read_regular(path: Path) -> str:
 
 
 def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Loaded:
-    """Convert the text of the file named `file`. Raises ConfigError with the first problem if it is invalid."""
+    """Convert the text of the file named `file`, as `load`. Raises ConfigError with the first problem, if any."""
     inspection = inspect(text, file=file, environment=environment, may_be_idle=may_be_idle)
     if inspection.problems:
         raise ConfigError(inspection.problems[0].in_file(file))
@@ -59,7 +61,7 @@ def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: 
 
 
 def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Inspection:
-    """Return all problems and warnings, and the configuration if there are no problems."""
+    """Return all problems and warnings, and the configuration if there are no problems; arguments as for `parse`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -84,7 +86,8 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
 
 
 def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], *, is_valid: bool) -> Iterator[str]:
-    """Yield warnings about a runner, except keys in `warnings`. `is_valid`: autoscaling can be checked, too."""
+    """Yield warnings about a runner; not about its cache if `warnings` already has one. `is_valid`: the configuration
+    has no invalid values, so that autoscaling can be checked, too."""
     runner, where = config.runners[index], f"runners[{index}]"
     if (problem := runner.cache.problem) and not any(warning.startswith(f"{where}.cache") for warning in warnings):
         yield f"{where}.cache: {problem}; caches are kept in cache_dir on this machine instead"

@@ -20,7 +20,7 @@ from remuda.manager.config.plugin_schema import find_mismatches
 from remuda.manager.config.ssh import table_of
 from remuda.manager.config.values import WITH_MACHINES, Remark
 
-DOCKER_MACHINE = "docker-machine"
+DOCKER_MACHINE_PLUGIN = "docker-machine"
 _VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 
 
@@ -82,7 +82,7 @@ def find_uses(document: Mapping[str, Any]) -> list[Use]:
         if own.get("machines"):
             continue
         if runner["executor"] == "docker+machine":
-            uses.append(Use(where=f"{where}.machine", plugin=DOCKER_MACHINE, settings=None))
+            uses.append(Use(where=f"{where}.machine", plugin=DOCKER_MACHINE_PLUGIN, settings=None))
             continue
         scales = f"{where}.remuda.plugin_scales" if own.get("plugin_scales") is True else ""
         sections = [(f"{where}.autoscaler", table_of(runner, "autoscaler"))]
@@ -120,9 +120,9 @@ def find_doubts(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Ite
         yield f"{use.key}: on this host {seen.problem}. If the manager runs on another host, it has to be there"
         return
     if seen.doubt:
-        yield f"{use.key}: {seen.doubt} What is wrong shows: remuda plugin check {use.plugin}"
-    if DOCKER_MACHINE in Path(use.plugin.partition(":")[0]).name:
-        program = str((use.settings or {}).get("program") or DOCKER_MACHINE)
+        yield f"{use.key}: {seen.doubt} To see what is wrong, run: remuda plugin check {use.plugin}"
+    if DOCKER_MACHINE_PLUGIN in Path(use.plugin.partition(":")[0]).name:
+        program = str((use.settings or {}).get("program") or "docker-machine")
         if not has_program(program):
             yield (
                 f"{use.key}: the plugin {use.plugin} runs {program}, and there is no such program on this host; "

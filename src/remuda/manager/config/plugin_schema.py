@@ -71,15 +71,15 @@ def _check(value: Any, rule: Any, where: str, schema: Mapping[str, Any], depth: 
 def _check_table(
     table: Mapping[str, Any], rule: Mapping[str, Any], where: str, schema: Mapping[str, Any], depth: int
 ) -> Iterator[tuple[str, str]]:
-    known = rule["properties"] if isinstance(rule.get("properties"), Mapping) else {}
+    properties = rule["properties"] if isinstance(rule.get("properties"), Mapping) else {}
     others = rule.get("additionalProperties")
     for key, value in table.items():
         here = f"{where}.{key}" if where else str(key)
-        if key in known:
-            yield from _check(value, known[key], here, schema, depth + 1)
+        if key in properties:
+            yield from _check(value, properties[key], here, schema, depth + 1)
         elif others is False:
-            near = get_close_matches(str(key), list(known), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known) or 'none'}"
+            near = get_close_matches(str(key), list(properties), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(properties) or 'none'}"
             yield here, f"there is no such setting; {hint}"
         else:
             yield from _check(value, others, here, schema, depth + 1)

@@ -10,7 +10,14 @@ from urllib.parse import urlsplit
 from remuda.manager.config.autoscaler import ConnectorConfig
 from remuda.manager.config.checks import check_duration
 from remuda.manager.config.docker import DockerConfig
-from remuda.manager.config.fleet_setup import DOCKER_MACHINE, autoscaler_of, limits_of, read_key, rules_of, sections_of
+from remuda.manager.config.fleet_setup import (
+    DOCKER_MACHINE_EXECUTOR,
+    autoscaler_of,
+    limits_of,
+    read_key,
+    rules_of,
+    sections_of,
+)
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import ConfigError
 from remuda.taskscaler.core.periods import period
@@ -30,7 +37,7 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
     """Raise ConfigError if no machine could be created with the runner's settings."""
     scaling = autoscaler_of(runner)
     section = _section(runner, where)
-    if runner.executor == DOCKER_MACHINE:
+    if runner.executor == DOCKER_MACHINE_EXECUTOR:
         _check_machine(runner, section)
     elif not scaling.plugin:
         raise ConfigError(
@@ -58,7 +65,8 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
 
 
 def find_doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[str]:
-    """Warn about valid settings that may surprise their author; `concurrent` is the manager's limit of jobs."""
+    """Return warnings about valid settings that may surprise their author; `concurrent` is the manager's limit of
+    jobs."""
     warnings = [*_policy_doubts(runner, where), *_runner_doubts(runner, where)]
     # 1 is the default of a new file; a higher number was chosen on purpose.
     if concurrent == 1 and (most := most_jobs(runner) or 0) > 1:
@@ -68,7 +76,7 @@ def find_doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[st
 
 def policy_key(runner: RunnerConfig, where: str, index: int, key: str) -> str:
     """Return a policy's key as it is written in the file; Docker Machine's section has other names."""
-    if runner.executor != DOCKER_MACHINE:
+    if runner.executor != DOCKER_MACHINE_EXECUTOR:
         return f"{where}.autoscaler.policy[{index}].{key}"
     # In the order of `as_autoscaler`: the section itself, its off-peak keys if there are any, then its list.
     off_peak = bool(runner.machine.off_peak_periods)
@@ -177,4 +185,4 @@ def _check_login(login: ConnectorConfig, where: str) -> None:
 
 
 def _section(runner: RunnerConfig, where: str) -> str:
-    return f"{where}.machine" if runner.executor == DOCKER_MACHINE else f"{where}.autoscaler"
+    return f"{where}.machine" if runner.executor == DOCKER_MACHINE_EXECUTOR else f"{where}.autoscaler"

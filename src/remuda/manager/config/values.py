@@ -77,7 +77,7 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     hold_failed: Span = ""
     """How long a failed job stays on hold; empty: not at all."""
     hold_by_job: Span = ""
-    """Longest hold that a job may request with REMUDA_HOLD_FAILED; empty: none."""
+    """Longest hold that a job may request with REMUDA_HOLD_FAILED; empty: none longer than `hold_failed`."""
     allow_shell: bool = True
     """Whether shells may be opened in jobs."""
     before_job: str = ""
@@ -204,7 +204,7 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     feature_flags: dict[str, bool] = {}
     prepare_timeout: Span = ""
-    """How long the preparation of a job's environment may take; empty: the job's timeout."""
+    """How long after its receipt a job may wait until its environment is prepared; empty: no limit."""
     get_sources_timeout: Span = ""
     """How long the checkout may take; empty: the job's timeout."""
     artifact: ArtifactConfig = ArtifactConfig()
@@ -337,7 +337,7 @@ def short_token(token: str) -> str:
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Split `host:port`, `:port` or `[v6]:port`. Without a host it is 0.0.0.0. Raises ValueError."""
+    """Split `host:port`, `:port` or `[v6]:port`. Without a host it is 0.0.0.0. Raises ValueError if the port is bad."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r} is no address; write host:port, for example 127.0.0.1:9252")

@@ -10,21 +10,21 @@ from remuda.manager.core.slots import Slot
 
 
 class Folders:
-    """The slots of all jobs, by job key, and the folders that displaced jobs use."""
+    """The slots of all jobs, by job key, and the folders of jobs that use another folder than that of their slot."""
 
     def __init__(self) -> None:
         self._slots: dict[str, Slot] = {}
         self._displaced: dict[str, Slot] = {}  # the slot of the folder they use, if it is not their own slot
 
     def assign(self, key: str, slot: Slot, number: int) -> None:
-        """Give a slot to a job; the folder `number` differs from the slot's for a displaced job."""
+        """Give a slot to a job. `number` is the number of the job's folder: that of `slot`, or of a former slot."""
         self._slots[key] = slot
         if slot.number != number:
             self._displaced[key] = Slot(slot.runner, number)
 
     def settle(self, key: str, is_beside: Callable[[str], bool]) -> int:
-        """Return the folder number for a job that is about to begin; it may swap slots with a displaced one.
-        `is_beside` is true for keys of jobs on the same machine."""
+        """Return the folder number for a job that is about to begin. If a job on the same machine (`is_beside` is true
+        for its key) uses the folder of this job's slot, the two jobs swap slots first."""
         self._displaced.pop(key, None)
         while rival := self._rival(key, is_beside):
             self._slots[key], self._slots[rival] = self._slots[rival], self._slots[key]
@@ -36,5 +36,6 @@ class Folders:
         return next((other for other, slot in self._displaced.items() if slot == own and is_beside(other)), "")
 
     def let_go(self, key: str) -> Slot:
+        """Remove a job that is over, and return its slot, which the caller makes free."""
         self._displaced.pop(key, None)
         return self._slots.pop(key)

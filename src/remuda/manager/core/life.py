@@ -1,14 +1,14 @@
 """The state machine of one job in the manager: events in, actions out. Pure code without I/O.
 
 The `on_` methods record what happened; `next_action` returns what to do, one action at a time. `Life.record` is stored
-before each action, so that a new process continues a job from its stored record.
+before an action if it changed enough (`Record.is_worth_storing`), and a new process continues the job from there.
 
     received --PUT running: 200--> acknowledged --agent took it--> started --it ended--> ended --PUT final--> over
     found --PUT running: 200--> started   ended --PUT final, hold wanted--> on hold --released, or time is up--> over
 
 Invariants: nothing starts before the server has confirmed; a job's machine is stored before anything happens there; the
-agent is told to forget a job only when the server has its final state or no longer wants the job, and then its folders
-are cleaned up, even without an agent; every wait has an end.
+agent is told to delete a job only when the server has its final state, no longer wants the job, or could not be told
+within `Limits.ending`; then the job's folders are cleaned up, even without an agent; every wait has an end.
 """
 
 from collections.abc import Collection, Mapping
@@ -77,7 +77,7 @@ class Life:
         self.trace = TraceRelay(confirmed=record.log_offset, crc=record.log_crc)
         self.results = ResultRelay(confirmed=record.result_seq)
         self.problem = ""
-        """Why the job was dropped, for the log; empty: it was not."""
+        """Why the job was dropped, for the log; empty: it was not, or the drop is no problem."""
         self._epoch = epoch
         self._sends_results = sends_results
         self._reasons = accepted_reasons
@@ -157,15 +157,17 @@ class Life:
         return max(outcome.held_until - self._epoch - now, 0.0) if outcome else 0.0
 
     def release_hold(self) -> None:
-        """End the hold of a job that has ended, also before it begins."""
+        """Keep a failed job no longer for debugging (end its hold); a hold that has not begun yet is omitted."""
         if self.outcome is not None:
             self.outcome = msgspec.structs.replace(self.outcome, held_until=0.0)
 
     def call_soon(self) -> None:
+        """Make the next keep-alive due now."""
         self._contact_at = float("-inf")
 
     def keep_alive_action(self, now: float) -> KeepAlive | Wait:
-        """Return a keep-alive if one is due. Used while a machine is acquired or prepared, which may take long."""
+        """Return a keep-alive if one is due, else a wait until then. Used while a machine is acquired or prepared,
+        which may take long."""
         due = max(self._contact_at + self._limits.keep_alive, self._server_at)
         return KeepAlive(self.trace.confirmed, _checksum(self.trace.crc)) if now >= due else Wait(due)
 
@@ -200,8 +202,8 @@ class Life:
         return Wait(min([*deadlines, alive]))
 
     def _trace_due(self, now: float) -> float:
-        """Return when to send waiting log bytes: a full chunk and the end of the log at once, the first bytes after
-        `Limits.gathering`, others at the server's interval."""
+        """Return when to send waiting log bytes: a full chunk and the end of the log at once, the first bytes not
+        before the job is `Limits.gathering` seconds old, others at the server's interval."""
         if self.phase is Phase.ENDED or self.trace.bytes_waiting >= CHUNK_BYTES:
             return now
         if self._trace_sent_at is None:
@@ -270,8 +272,8 @@ class Life:
         self._agent_failures, self._agent_down_since, self._agent_at = 0, None, 0.0
 
     def on_agent_failed(self, cause: str, now: float) -> None:
-        """Record that a call to the agent failed. After `Limits.agent` seconds of failures the job fails, or a job that
-        is over is no longer closed there."""
+        """Record that a call to the agent failed. After `Limits.agent` seconds of failures the job fails. If it
+        is over, its folders are then cleaned up without the agent; they are left after as many seconds again."""
         self._agent_failures += 1
         self._agent_at = now + _BACKOFF.delay(self._agent_failures, jitter=self._jitter)
         if self._agent_down_since is None:
@@ -351,7 +353,7 @@ class Life:
         endings = {Phase.FOUND: self._limits.ending, Phase.ENDED: self._limits.ending}
         limit = (endings | {Phase.RECEIVED: self._limits.acknowledge}).get(self.phase)
         if limit is not None and now - self._since >= limit:
-            self._drop(f"given up after {limit / 3600:.0f} h without an answer that counts: {cause}")
+            self._drop(f"given up after {limit / 3600:.0f} h without a usable answer of the server: {cause}")
 
     def on_reply(self, call: Call, reply: JobReply, now: float) -> None:
         if reply.interval_seconds:
@@ -451,7 +453,7 @@ class Life:
         return True
 
     def _rewind_trace(self, size: int) -> None:
-        """Continue the log at `size`, the number of bytes that the server has, with earlier bytes from the agent."""
+        """Continue sending at `size`, the log bytes that the server has. The agent is asked again for missing bytes."""
         outcome = self.outcome
         if outcome is not None and outcome.note:
             note = outcome.note.encode()
@@ -479,7 +481,7 @@ def _checksum(crc: int | None) -> str | None:
 
 
 def accepted_reason(reason: str, listed: Collection[str]) -> str:
-    """Return `reason` if it is in `listed` or known to every server; else the nearest that the server accepts."""
+    """Return `reason` if every server knows it or the server lists it (`listed`); else the nearest known one."""
     if reason in listed or reason in ALWAYS_ACCEPTED:
         return reason
     return _FALLBACK_REASONS.get(reason, FailureReason.UNKNOWN_FAILURE)

@@ -9,8 +9,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     acknowledge: float = 3600.0
     """An unacknowledged job is dropped after this time: the server has handed it out again long ago."""
     ending: float = 86400.0
-    """How long the manager repeats the call with a job's final state; then the job is dropped."""
+    """How long after a job's end the manager tries to send log, results and final state; then the job is dropped. Also
+    how long it tries to acknowledge a job that was recovered from its agent."""
     agent: float = 900.0
     """How long an agent may be unreachable before its jobs fail."""
     gathering: float = 0.0
-    """How long the first log bytes and step results wait for more, so that a short job needs few calls."""
+    """The first log bytes and step results of a running job are sent when the job is this old, so that a short job
+    needs few calls. It counts from the job's receipt by this process."""

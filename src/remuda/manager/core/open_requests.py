@@ -18,7 +18,7 @@ class RequestLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def used(self) -> int:
-        """Number of requests that may be open now: the adaptive limit, or `hard` if that is switched off."""
+        """Number of requests that may be open now: the adaptive limit, or `hard` if `is_adaptive` is false."""
         return int(self.adaptive) if self.is_adaptive else self.hard
 
     def after(self, status: int | None) -> "RequestLimit":

@@ -55,7 +55,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     ) -> tuple["Pace", float]:
         """Return the pace after an answer, and the seconds to wait before the next request. `status` is None without an
         answer; `took_seconds` is the duration of the request. With `may_hold` the server may support long polling.
-        `asked_seconds` is the pause that the server asked for (Retry-After, end of its rate limit)."""
+        `asked_seconds` is the pause that the server asked for (Retry-After, end of its rate limit), `jitter` a random
+        number from 0 to 1."""
         rest = max(0.0, self.check_interval_seconds - took_seconds)
         calm = msgspec.structs.replace(self, refusals=0, troubles=0, quick=0)
         match status:
@@ -80,7 +81,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at_least(asked_seconds: float | None, own_seconds: float, jitter: float) -> float:
-    """Return the longer pause, the server's with jitter and at most LONGEST_WAIT_SECONDS."""
+    """Return the longer pause. The server's (`asked_seconds`) is cut to LONGEST_WAIT_SECONDS, then jitter is added."""
     if asked_seconds is None:
         return own_seconds
     return max(own_seconds, min(asked_seconds, LONGEST_WAIT_SECONDS) * (1 + _JITTER * jitter))

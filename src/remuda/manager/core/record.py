@@ -1,5 +1,6 @@
 """The data that the manager stores for a job: as received (`JobRow`), and its progress and outcome (`Record`)."""
 
+import hashlib
 from enum import StrEnum
 
 import msgspec
@@ -16,7 +17,7 @@ AGAIN_SECONDS = 10.0
 
 
 class Phase(StrEnum):
-    """The phases of a job. The journal stores a job in phase OVER that has an outcome as ENDED."""
+    """The phases of a job. If a job that is OVER has an outcome, the journal has the phase ENDED for it."""
 
     RECEIVED = "received"  # handed out by the server; not yet acknowledged
     ACKNOWLEDGED = "acknowledged"  # acknowledged; the agent may or may not have it
@@ -51,11 +52,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The agent had the job, or may have had it, so the script may have begun."""
 
 
+def job_key(job_id: int, token: str) -> str:
+    """Return the id of a job for the agent. It contains a digest of the job token, so that a job which the server
+    assigns a second time, with a new token, has another id."""
+    return f"{job_id}-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
+
+
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was received. It never changes, unlike its `Record`."""
+    """A job as it was received. Only `slot` can change, before the job starts; progress is in its `Record`."""
 
     key: str
-    """The job's id for the agent."""
+    """The job's id for the agent (`job_key`)."""
     job_id: int
     url: str
     runner: str
@@ -79,6 +86,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     log_offset: int = 0
     """Log bytes that the server has."""
     log_crc: int | None = 0
+    """CRC-32 of those bytes; None: unknown."""
     result_seq: int = FIRST_RESULT
     """The next result that the server needs."""
     cancel_told: bool = False

@@ -16,7 +16,7 @@ HIGH_BYTES = 2 << 20
 
 
 class TraceRelay:
-    """Buffers log bytes: those between `confirmed` (the server has all before) and `received` (from the agent)."""
+    """Buffers log bytes: the server has all before the offset `confirmed`, the agent has sent all before `received`."""
 
     __slots__ = ("_crc", "_most", "_waiting", "confirmed", "received")
 
@@ -59,7 +59,7 @@ class TraceRelay:
         self._most = max(min(self._most, refused) // 2, LEAST_BYTES)
 
     def server_has(self, size: int) -> None:
-        """Set how many bytes the server has. If it has less than expected, the agent must send bytes again."""
+        """Set how many bytes the server has. If it has fewer than before, the agent must send bytes again."""
         if self.confirmed <= size <= self.received:
             self._sum(self._waiting[: size - self.confirmed])
             del self._waiting[: size - self.confirmed]

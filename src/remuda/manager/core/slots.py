@@ -1,8 +1,8 @@
 """Counts job slots. A slot is reserved before a job is requested, and is free again when the job is over. Pure code.
 
 A slot counts against `concurrent` (all runners), its runner's `limit`, and the capacity of the environment, which
-several runners may share. The number is part of the working directory's name, so no two jobs share one. The cost of a
-call does not grow with the number of slots: thousands may be taken.
+several runners may share. The slot's number is part of the working directory's name, so no two jobs share a directory.
+The cost of a call hardly grows with the number of slots: thousands may be taken.
 """
 
 import heapq

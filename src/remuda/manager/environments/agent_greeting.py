@@ -1,4 +1,4 @@
-"""Makes the first call to an agent, which checks that it answers and speaks our protocol version."""
+"""Makes the first call to an agent, which checks that it answers and speaks the manager's protocol version."""
 
 import asyncio
 
@@ -16,7 +16,8 @@ class OtherProtocolError(EnvironmentTemporaryError):
 
 
 async def greet(client: AgentClient, *, seconds: float) -> None:
-    """Check that the agent answers. Raises one of NO_ANSWER or OtherProtocolError, and then closes the client."""
+    """Check that the agent answers within `seconds`, with this protocol version. If not, close the client and raise an
+    error of the tuple NO_ANSWER, or OtherProtocolError for another version."""
     try:
         async with asyncio.timeout(seconds):
             hello = await client.hello()

@@ -21,9 +21,9 @@ def agent_log(manager_data: Path) -> Path:
 
 
 def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequence[str] = ()) -> int:
-    """Start an agent in its own session, with its own log file and no inherited file descriptors; returns its process
-    id, or that of the command prefix `around`, such as a sandbox. The agent ends itself after `idle_exit_seconds`
-    without jobs."""
+    """Start an agent in its own session, with data and log file in `manager_data` and no inherited file descriptors.
+    Returns its process id, or that of the command prefix `around`, such as a sandbox. The agent ends itself after
+    `idle_exit_seconds` without jobs."""
     log = agent_log(manager_data)
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
@@ -49,6 +49,6 @@ def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequenc
 
 
 def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the manager's variables without its own settings, some of which are secret."""
+    """Return the environment variables for an agent: `environ` without settings of the manager, as some are secret."""
     allowed = ("REMUDA_KILL_POINT", "REMUDA_KILL_MARK", "REMUDA_CGROUP")
     return {key: value for key, value in environ.items() if not key.startswith(("REMUDA_", "OTEL_")) or key in allowed}

@@ -61,7 +61,8 @@ class AutoscaledEnvironment:
         base: str = "",
     ) -> None:
         """`folder` has the fleet's state files. `plugins` creates the client for a plugin's instance group, `counts`
-        the scaler's metrics; `base` is for `Instances`. Raises ConfigError if a key file cannot be read."""
+        the scaler's metrics; `base` replaces the base folder on machines. Raises ConfigError if a key file cannot
+        be read."""
         self._runner = runner
         self._folder = folder
         self._system_id = system_id
@@ -142,14 +143,14 @@ class AutoscaledEnvironment:
         self._scaler.end_recovery()
 
     def discard(self) -> None:
-        """Remove all machines when the environment is closed, because its runner is no longer configured."""
+        """Let `close` remove all machines, because the runner of this environment is no longer configured."""
         self._is_discarded = True
         reason = "their runner is not configured any more"
         self._setup = msgspec.structs.replace(self._setup, delete_on_shutdown=True, delete_because=reason)
         self._scaler.change(self._setup)
 
     def drain(self, *, is_draining: bool, is_ending: bool = False) -> None:
-        """`is_draining`: no more jobs are requested now; `is_ending`: never again, because the runner was removed."""
+        """Tell the scaler whether no more jobs are requested now (`is_draining`), or never again (`is_ending`)."""
         self._scaler.drain(is_draining=is_draining, is_ending=is_ending)
 
     def refresh(self) -> None:
@@ -160,7 +161,8 @@ class AutoscaledEnvironment:
         return self._scaler.status()
 
     async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> SweepResult:
-        """Find instances at the provider whose owner tag is not one of `owners`; with `remove`, remove them."""
+        """Find orphaned instances at the provider, and with `remove` remove them: those of this manager whose owner tag
+        is not one of `owners`, and those of this fleet that neither their group nor the stored state has."""
         starting = {group.name: _start_progress(group) for group in self.status().groups if not group.plugin}
         swept = await sweep(
             self._setup,
@@ -246,7 +248,7 @@ class AutoscaledEnvironment:
         return sorted(with_jobs)
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """Return the most free disk of any machine: the health check replaces machines with a full disk."""
+        """Return the free disk of the machine that has most; the health check replaces machines with a full disk."""
         free = self._instances.disk_free_bytes
         return Usage(disk_free_bytes=UNKNOWN_BYTES if free is None else free)
 
@@ -277,12 +279,12 @@ class AutoscaledEnvironment:
             await self._instances.close()
 
     async def _list_instances(self) -> list[str]:
-        """Return running instances after all groups have listed theirs, at most FIRST_LOOK_SECONDS later."""
+        """Wait at most FIRST_LOOK_SECONDS until all groups have listed their instances, and return the running ones."""
         until = self._clock.monotonic() + FIRST_LOOK_SECONDS
         while True:
-            now = self._scaler.status()
-            if all(group.updated_at for group in now.groups) or self._clock.monotonic() >= until:
-                return [instance.name for instance in now.instances if instance.provider_state in ("running", "")]
+            status = self._scaler.status()
+            if all(group.updated_at for group in status.groups) or self._clock.monotonic() >= until:
+                return [instance.name for instance in status.instances if instance.provider_state in ("running", "")]
             await self._clock.sleep(LOOK_SECONDS)
 
     async def _connect_info(self, instance: str) -> ConnectInfo:
@@ -313,7 +315,7 @@ class AutoscaledEnvironment:
         about = {"machine": instance, "jobs": len(holders)} | ({"cause": why} if why else {})
         self._log.error("instance disappeared from its group; its jobs fail", **about)
         if holders or instance in self._held.values():
-            text = f"its group has the instance {instance} no more, and nobody here had it removed"
+            text = f"the instance {instance} disappeared from its group, and this manager did not remove it"
             self._lost[instance] = f"{text}: {why}" if why else text
         self._instances.cut(instance)
 
@@ -322,9 +324,9 @@ class AutoscaledEnvironment:
         scaling, info = autoscaler_of(self._runner), self._instances.info(machine)
         if info is None:
             return ()
-        shown = [("internal", info.internal_addr)] if scaling.log_internal_ip else []
-        shown += [("external", info.external_addr)] if scaling.log_external_ip else []
-        return tuple(f"Machine {machine} has the {kind} address {address}" for kind, address in shown if address)
+        addresses = [("internal", info.internal_addr)] if scaling.log_internal_ip else []
+        addresses += [("external", info.external_addr)] if scaling.log_external_ip else []
+        return tuple(f"Machine {machine} has the {kind} address {address}" for kind, address in addresses if address)
 
     def _update_open_requests(self) -> None:
         self._scaler.set_open_requests(max(self._taken - len(self._held) - len(self._waiting), 0))

@@ -19,17 +19,19 @@ BAD_TOKEN = "the runner's token is not valid there (any more); create a runner t
 
 
 class CellDemand:
-    """Asks the server of one runner for the demand, and counts down the jobs received since."""
+    """Asks the server of one runner for the demand, and subtracts the jobs received since the last answer."""
 
     def __init__(self, client: RunnerClient) -> None:
         self.client = client
         self._remaining: Counter[str] = Counter()
         self._is_known = False
-        """True if it is known whether the server is a cell. Without machines no other request has shown it."""
+        """True if it is known whether the server is a cell. `ask` has to find out: without machines no job is
+        requested, so no other answer has shown it."""
 
     async def ask(self, waiting: Mapping[str, int]) -> "Demand":
-        """Return this manager's share of the demand. `waiting` are jobs that already wait here for a machine, by demand
-        key. Raises TemporaryError if the server gives no valid answer."""
+        """Return this manager's share of the demand; of a server that is not a cell, only `waiting`. `waiting` counts
+        the jobs that already wait here for a machine, by demand key (the same for jobs that the same runners can take).
+        Raises TemporaryError if the server gives no valid answer."""
         from remuda.fleeting.errors import TemporaryError
         from remuda.taskscaler.core.share import own_demand
 
@@ -41,7 +43,7 @@ class CellDemand:
                 # Another answer may come from a proxy, which does not tell what the server is.
                 if answer.status != 200:
                     raise TemporaryError(
-                        f"the server answered the question whether it knows the runner with {answer.status}"
+                        f"the server answered the check of the runner's token with {answer.status}"
                         + (f": {answer.message}" if answer.message else "")
                     )
             self._is_known = True
@@ -49,10 +51,10 @@ class CellDemand:
                 reply = await self.client.own("GET", f"{DEMAND_PATH}?system_id={quote(own)}", endpoint="demand")
                 if reply.status != 200:
                     why = f": {BAD_TOKEN}" if reply.status in (401, 403) else ""
-                    raise TemporaryError(f"the cell answered the question for its demand with {reply.status}{why}")
+                    raise TemporaryError(f"the cell answered the request for its demand with {reply.status}{why}")
                 demand = msgspec.json.decode(reply.body, type=wire.Demand)
         except (RunnerApiTemporaryError, msgspec.MsgspecError) as error:
-            raise TemporaryError(f"the server does not tell its demand: {error}") from error
+            raise TemporaryError(f"cannot get the server's demand: {error}") from error
         ids = {share.runner_id for key in demand.keys for share in key.shares if share.system_id == own}
         own_share = own_demand(demand, runner_id=min(ids, default=0), system_id=own, waiting=waiting)
         self._remaining = Counter({key.key: key.ready for key in own_share.keys})

@@ -67,7 +67,7 @@ def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
         write_whole(path, msgspec.json.format(msgspec.json.encode(record)), durable=True)
     except OSError as error:
         logger("manager").warning(
-            "cannot store plugin settings; machines of this runner cannot be swept after its removal",
+            "cannot store plugin settings; if the runner is removed, a sweep cannot find or delete its machines",
             runner=runner.name or runner.short_token,
             file=str(path),
             cause=str(error),
@@ -77,7 +77,7 @@ def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
 def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> None:
     """Log that `plugin_config` changed while a group has machines, which the plugin may no longer find."""
     logger("manager").warning(
-        "plugin_config changed since machines of the group were created",
+        "plugin_config changed since machines of the group were created; the plugin may not find them any more",
         runner=runner.name or runner.short_token,
         group=group,
         machines=[instance_name(group, instance_id) for instance_id in ids],
@@ -116,7 +116,8 @@ def unattended_groups(stored: Stored, attended: Collection[str], fleet: str) -> 
 
 
 def _read_unattended(state: Path) -> dict[str, tuple[str, ...]] | None:
-    """Return all groups with their instance ids; None if a part is unreadable, so that there may be more."""
+    """Return all groups that may have instances, with the known instance ids; None if a part of the state is
+    unreadable, so that there may be more."""
     try:
         stored = read_state(state)
     except (StateError, OSError):

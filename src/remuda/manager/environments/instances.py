@@ -91,11 +91,11 @@ class Instances:
         self._log.info("machine is ready for jobs", machine=instance, address=entry.machine.address.host)
 
     async def _log_in(self, instance: str, entry: _Entry) -> None:
-        shown = await entry.machine.log_in()
+        host_key = await entry.machine.log_in()
         entry.denied_at = None
         if not entry.machine.address.checks_host_key:
-            await asyncio.to_thread(self._store_pin, instance, shown)
-            entry.machine.trust_host_key(shown)
+            await asyncio.to_thread(self._store_pin, instance, host_key)
+            entry.machine.trust_host_key(host_key)
 
     async def check(self, instance: str) -> None:
         try:
@@ -123,7 +123,8 @@ class Instances:
             await entry.machine.close()
 
     async def connect(self, instance: str) -> RemoteMachine:
-        """Log in if needed, after asking the plugin for the address, which may have changed."""
+        """Return the machine, logged in. Before a new login the plugin is asked for the address, which may have
+        changed."""
         entry = await self._find(instance)
         if not entry.machine.is_up:
             await self._log_in(instance, entry)
@@ -213,18 +214,19 @@ class Instances:
             "remove the file if the machine is to be trusted anew"
         )
 
-    def _store_pin(self, instance: str, shown: str) -> None:
+    def _store_pin(self, instance: str, host_key: str) -> None:
         file = self._pin_file(instance)
-        if shown and not self._own.known_hosts_file and not file.exists():
+        if host_key and not self._own.known_hosts_file and not file.exists():
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(file, f"{shown}\n".encode(), durable=True)
+            write_whole(file, f"{host_key}\n".encode(), durable=True)
 
     def _pin_file(self, instance: str) -> Path:
         return host_key_path(self._folder, instance)
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Split `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`. The port may be 0. Raises PermanentError."""
+    """Split `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`. Without a port it is 0. Raises PermanentError if the
+    address is invalid."""
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         port = rest.removeprefix(":")
@@ -233,5 +235,5 @@ def host_and_port(address: str) -> tuple[str, int]:
     else:
         host, port = address, ""
     if not host or (port and not (port.isascii() and port.isdigit() and int(port) < 65536)):
-        raise PermanentError(f"{address!r}, which the plugin gave, is no address")
+        raise PermanentError(f"the plugin gave an invalid address of an instance: {address!r}")
     return host, int(port or 0)

@@ -81,8 +81,8 @@ def _make_autoscaled(runner: RunnerConfig, clock: Clock, context: EnvironmentCon
         )
     except (StateError, OSError, sqlite3.Error) as error:
         raise ConfigError(
-            f"runner {runner.name or runner.short_token}: what is kept of its machines in {context.folder} cannot be "
-            f"used: {error}"
+            f"runner {runner.name or runner.short_token}: the stored state of its machines in {context.folder} cannot "
+            f"be used: {error}"
         ) from error
 
 
@@ -170,8 +170,8 @@ class Environments:
         for runner in runners:
             if self._identify(runner) in self._closing:
                 raise ClosingError(
-                    f"runner {runner.name or runner.short_token} was taken out a moment ago, and what it had is still "
-                    "being closed or removed: it comes back as soon as that is done"
+                    f"runner {runner.name or runner.short_token} was removed from the configuration a moment ago, and "
+                    "its environment is still being closed: it is used again as soon as that is done"
                 )
 
     def of(self, runner: RunnerConfig) -> Environment:
@@ -216,10 +216,15 @@ class Environments:
         return partial(self._close, name, self._known.pop(name))
 
     async def _close(self, name: str, environment: Environment) -> None:
-        """Log an error and do not retry: the next process finds agents and machines that are left."""
+        """Close an environment. An error is logged and not retried: the next process finds the agents and machines that
+        still exist."""
         try:
             await environment.close()
         except Exception as error:  # noqa: BLE001 - the others must be closed, too
-            logger("manager").error("cannot close environment; giving up on it", environment=name, exc_info=error)
+            logger("manager").error(
+                "cannot close an environment; its agents or machines may still run, the next start finds them",
+                environment=name,
+                exc_info=error,
+            )
         finally:
             self._closing.discard(name)

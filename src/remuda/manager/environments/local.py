@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import msgspec
+
 from remuda.lib.clock import Clock
 from remuda.lib.safe_paths import close_after, make_below, remove_below
 from remuda.manager.environments.agent_greeting import NO_ANSWER, greet
@@ -68,8 +70,7 @@ class LocalEnvironment:
         pass
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
-        builds, work = self._folders(place)
-        caches = self._data / (place.cache_dir or "cache") / place.run_as
+        folders = place.folders(self._data)
         try:
             # In a thread: many files may need another owner.
             await asyncio.to_thread(self._make, place)
@@ -78,13 +79,13 @@ class LocalEnvironment:
         except OSError as error:
             about = f": {error.filename}" if error.filename else ""
             raise EnvironmentLostError(
-                f"the working directory {work} cannot be made: {error.strerror}{about}"
+                f"the working directory {folders.work_dir} cannot be created: {error.strerror}{about}"
             ) from error
-        return PreparedPlace(work_dir=str(work), builds_dir=str(builds), cache_dir=str(caches), hidden=self._hidden)
+        return msgspec.structs.replace(folders, hidden=self._hidden)
 
     def _make(self, place: JobPlace) -> None:
         """Create the job's folders; they belong to the user `run_as` if the job has one."""
-        base, folder = self._below(place.builds_dir, "builds", place.folder)
+        base, folder = place.split_build_path(self._data, place.folder)
         is_owned = bool(place.run_as)
         if not place.may_have_begun:
             # Leftovers would be in the job's HOME.
@@ -104,21 +105,15 @@ class LocalEnvironment:
             # Searchable, not readable: everything here that is not for jobs is closed to others.
             self._data.mkdir(mode=0o711, parents=True, exist_ok=True)
             self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
-            above, caches = self._below(place.cache_dir, "cache", place.run_as)
+            above, caches = place.split_cache_path(self._data)
             cache = stack.enter_context(close_after(make_below(above, caches, is_owned=True)))
             for name, descriptor in ((base / name, handle) for name, handle in opened.items()):
                 hand_over(name, person, descriptor, closed=True)
             hand_over(above / caches, person, cache, closed=True)
 
-    def _below(self, configured: str, usual: str, folder: str) -> tuple[Path, str]:
-        """Split the path of `folder` into a trusted base, which may contain symbolic links, and the rest, which must
-        not. The base is the `configured` folder, or the folder `usual` in the data folder."""
-        return (self._data / configured, folder) if configured else (self._data, f"{usual}/{folder}")
-
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
-        _, work = self._folders(place)
-        command = place.command_of(hook)
-        return await run_hook(hook, command, place, work_dir=str(work), error_type=EnvironmentLostError)
+        command, work_dir = place.command_of(hook), place.folders(self._data).work_dir
+        return await run_hook(hook, command, place, work_dir=work_dir, error_type=EnvironmentLostError)
 
     async def connect(self, machine: str) -> AgentClient:
         has_started = False
@@ -144,16 +139,13 @@ class LocalEnvironment:
         return Usage(disk_free_bytes=min(map(_free_bytes, (self._data, *named))))
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
-        """Remove the job's temporary folder. The checkout stays for the next job of the project."""
+        """Remove the job's temporary folder. The working directory stays for the next job of the project, unless the
+        job had its own (`JobPlace.job`)."""
         with suppress(OSError):
-            await asyncio.to_thread(remove_below, *self._below(place.builds_dir, "builds", place.temporary_folder))
+            await asyncio.to_thread(remove_below, *place.split_build_path(self._data, place.temporary_folder))
 
     async def close(self) -> None:
         pass
-
-    def _folders(self, place: JobPlace) -> tuple[Path, Path]:
-        builds = self._data / (place.builds_dir or "builds")
-        return builds, builds / place.folder
 
     async def _reach(self) -> AgentClient | None:
         socket = socket_of(self._agent)
@@ -177,10 +169,10 @@ class LocalEnvironment:
         if self._pid is None:
             return False
         try:
-            gone, _ = os.waitpid(self._pid, os.WNOHANG)
+            ended_pid, _ = os.waitpid(self._pid, os.WNOHANG)
         except ChildProcessError:
-            gone = self._pid
-        if gone:
+            ended_pid = self._pid
+        if ended_pid:
             self._pid = None
         return self._pid is not None
 

@@ -42,7 +42,7 @@ class _Member:
     uses_left: int | None = None
     """Jobs that it may still begin; None: any number, or not known yet."""
     acquiring: int = 0
-    """Jobs that are being counted on the machine now."""
+    """Number of jobs for which the machine is being reserved now; they are in `jobs`, maybe not yet in `uses_left`."""
     disk_free_bytes: int | None = None
     looked_at: float = 0.0
 
@@ -112,8 +112,8 @@ class MachinesEnvironment:
         return sorted(names)
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """Return the least free disk space of all machines that have at least `least_disk_bytes`. If all have less,
-        return the most. Raises EnvironmentTemporaryError if no machine can be asked."""
+        """Return the least free disk space of the measured machines that have at least `least_disk_bytes`. If all have
+        less, return the most. Raises EnvironmentTemporaryError if no machine can be asked."""
         free_bytes = await self._look_at_all()
         if not free_bytes:
             raise EnvironmentTemporaryError(self._causes())
@@ -162,7 +162,7 @@ class MachinesEnvironment:
             self._machines[machine].jobs.discard(key)
 
     async def _try(self, member: _Member, place: JobPlace) -> None:
-        """Reserve the machine; if it is unreachable or used up, mark it, so that the caller tries another."""
+        """Reserve a machine for a job; if it is unreachable or used up, only mark it: the caller then tries another."""
         self._hold(place.key, member.machine.name)
         member.acquiring += 1
         try:
@@ -194,7 +194,7 @@ class MachinesEnvironment:
 
     async def _wait_for_room(self) -> None:
         """Wait until a machine's state or jobs change. Raises EnvironmentLostError if all machines have reached their
-        use count, EnvironmentTemporaryError if the others are all unreachable."""
+        use count, EnvironmentTemporaryError if all that have not are unreachable."""
         async with self._changed:
             if choose(self._states()) is not None:
                 return
@@ -224,8 +224,8 @@ class MachinesEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     async def _look_at_all(self) -> list[int]:
-        """Return the free disk of connected machines and those with unknown use count, or else of the first to
-        answer."""
+        """Measure the free disk of connected machines whose value is old, and of those with an unknown use count.
+        Return all known values; if there are none, ask one machine after the other until one answers."""
         async with asyncio.TaskGroup() as group:
             for member in self._machines.values():
                 is_new = member.machine.use_count and member.uses_left is None and not member.cause
@@ -255,7 +255,9 @@ class MachinesEnvironment:
         if self._is_full(member):
             free = f"{member.disk_free_bytes >> 20} MiB free, {self._least_disk_bytes >> 20} wanted"
             self._log.warning(
-                "machine has too little free disk; it gets no jobs", machine=member.machine.name, cause=free
+                "machine has too little free disk; it gets no jobs until more is free",
+                machine=member.machine.name,
+                cause=free,
             )
 
     def _mark_unusable(self, member: _Member, cause: str) -> None:

@@ -21,7 +21,7 @@ from remuda.environments.values import Place
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
 from remuda.lib.tasks import TaskOwner, finish_despite_cancel
-from remuda.lib.waiting import wait_for_event
+from remuda.lib.waiting import first_error, wait_for_event
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.agent_greeting import NO_ANSWER, OtherProtocolError, greet
 from remuda.manager.environments.port import UNKNOWN_BYTES, Hook, JobPlace, PreparedPlace, Usage
@@ -206,12 +206,16 @@ class PluginEnvironment:
             failures = 1 if self._clock.monotonic() - started > STEADY_SECONDS else failures + 1
             pause = _BACKOFF.delay(failures, jitter=random.random())
             if cause != self._cause or failures == 1:
-                self._log.error("environment plugin ended; restarting it", cause=cause, pause_seconds=round(pause, 1))
+                self._log.error(
+                    "environment plugin ended or cannot be started; starting it again after a pause",
+                    cause=cause,
+                    pause_seconds=round(pause, 1),
+                )
             self._cause = cause
             await self._clock.sleep(pause)
 
     async def _run_once(self) -> None:
-        """Follow the plugin's capacity until it ends, which is always an error, for example PluginError."""
+        """Start the plugin, and follow its capacity until it ends. Always raises, for example PluginError."""
         process = EnvironmentProcess(find_plugin(self._config.plugin), say=self._log.info)
         client: PluginClient | None = None
         try:
@@ -229,7 +233,7 @@ class PluginEnvironment:
                     self._process, self._client = process, client
                     self._up.set()
         except* (PluginError, TemporaryError, LostError, ConfigurationError) as errors:
-            raise _first(errors) from None
+            raise first_error(errors) from None
         finally:
             self._up.clear()
             self._client, self._capacity = None, 0
@@ -249,11 +253,6 @@ class PluginEnvironment:
     async def _until_ended(self, process: EnvironmentProcess) -> None:
         await process.ended.wait()
         raise PluginError(f"{process.program} has ended")
-
-
-def _first(group: BaseExceptionGroup[Exception]) -> Exception:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _plugin_place(place: JobPlace) -> Place:

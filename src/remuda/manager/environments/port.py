@@ -1,10 +1,11 @@
-"""The interface to environments, the places where jobs run. An environment belongs to one runner, or to several with
-equal configuration. Its *machines* have names that survive restarts, and one agent each, which runs all jobs there.
+"""The interface to environments, the places where jobs run. An environment belongs to one runner, or to several whose
+jobs run on the same machines. Its *machines* have names that survive restarts, and one agent each, which runs all jobs
+there.
 
-The call order for a job is `acquire`, `prepare`, `run_hook`, then work through the agent of `connect`, then `run_hook`
-again and `clean_up`. Every call may be repeated, also by a new process, which calls `adopt` for each job that has a
-machine. Calls for different jobs may overlap. A call may be cancelled at any time: a cancelled `acquire` leaves
-nothing, any other call leaves only what `clean_up` removes.
+The call order for a job is `acquire`, `connect` (unless the machine's agent is connected), `prepare`, `run_hook`, then
+work through the agent, then `run_hook` again and `clean_up`. Every call may be repeated, also by a new process, which
+calls `adopt` for each job that has a machine. Calls for different jobs may overlap. A call may be cancelled at any
+time: a cancelled `acquire` leaves nothing, any other call leaves only what `clean_up` removes.
 
 EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can never run here; from `connect`: the
 machine is gone for good, and all its jobs end with that cause.
@@ -12,12 +13,14 @@ machine is gone for good, and all its jobs end with that cause.
 
 import re
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from pathlib import PurePath
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
 from remuda.wire.agent_client import AgentClient
 
+P = TypeVar("P", bound=PurePath)
 Hook = Literal["before_job", "after_job"]
 UNKNOWN_BYTES = (1 << 63) - 1
 """Free disk space that is not known: jobs are taken, and no number is shown."""
@@ -75,10 +78,29 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
         """The folder removed after the job: its whole folder if no later job uses that, else its temporary one."""
         return f"{self.folder}.tmp" if self.job is None else self.own_folder
 
+    def folders(self, base: PurePath) -> "PreparedPlace":
+        """Return the paths of the job's folders in an environment with the folder `base`."""
+        builds = base / (self.builds_dir or "builds")
+        caches = base / (self.cache_dir or "cache") / self.run_as
+        return PreparedPlace(work_dir=str(builds / self.folder), builds_dir=str(builds), cache_dir=str(caches))
+
+    def split_build_path(self, base: P, folder: str) -> tuple[P, str]:
+        """Split the path of `folder` in the builds folder into a trusted base, which may contain symbolic links, and
+        the rest, which must not. The trusted base is the configured folder, or else `base`."""
+        return _split_path(base, self.builds_dir, "builds", folder)
+
+    def split_cache_path(self, base: P) -> tuple[P, str]:
+        """As `split_build_path`, for the folder of the job's caches."""
+        return _split_path(base, self.cache_dir, "cache", self.run_as)
+
 
 def project_folder(project: str) -> str:
-    """Return the folder name; a final `.tmp` becomes `@tmp`, because `app.tmp` is the temporary folder of `app`."""
+    """Return a project's folder name; a final `.tmp` becomes `@tmp`: `app.tmp` is the temporary folder of `app`."""
     return _LIKE_TEMPORARY.sub(r"@\1", project)
+
+
+def _split_path(base: P, configured: str, usual: str, folder: str) -> tuple[P, str]:
+    return (base / configured, folder) if configured else (base, f"{usual}/{folder}")
 
 
 class PreparedPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +151,7 @@ class Environment(Protocol):
         to which jobs also write; an environment may ignore them."""
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
-        """Release the machine of a job that is over, and remove its files except those that later jobs reuse."""
+        """Release the machine of a job that is over, and remove the job's files except those that later jobs reuse."""
 
     async def close(self) -> None:
         """Close connections and child processes, because the manager ends. Agents and jobs continue."""

@@ -1,6 +1,6 @@
 """Manages one machine behind SSH: installs the agent and connects to it, creates and removes job folders, runs hooks.
 
-All files are in one folder, so that another manager that logs in as that user finds the agent and its jobs:
+All files are in one folder, so that another manager that logs in as the same user finds the agent and its jobs:
 `/var/lib/remuda-machine` for root (other users cannot read root's home), else `~/.remuda`. A new version of the agent
 is a new file, because the old one may still run. The shell scripts are POSIX sh and may be repeated. Methods raise
 SshError if the machine is unreachable or a command fails.
@@ -91,7 +91,7 @@ down() {
             [ "$2" != look ] || return 1
             # Another job may make the same folder at this moment.
             why=$({ rm -f "./$part"; mkdir "./$part"; } 2>&1) || { [ ! -L "./$part" ] && [ -d "./$part" ]; } ||
-                refuse "$why: $there cannot be made, or not be written to"
+                refuse "$why: $there cannot be created or written to"
         fi
         { [ -r "./$part" ] && [ -w "./$part" ] && [ -x "./$part" ]; } || chmod u+rwx "./$part" 2>/dev/null
         cd "./$part" || refuse "$there cannot be entered"
@@ -104,11 +104,11 @@ down() {
 _PREPARE = (
     _DOWN
     + r"""
-begin() { mkdir -p "$1" && cd "$1" || refuse "$1 cannot be made, or not be written to"; }
+begin() { mkdir -p "$1" && cd "$1" || refuse "$1 cannot be created or written to"; }
 kind=make
 [ -z "$5" ] || kind=own
 begin "$1" && down "$2" "$kind"
-chmod u+rwx . 2>/dev/null && [ -w . ] || refuse "$1/$2 cannot be made, or not be written to"
+chmod u+rwx . 2>/dev/null && [ -w . ] || refuse "$1/$2 cannot be created or written to"
 check_mounts "$(pwd -P)"
 mask=$(umask)
 begin "$1" && umask 077 && down "$2.tmp" "$kind"
@@ -126,7 +126,7 @@ case $5 in
     *) uid=$5 owner=$5:$(id -g "$5" 2>/dev/null || echo "$5") ;;
 esac
 [ "$(id -u)" = 0 ] || refuse "run_as: jobs here are $(id -un)'s, who is not root and cannot be $5"
-[ "$uid" != 0 ] || refuse "run_as: root is what steps are to be kept from; name another user"
+[ "$uid" != 0 ] || refuse "run_as: steps must not run as root; name another user"
 chmod 711 "$6"
 # $1 the folder to begin at, $2 the way from there.
 hand_over() {
@@ -207,7 +207,8 @@ class RemoteMachine:
         commands_at_once: int = COMMANDS_AT_ONCE,
     ) -> None:
         """`frozen` is the file of an agent program for machines without Python. `use_count` is the number of jobs that
-        the machine may begin in total (0: no limit). `folder` replaces the usual base folder."""
+        the machine may begin in total (0: no limit), `commands_at_once` that of concurrent SSH commands. `folder`
+        replaces the usual base folder."""
         self.name = name
         self._folder = folder
         self.use_count = use_count
@@ -217,7 +218,7 @@ class RemoteMachine:
         self._installed: _Installation | None = None
         self._installing = asyncio.Lock()
         self._trusts_mark = True
-        """Whether a program that ran once is assumed to run again."""
+        """Whether a program with a `.runs` file (it ran here before) is assumed to run again."""
 
     @property
     def is_up(self) -> bool:
@@ -280,10 +281,10 @@ class RemoteMachine:
 
     async def has_jobs(self) -> bool:
         installed = await self._install()
-        return bool((await self._ssh.run(_script(_JOBS, str(installed.base)))).out)
+        return bool((await self._ssh.run(_script(_JOBS, installed.base))).out)
 
     async def connect(self) -> AgentClient:
-        """Connect to the agent's socket, or else through a command that starts the agent. Raises SshError."""
+        """Connect to the agent's socket, or else through a command that starts it. Raises SshError on failure."""
         installed = await self._install()
         socket = f"{installed.base}/agent/agent.sock"
         if len(socket) <= LONGEST_SOCKET_PATH and (client := await self._greet(await self._ssh.socket_channel(socket))):
@@ -311,30 +312,25 @@ class RemoteMachine:
     async def prepare(self, place: JobPlace) -> PreparedPlace:
         """Create the job's folders. Raises EnvironmentLostError if the job's folder cannot be used, else SshError."""
         installed = await self._install()
-        folders = _folders(installed.base, place)
-        words = (
-            *_below(installed.base, place.builds_dir, "builds", place.folder),
-            *_caches_below(installed.base, place),
-        )
+        folders = place.folders(installed.base)
+        words = *place.split_build_path(installed.base, place.folder), *place.split_cache_path(installed.base)
         begun = "begun" if place.may_have_begun else ""
-        done = await self._ssh.run(_script(_PREPARE, *words, place.run_as, str(installed.base), begun))
+        done = await self._ssh.run(_script(_PREPARE, *words, place.run_as, installed.base, begun))
         if done.code:
-            cause = f"the working directory {folders.work_dir} cannot be made on {self.name}: {done.err.strip()}"
+            cause = f"the working directory {folders.work_dir} cannot be created on {self.name}: {done.err.strip()}"
             raise EnvironmentLostError(cause) if done.code == UNUSABLE else SshError(cause)
         return folders
 
     async def remove(self, place: JobPlace) -> None:
         installed = await self._install()
-        await self._ssh.run(
-            _script(_REMOVE, *_below(installed.base, place.builds_dir, "builds", place.temporary_folder))
-        )
+        await self._ssh.run(_script(_REMOVE, *place.split_build_path(installed.base, place.temporary_folder)))
 
     async def run_hook(self, hook: Hook, place: JobPlace) -> str:
         """Return the hook's output. Raises EnvironmentLostError if it fails or takes longer than HOOK_SECONDS."""
         if not (command := place.command_of(hook)):
             return ""
         installed = await self._install()
-        variables = hook_variables(place, work_dir=_folders(installed.base, place).work_dir)
+        variables = hook_variables(place, work_dir=place.folders(installed.base).work_dir)
         words = ["env", *(f"{key}={value}" for key, value in variables.items()), "sh", "-c", f"exec 2>&1\n{command}"]
         try:
             done = await self._ssh.run(shlex.join(words), seconds=HOOK_SECONDS)
@@ -359,7 +355,8 @@ class RemoteMachine:
         await self._ssh.close()
 
     async def _install(self) -> _Installation:
-        """Check and install at the first call, and at the first after a failed connection to the agent."""
+        """Return where the agent's program is on the machine. Installs the program if it is missing. Checked only at
+        the first call, and at the first call after a failed connection to the agent."""
         async with self._installing:
             if self._installed is None:
                 try:
@@ -385,7 +382,8 @@ class RemoteMachine:
         return _Installation(base=base, program=f"{base}/bin/{facts['runs']}")
 
     async def _copy_program(self, folder: str, facts: MachineFacts, offered: Sequence[Offer]) -> str:
-        """Copy the forms of the program until one runs, and return its path. Raises SshError if none runs."""
+        """Copy the `offered` forms of the agent's program to `folder`, one after the other, until one runs on a machine
+        with these `facts`. Returns the path of that one. Raises SshError if none runs."""
         failures = []
         for offer in choose(facts, offered):
             program = f"{folder}/{_name(offer)}"
@@ -410,21 +408,5 @@ def _name(offer: Offer) -> str:
     return f"agent-{offer.digest[:16]}"
 
 
-def _script(script: str, *words: str) -> str:
-    return shlex.join(["sh", "-c", script, "sh", *words])
-
-
-def _folders(base: PurePosixPath, place: JobPlace) -> PreparedPlace:
-    builds = base / (place.builds_dir or "builds")
-    caches = base / (place.cache_dir or "cache") / place.run_as
-    return PreparedPlace(work_dir=str(builds / place.folder), builds_dir=str(builds), cache_dir=str(caches))
-
-
-def _below(base: PurePosixPath, configured: str, usual: str, folder: str) -> tuple[str, str]:
-    """Split the path of `folder` into a trusted base, which may contain symbolic links, and the rest, which must not.
-    The base is the `configured` folder, or the folder `usual` in `base`."""
-    return (str(base / configured), folder) if configured else (str(base), f"{usual}/{folder}")
-
-
-def _caches_below(base: PurePosixPath, place: JobPlace) -> tuple[str, str]:
-    return _below(base, place.cache_dir, "cache", place.run_as)
+def _script(script: str, *words: str | PurePosixPath) -> str:
+    return shlex.join(["sh", "-c", script, "sh", *map(str, words)])

@@ -80,8 +80,7 @@ class SshConnection:
         self.address = address
         self._connection: asyncssh.SSHClientConnection | None = None
         self._connecting = asyncio.Lock()
-        self._failures = 0
-        self._failure = ""
+        self._failure: SshError | None = None  # of the last attempt to connect that failed
         self._commands = asyncio.Semaphore(commands_at_once)
 
     @property
@@ -90,15 +89,15 @@ class SshConnection:
 
     async def connect(self) -> asyncssh.SSHClientConnection:
         """Return the open connection, or open one. Concurrent callers share one attempt and its SshError."""
-        before = self._failures
+        before = self._failure
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
-                if self._failures > before:
-                    raise SshError(self._failure)
+                if self._failure is not None and self._failure is not before:
+                    raise type(self._failure)(str(self._failure))
                 try:
                     self._connection = await self._connect()
                 except SshError as error:
-                    self._failures, self._failure = self._failures + 1, str(error)
+                    self._failure = type(error)(str(error))  # without the traceback, which refers to the caller's data
                     raise
             return self._connection
 
@@ -108,13 +107,13 @@ class SshConnection:
         key = None if self._connection is None else self._connection.get_server_host_key()
         return "" if key is None else key.export_public_key("openssh").decode().strip()
 
-    async def sessions(self, wanted: int) -> int:
-        """Open up to `wanted` sessions at the same time, close them, and return how many the machine's sshd allowed."""
+    async def sessions(self, most: int) -> int:
+        """Open up to `most` sessions at the same time, close them, and return how many the machine's sshd allowed."""
         connection = await self.connect()
         opened: list[asyncssh.SSHClientProcess[bytes]] = []
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
-                while len(opened) < wanted:
+                while len(opened) < most:
                     opened.append(await connection.create_process("cat", encoding=None))
         except asyncssh.ChannelOpenError:
             pass
@@ -148,12 +147,13 @@ class SshConnection:
         return CommandResult(code=code, out=_bytes(out), err=_bytes(err).decode(errors="replace"))
 
     async def channel(self, line: str) -> "StreamChannel":
-        """Return a gRPC channel over stdin and stdout of a command that it starts on the machine."""
+        """Return a gRPC channel over stdin and stdout of a command on the machine, which its first call starts."""
         connection = await self.connect()
         return StreamChannel(lambda factory: connection.create_session(factory, line, encoding=None), self._lost_error)
 
     async def socket_channel(self, path: str) -> "StreamChannel":
-        """Return a gRPC channel. Its first call fails if sshd does not allow forwarding to UNIX sockets."""
+        """Return a gRPC channel to the UNIX socket `path` on the machine. Its first call fails if nothing listens
+        there, or if sshd does not allow forwarding to UNIX sockets."""
         connection = await self.connect()
         return StreamChannel(lambda factory: connection.create_unix_connection(factory, path), self._lost_error)
 
@@ -220,7 +220,7 @@ class SshConnection:
 
 
 class StreamChannel(LiveChannel):
-    """A gRPC channel over one SSH channel. `opens` opens that, `lost_error` converts the error if it fails."""
+    """A gRPC channel over one SSH channel, which `opens` opens; `lost_error` converts errors of `opens` to SshError."""
 
     def __init__(self, opens: Callable[[Any], Awaitable[object]], lost_error: Callable[[Exception], SshError]) -> None:
         super().__init__(path="ssh", config=CHANNEL_CONFIG)
@@ -312,14 +312,15 @@ def _client_keys(address: Address) -> Any:
 
 
 def _trusted_keys(address: Address) -> Any:
-    """Return trusted host keys; None disables the check. Raises SshError if the configured key is invalid."""
+    """Return trusted host keys; None disables the check. Raises SshLastingError if the configured key is invalid."""
     if not address.checks_host_key:
         return None
     if address.host_key:
         try:
             return [asyncssh.import_public_key(address.host_key)], [], []
         except asyncssh.KeyImportError as error:
-            raise SshError(f"host_key cannot be read: {error}; give one line such as ssh-ed25519 AAAA...") from None
+            text = f"host_key cannot be read: {error}; give one line such as ssh-ed25519 AAAA..."
+            raise SshLastingError(text) from None
     # A missing file trusts no key, so that the connection is refused.
     return str(address.keys_file) if address.keys_file.is_file() else b""
 

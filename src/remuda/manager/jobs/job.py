@@ -1,8 +1,8 @@
 """Runs one job: asks its state machine (`Life`) for the next action, performs it, and stores the new state.
 
-The state (`Record`) is stored in the journal before the next action, so a new process continues a job where the old one
-stopped. After a crash an action may be performed twice, so all calls to server and agent are repeatable. Kill points
-mark where tests kill the process.
+The state (`Record`) is stored in the journal before the next action, except small progress of log and results, so a new
+process continues a job where the old one stopped. After a crash an action may be performed twice, so all calls to
+server and agent are repeatable. Kill points mark where tests kill the process.
 """
 
 import math
@@ -223,7 +223,7 @@ class ManagedJob:
             if not isinstance(action, Acquire | Start):
                 raise
             self._log.error("cannot start job; it fails", exc_info=error)
-            cause = f"the manager could not start it: {type(error).__name__}; its log says where"
+            cause = f"the runner manager could not start the job: {type(error).__name__}; see the manager's log"
             self._fail(FailureReason.RUNNER_SYSTEM_FAILURE, cause)
 
     async def _call(self, call: Call) -> None:
@@ -250,7 +250,10 @@ class ManagedJob:
             reach("manager.held")
             self._context.on_hold_change(self)
         if self.life.phase is Phase.OVER and before is not Phase.OVER and self.life.problem:
-            self._log.warning("job dropped without a final state", cause=self.life.problem)
+            self._log.warning(
+                "server ended the job or does not answer; stopping the job without reporting a final state",
+                cause=self.life.problem,
+            )
 
     async def _acquire(self) -> None:
         machine = await self._with_keep_alive(self.environment.acquire(self._place))
@@ -388,22 +391,22 @@ class ManagedJob:
         return self._client.url == url
 
     def call_server(self) -> None:
-        """Send a keep-alive now. The server's answer says, for example, that the job is canceled."""
+        """Call the server now. Its answer says, for example, that the job is canceled."""
         self.life.call_soon()
         self._bell.ring()
 
     def release(self) -> None:
-        """End the hold of a failed job, so that it is cleaned up. A running job is not put on hold when it fails."""
+        """Clean up a failed job that is kept for debugging; a job that still runs is not kept when it fails."""
         self._is_released = True
         self.life.release_hold()
         self._bell.ring()
 
-    def shell(self, wish: ShellCommand) -> AbstractAsyncContextManager[AgentShell]:
+    def shell(self, command: ShellCommand) -> AbstractAsyncContextManager[AgentShell]:
         """Open a shell in the job. Raises EnvironmentTemporaryError if the job's machine is not connected."""
         client = None if self._link is None else self._link.client
         if client is None:
             raise EnvironmentTemporaryError("there is no connection to the job's machine now; try again")
-        return open_shell(client, self.key, wish)
+        return open_shell(client, self.key, command)
 
     @property
     def position(self) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from functools import partial
 from remuda.lib.killpoints import reach
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.core.folders import Folders
-from remuda.manager.core.record import JobRow, Phase, Record
+from remuda.manager.core.record import JobRow, Phase, Record, job_key
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.kinds import Environments
 from remuda.manager.environments.port import Environment, fixed_machine
@@ -18,7 +18,6 @@ from remuda.manager.jobs.job_context import JobContext
 from remuda.manager.jobs.link import AgentLink
 from remuda.manager.jobs.recovery import Note, find_lost_jobs, is_ours
 from remuda.manager.jobs.runners import RunnerLookup, ServedRunner
-from remuda.manager.jobs.wire_mapping import job_key
 from remuda.manager.metrics.metrics import JobSample, ManagerMetrics, mode_of
 from remuda.manager.polling.refusal import refuse_job
 from remuda.manager.polling.room import Room
@@ -43,7 +42,7 @@ class JobTable:
         on_over: Callable[[], None],
     ) -> None:
         """`jobs` maps job keys to jobs; only this class changes it. `start` creates a supervised task with a name, and
-        `on_over` is called after each job that is over."""
+        `on_over` is called each time a job is over."""
         self._jobs = jobs
         self._environments = environments
         self._runners = runners
@@ -58,7 +57,7 @@ class JobTable:
         self._log = logger("manager")
 
     def drain(self) -> None:
-        """End all holds of failed jobs, and begin no more, because a drain waits until all jobs are over."""
+        """Keep no failed jobs for debugging from now on, because a drain waits until all jobs are over."""
         self._is_draining = True
         for job in list(self._jobs.values()):
             job.release()
@@ -82,7 +81,10 @@ class JobTable:
                 environment = self._environments.of(config)
             except Exception as error:  # noqa: BLE001 - one job that cannot be resumed must not stop the others
                 self._log.error(
-                    "cannot resume job; it stays in the journal", job=row.job_id, runner=row.runner, exc_info=error
+                    "cannot resume a job of the journal; the next start of the manager tries again",
+                    job=row.job_id,
+                    runner=row.runner,
+                    exc_info=error,
                 )
                 continue
             self._begin(row, record, config, client, environment)
@@ -164,17 +166,23 @@ class JobTable:
         *,
         slot: Slot | None = None,
     ) -> bool:
-        """Start a job in its reserved `slot`, or in that of its journal row. Returns False if it cannot be run, for
-        example because its payload is invalid; a job that has not begun is then failed at the server."""
+        """Start a job in its reserved `slot`; without one, in the slot of its journal row, or another if that is taken.
+        Returns False if the job cannot be run, for example because its payload is invalid; if the journal says that the
+        agent does not have the job yet, it is then failed at the server."""
         is_waiting = record.phase in (Phase.RECEIVED, Phase.ACKNOWLEDGED)
         try:
             job = ManagedJob(row, record, runner=runner, client=client, environment=environment, context=self._context)
         except Exception as error:  # noqa: BLE001 - it would fail again at every start, and stop all other jobs
+            identity = read_identity(row.payload) if is_waiting else None
             self._log.error(
-                "cannot run a stored job; it stays in the journal", job=row.job_id, runner=row.runner, exc_info=error
+                "cannot run a stored job; the next start of the manager tries again",
+                job=row.job_id,
+                runner=row.runner,
+                then="reporting it to the server as failed" if identity else "recovering it if its agent has it",
+                exc_info=error,
             )
             # A job that its agent has may be recovered from there, with a readable payload.
-            if is_waiting and (identity := read_identity(row.payload)):
+            if identity:
                 self._start(f"refusal of {row.key}", partial(refuse_job, client, *identity))
             return False
         self._folders.assign(row.key, slot or self._room.adopt(Slot(row.runner, row.slot)), row.slot)

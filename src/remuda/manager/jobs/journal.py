@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from remuda.lib.files import InUseError, hold_lock, is_sync_enabled, make_private, sync_folder
+from remuda.lib.files import InUseError, file_identity, hold_lock, is_sync_enabled, make_private, sync_folder
 from remuda.lib.sqlite_writer import Writer
 from remuda.manager.core.record import JobRow, Outcome, Phase, Record
 from remuda.manager.errors import DataFolderError, FolderTakenError, JournalDamagedError
@@ -86,13 +86,13 @@ class Journal:
             ) from error
         self._writer = Writer(self._connection, path.name)
         self._path = path
-        self._identity = identity_of(path)
+        self._identity = file_identity(path)
         self._renewal: asyncio.Event | None = None
         self._saved_tables: tuple[list[Any], list[Any]] = ([], [])
         self._stored_settings: set[str] = set()
 
     def jobs(self) -> list[tuple[JobRow, Record]]:
-        """Return all jobs, oldest first, without rows that cannot be decoded. Raises DataFolderError."""
+        """Return all jobs, oldest first, without undecodable rows. Raises DataFolderError if the file is unreadable."""
         try:
             rows = self._connection.execute(_ALL).fetchall()
         except sqlite3.Error as error:
@@ -106,24 +106,26 @@ class Journal:
                 jobs.append(_from_row(row))
             except (ValueError, msgspec.MsgspecError) as error:
                 logger("manager").error(
-                    "cannot read a job in the journal; it is not resumed", key=row[0], cause=str(error)
+                    "cannot read a job in the journal; it continues only if it is found at its agent",
+                    key=row[0],
+                    cause=str(error),
                 )
         return jobs
 
     def settings(self) -> dict[str, bytes]:
-        """Return runner configurations (JSON), by the name in `JobRow.settings`. Raises DataFolderError."""
+        """Return runner configurations (JSON) by `JobRow.settings`. Raises DataFolderError if they are unreadable."""
         try:
             return dict(self._connection.execute("select digest, settings from runners").fetchall())
         except sqlite3.Error as error:
             raise DataFolderError(f"the journal cannot be read: {error}") from error
 
     def is_there(self) -> bool:
-        """True if the open file still exists at its path, so that it was not deleted or replaced."""
-        return self._renewal is None and identity_of(self._path) == self._identity
+        """True if the open file still exists at its path: it was not deleted or replaced, and `renew` does not run."""
+        return self._renewal is None and file_identity(self._path) == self._identity
 
     async def renew(self) -> None:
         """Create the deleted file again, with the same content. Raises OSError, sqlite3.Error or DataFolderError on
-        failure; other writes then wait until a later call succeeds."""
+        failure. Other writes wait meanwhile; if the new file cannot be created, until a later call succeeds."""
         if self._renewal is None:
             self._renewal = waiting = asyncio.Event()
             try:
@@ -137,12 +139,13 @@ class Journal:
             await asyncio.to_thread(self._writer.close)
         self._connection = await asyncio.to_thread(_create, self._path, self._saved_tables)
         self._writer = Writer(self._connection, self._path.name)
-        self._identity = identity_of(self._path)
+        self._identity = file_identity(self._path)
         self._renewal.set()
         self._renewal = None
 
     async def add(self, row: JobRow, record: Record, settings: bytes = b"") -> None:
-        """Store a job, or replace the stored one with the same key. `settings` is the configuration of its runner."""
+        """Store a job, or replace the stored one with the same key. `settings` is the configuration of its runner as
+        JSON, stored under the name `row.settings`; empty: none is stored. Raises sqlite3.Error if that fails."""
         values = (*msgspec.structs.astuple(row), *_record_values(record))
         is_new = bool(settings) and row.settings not in self._stored_settings
 
@@ -196,14 +199,6 @@ def lock_folder(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise DataFolderError(f"{folder}: the data folder cannot be used: {error.strerror}") from None
         yield
-
-
-def identity_of(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _open(path: Path) -> sqlite3.Connection:

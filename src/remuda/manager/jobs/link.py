@@ -11,6 +11,7 @@ from typing import Protocol
 
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
+from remuda.lib.waiting import first_error
 from remuda.manager.environments.port import Environment
 from remuda.manager.errors import ConnectingError, EnvironmentLostError, EnvironmentTemporaryError
 from remuda.telemetry.logs import logger
@@ -29,9 +30,9 @@ CALL_SECONDS = 30.0
 LASTING_FAILURES = 5
 """Number of failures in a row that is logged as an error. A restart of the agent causes fewer."""
 STEADY_SECONDS = 2.0
-"""Duration of a connection that resets the count of failures."""
+"""A connection that lasted this long resets the count of failures."""
 MOST_STARTING = 32
-"""Number of jobs being started at the agent above which no more are requested. Further jobs wait at the server, where
+"""While this many jobs are being started at the agent, no more are requested. Further jobs wait at the server, where
 other managers can take them."""
 _BACKOFF = Backoff(first_seconds=0.05, ceiling_seconds=10.0)
 
@@ -44,10 +45,10 @@ class Listener(Protocol):
         """Return the offset of the next log byte and the number of the next step result that the job needs."""
 
     def on_event(self, event: WatchedEvent) -> None:
-        """Handle an event of the agent: a log chunk, a step result, the end of the job, or an unknown job."""
+        """Handle an event of the agent: a log chunk, a step result, the end of the job, or that it has no such job."""
 
     def on_agent_back(self) -> None:
-        """Called when the connection to the agent is open, at first or again."""
+        """Called each time the connection to the agent has been opened."""
 
     def on_agent_failed(self, cause: str) -> None:
         """Called after each failed attempt to connect to the agent, and when the connection breaks."""
@@ -60,7 +61,7 @@ class AgentLink:
     def __init__(
         self, environment: Environment, machine: str, clock: Clock, *, inspect: "Inspect | None" = None
     ) -> None:
-        """`inspect` is called on every new connection, before any other call to the agent."""
+        """`inspect` is awaited on every new connection, before jobs can use the connection."""
         self.environment = environment
         self.machine = machine
         self._clock = clock
@@ -79,7 +80,7 @@ class AgentLink:
         self.settled = asyncio.Event()
         """Set once the agent was connected, or its machine is known to be lost."""
         self.problem = ""
-        """Why the agent is not connected; empty if it is connected, or before the first attempt."""
+        """Why the agent is not connected; empty while it is connected, and until the first attempt has failed."""
 
     @property
     def client(self) -> AgentClient | None:
@@ -104,7 +105,7 @@ class AgentLink:
                         if self._clock.monotonic() - began >= STEADY_SECONDS:
                             failures = 0
             except* EnvironmentLostError as group:
-                cause = self.problem = str(_first(group))
+                cause = self.problem = str(first_error(group))
                 failures += 1
                 if self._listeners or not self.settled.is_set():
                     self._log.error("machine lost; its jobs fail", cause=cause, jobs=len(self._listeners))
@@ -112,7 +113,7 @@ class AgentLink:
                 for listener in list(self._listeners.values()):
                     listener.on_machine_lost(cause)
             except* (EnvironmentTemporaryError, AgentUnavailableError, AgentRefusedError) as group:
-                cause = self.problem = str(_first(group))
+                cause = self.problem = str(first_error(group))
                 failures += 1
                 if failures > 1 and self._listeners:
                     log = self._log.error if failures == LASTING_FAILURES else self._log.warning
@@ -171,7 +172,8 @@ class AgentLink:
         return send
 
     def _presence_message(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
-        """Create a message that a manager is responsible for the job; position 0 lets the agent delete nothing."""
+        """Return a function that tells the agent that a manager is responsible for the job. The agent deletes no
+        data because of this message, as the positions in it are 0."""
 
         async def send(watch: Watch) -> None:
             if job_id in self._listeners:
@@ -180,8 +182,8 @@ class AgentLink:
         return send
 
     def listen(self, job_id: str, listener: Listener, *, is_found: bool = False) -> None:
-        """Register a job; it gets log and results after `subscribe`. With `is_found` (a recovered job) the agent is
-        informed at once that a manager is responsible for the job again."""
+        """Register a job; it gets log and results after `subscribe`. With `is_found` (a recovered job) an agent that is
+        connected now is informed that a manager is responsible for the job again."""
         self._listeners[job_id] = listener
         if is_found and self._client is not None:
             self._post(job_id, "confirm", self._presence_message(job_id))
@@ -201,7 +203,8 @@ class AgentLink:
             self._post(job_id, "place", lambda watch: watch.unsubscribe(job_id))
 
     def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
-        """Let the agent delete data before these positions: the server has it, and the journal has the positions."""
+        """Let the agent delete data before these positions: the server has it, and the journal has the positions.
+        Without effect while the job is not subscribed."""
         if job_id in self._subscribed:
             self._post(
                 job_id,
@@ -210,7 +213,8 @@ class AgentLink:
             )
 
     async def start(self, job: JobStart) -> None:
-        """Start a job at the agent. Without effect if the agent already has the job."""
+        """Start a job at the agent. Without effect if the agent already has the job. Raises EnvironmentLostError if the
+        agent refuses the job."""
         self._count_starting(1)
         try:
             await self._call(lambda client: client.start(job))
@@ -231,7 +235,8 @@ class AgentLink:
         await self._call(lambda client: client.close_job(job_id))
 
     def require_connection(self) -> None:
-        """Raise EnvironmentTemporaryError without a connection; ConnectingError while the first attempt runs."""
+        """Raise EnvironmentTemporaryError if the agent is not connected; ConnectingError until the first attempt has
+        failed."""
         if not self.connected.is_set():
             if self.problem:
                 raise EnvironmentTemporaryError(self.problem)
@@ -252,9 +257,3 @@ class AgentLink:
 
 
 Inspect = Callable[[AgentLink, AgentClient], Awaitable[None]]
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

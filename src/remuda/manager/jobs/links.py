@@ -1,5 +1,5 @@
-"""Opens and closes the manager's links to agents, one for each machine in use. A link is closed some seconds after the
-last job, so that consecutive jobs on a machine share a connection."""
+"""Opens and closes the manager's links to agents, one for each machine in use. A link is closed some seconds after its
+last use, so that consecutive jobs on a machine share a connection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

@@ -28,7 +28,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     version: Literal[1] = 1
     system_id: str
     row: JobRow
-    """Without the payload, which follows the note unchanged."""
+    """Encoded without its payload, which follows the note unchanged; `read_note` returns it with the payload."""
 
 
 def owner_note(row: JobRow, system_id: str) -> bytes:
@@ -37,7 +37,7 @@ def owner_note(row: JobRow, system_id: str) -> bytes:
 
 
 def read_note(owner: bytes) -> Note | None:
-    """Decode a note; None if it is not a manager's note, or has an unknown version."""
+    """Decode a note; None if it is not a manager's note, has an unknown version, or its payload is invalid."""
     head, _, payload = owner.partition(b"\n")
     try:
         note = msgspec.json.decode(head, type=Note)
@@ -48,7 +48,8 @@ def read_note(owner: bytes) -> Note | None:
 
 
 def is_ours(note: Note, *, system_id: str, runners: Collection[tuple[str, str]]) -> bool:
-    """True if the note names the manager with this `system_id`, or one of `runners` (short token and server URL)."""
+    """True if a job belongs to this manager. `note`: what the manager that started the job stored at the agent. It must
+    name this `system_id` or one of `runners` (short token and server URL)."""
     return note.system_id == system_id or (note.row.runner, note.row.url) in runners
 
 
@@ -59,7 +60,8 @@ async def find_lost_jobs(
     is_known: Callable[[str], bool],
     is_ours: Callable[[Note], bool],
 ) -> list[JobRow]:
-    """Return the jobs of an agent that are `is_ours` but not `is_known`. Changes nothing at the agent."""
+    """Return the agent's jobs that no manager watches now, with a note that `is_ours` accepts, and with a key that is
+    not `is_known`. Changes nothing at the agent. `machine` is for the log."""
     unknown = [key for key in (await client.hello()).jobs if not is_known(key)]
     if not unknown:
         return []
@@ -71,9 +73,12 @@ async def find_lost_jobs(
             if note is not None and not job.attended and is_ours(note) and note.row.key == job.id:
                 rows.append(note.row)
             else:
-                log.info("job at the agent belongs to another manager; ignoring it", key=job.id, cause=_why(job, note))
+                log.info("job at the agent is not this manager's; ignoring it", key=job.id, cause=_why(job, note))
     except AgentRefusedError as error:
-        log.warning("agent refused to list its jobs; lost jobs there are not recovered now", cause=str(error))
+        log.warning(
+            "agent refused to list its jobs; trying again at the next connection to find jobs that the journal lost",
+            cause=str(error),
+        )
     return rows
 
 
@@ -90,15 +95,16 @@ class Searches:
     def follow(self, environments: Iterable[Environment]) -> None:
         """Start a search for each new environment, and cancel searches of environments that are no longer in use."""
         used = {id(environment): environment for environment in environments}
-        for gone in self._started.keys() - used.keys():
-            self._started.pop(gone)[1].cancel()
+        for key in self._started.keys() - used.keys():
+            self._started.pop(key)[1].cancel()
         for key in used.keys() - self._started.keys():
             work = partial(self._search, used[key])
             now = asyncio.get_running_loop().time()
             self._started[key] = used[key], self._start("search for jobs", work), now
 
     async def wait(self, environment: Environment, within_seconds: float) -> None:
-        """Wait until all machines are searched, at most until `within_seconds` after the search started."""
+        """Wait until all machines of the environment are searched, at most until `within_seconds` after the search
+        started."""
         if search := self._started.get(id(environment)):
             _, task, started_at = search
             remaining = started_at + within_seconds - asyncio.get_running_loop().time()
@@ -110,7 +116,7 @@ class Searches:
             machines = await environment.recover()
         except (EnvironmentTemporaryError, EnvironmentLostError) as error:
             logger("manager").error(
-                "cannot list an environment's machines; lost jobs there are not recovered",
+                "cannot list machines; their jobs that are missing in the journal are found when they connect",
                 environment=type(environment).__name__,
                 cause=str(error),
             )
@@ -131,4 +137,6 @@ class Searches:
 def _why(job: KeptJob, note: Note | None) -> str:
     if note is None:
         return "it has no note of a manager"
+    if note.row.key != job.id:
+        return f"its note is for another job, {note.row.key}"
     return "another manager watches it" if job.attended else "another manager started it"

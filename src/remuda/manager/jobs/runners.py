@@ -53,7 +53,8 @@ class ClientFactory:
         self._metrics = metrics
 
     def make(self, runner: RunnerConfig, *, concurrent: int) -> RunnerClient:
-        """Create a client that reports at most `concurrent` as capacity. Raises ConfigError for unusable TLS files."""
+        """Create a runner's server client, which reports the runner's `limit`, at most `concurrent`, as capacity.
+        Raises ConfigError for unusable TLS files."""
         labels = RunnerLabels(runner=runner.short_token, runner_name=runner.name, system_id=self._system_id)
         try:
             tls = None
@@ -113,7 +114,7 @@ class RunnerLookup:
 
     def find(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
         """Return configuration and client of a job's runner. `settings` is the runner's configuration in the journal;
-        None: the journal has none, so the current one or a placeholder is returned."""
+        if it is None (the journal has none) or invalid, the current one or else a placeholder is returned."""
         served = next((runner for runner in self._served() if runner.identity == (row.runner, row.url)), None)
         if served is not None and (settings is None or served.settings_name == row.settings):
             return served.config, served.client
@@ -136,7 +137,7 @@ def _read_config(settings: bytes | None, row: JobRow) -> RunnerConfig | None:
         return None if settings is None else msgspec.json.decode(settings, type=RunnerConfig)
     except (msgspec.MsgspecError, ValueError) as error:
         logger("manager").error(
-            "cannot read the settings of the job's runner in the journal; using current ones if there are any",
+            "cannot read a job's stored runner settings; using current ones, without which an unstarted job fails",
             job=row.job_id,
             runner=row.runner,
             cause=str(error),

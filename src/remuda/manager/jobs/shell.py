@@ -44,17 +44,19 @@ from remuda.wire.shell import (
 from remuda.wire.shell_client import ShellClient
 
 LOOK_SECONDS = 1.0
-"""Interval of the checks which runners are configured."""
+"""How often the list of configured runners is read."""
 UNKNOWN_SECONDS = 600.0
-"""Pause for a cell without this endpoint; it may be upgraded meanwhile."""
+"""Pause before the next request to a cell that does not have this endpoint; it may be upgraded meanwhile."""
 PATIENCE_SECONDS = 60.0
 """How long the cell may be unreachable during a shell; then the shell has ended there, too."""
 LAST_WORDS_SECONDS = 5.0
+"""Timeout of each of the two last calls for a shell: its last output, and its end."""
 BUSY_SECONDS = 0.5
+"""Pause after the cell took no output, because the shell's user reads slowly."""
 ENDED = "it has ended"
 PIECE_BYTES = 256 * 1024
 WINDOW_BYTES = 1024 * 1024
-"""Most bytes that wait for the cell; then the agent is paused."""
+"""If more bytes wait for the cell, no more output is read from the agent."""
 _T = TypeVar("_T")
 _BACKOFF = Backoff(first_seconds=0.1, ceiling_seconds=30.0)
 
@@ -70,7 +72,7 @@ class ShellRequests:
         self._polls: dict[tuple[str, str], _RunnerPoll] = {}
 
     def update_hold(self, job: ManagedJob) -> None:
-        """Record that a job went on hold or that its hold ended, and report it to the cell at once."""
+        """Record whether a failed job is kept for debugging (on hold) now, and report a change to the cell at once."""
         if bool(job.hold_seconds) == (job.key in self._on_hold):
             return
         if job.hold_seconds:
@@ -115,7 +117,7 @@ class _RunnerPoll:
         self._log = logger("manager").bind(runner=runner.config.short_token)
 
     def is_outdated(self, runner: ServedRunner) -> bool:
-        """True if the runner was replaced before its server was known to be a cell: only the new client learns that."""
+        """True if `runner` replaced the runner of this poll, which still waits to learn if the server is a cell."""
         return runner is not self._runner and not self._runner.client.is_remuda.is_set()
 
     async def run(self) -> None:
@@ -189,7 +191,8 @@ class _RunnerPoll:
         self._shells.pop(shell, None)
 
     async def _serve(self, wanted: WantedShell) -> None:
-        """Run a shell to its end, and report the reason to the cell. An error ends only this shell."""
+        """Run a shell to its end, and report the reason to the cell, unless the cell ended it. An error ends only this
+        shell."""
         log = self._log.bind(job=wanted.job_id, shell=wanted.id)
         output = _Output(self._client, wanted.id, self._clock)
         reason = "the runner manager stops"
@@ -228,7 +231,7 @@ class _RunnerPoll:
             return f"the runner manager does not have job {wanted.job_id} (any more)"
         if not job.allows_shells:
             return "this runner allows no shells in its jobs (allow_shell = false)"
-        wish = ShellCommand(
+        command = ShellCommand(
             command=wanted.command,
             terminal=wanted.terminal,
             columns=wanted.columns,
@@ -236,7 +239,7 @@ class _RunnerPoll:
             term=wanted.term,
         )
         self._log.info("opening a shell in a job", job=wanted.job_id, shell=wanted.id)
-        async with job.shell(wish) as shell, unwrap_group_error(), asyncio.TaskGroup() as tasks:
+        async with job.shell(command) as shell, unwrap_group_error(), asyncio.TaskGroup() as tasks:
             feeding = tasks.create_task(self._feed(wanted.id, shell), name="shell input")
             sending = tasks.create_task(output.run(), name="shell output")
             async for event in shell:
@@ -274,19 +277,19 @@ class _OverError(Exception):
 
 
 class _Output:
-    """Buffers a shell's output frames and sends them to the cell, several in one call."""
+    """Buffers the output stream of a shell, made of frames (`remuda.wire.shell`), and sends it to the cell."""
 
     def __init__(self, client: ShellClient, shell: str, clock: Clock) -> None:
         self._client = client
         self._shell = shell
         self._clock = clock
         self._waiting = bytearray()
-        self._place = 0
+        self._offset = 0
         self._filled, self._drained = asyncio.Event(), asyncio.Event()
         self._drained.set()
 
     async def add(self, data: bytes) -> None:
-        """Queue output; waits while more than WINDOW_BYTES are queued."""
+        """Queue whole frames, after waiting while more than WINDOW_BYTES are queued."""
         while len(self._waiting) > WINDOW_BYTES:
             await self._drained.wait()
         self._waiting += data
@@ -313,14 +316,14 @@ class _Output:
 
     async def _send(self) -> None:
         piece = bytes(self._waiting[:PIECE_BYTES])
-        reply = await _retry(partial(self._client.output, self._shell, self._place, piece), self._clock)
-        more = reply.size - self._place
+        reply = await _retry(partial(self._client.output, self._shell, self._offset, piece), self._clock)
+        more = reply.size - self._offset
         if reply.is_over or not 0 <= more <= len(self._waiting):
             raise _OverError
-        if not more:  # the reader is far behind
+        if not more:  # the shell's user is far behind
             await self._clock.sleep(BUSY_SECONDS)
         del self._waiting[:more]
-        self._place = reply.size
+        self._offset = reply.size
         if len(self._waiting) <= WINDOW_BYTES:
             self._drained.set()
             self._drained.clear()

@@ -37,6 +37,8 @@ class Bell:
 
 
 class Hindrance:
+    """Why a job waits for its machine or agent, and whether that was already logged."""
+
     __slots__ = ("_last", "cause")
 
     def __init__(self) -> None:
@@ -45,7 +47,7 @@ class Hindrance:
         self._last = ""
 
     def is_new(self, cause: str) -> bool:
-        """Set the cause, and return True if it differs from the previous one. A cause that comes back is not new."""
+        """Set why the job waits. Returns True if the last call, even one before a `clear`, had another cause."""
         last, self._last, self.cause = self._last, cause, cause
         return cause != last
 
@@ -54,8 +56,9 @@ class Hindrance:
 
 
 async def run_beside(work: Awaitable[T], turn: Callable[[], Awaitable[bool]], bell: Bell) -> T | None:
-    """Await `work`, and meanwhile call `turn` again and again; if that returns False, the work is cancelled and None is
-    returned. `bell` rings when the work ends, so that a waiting `turn` returns."""
+    """Await `work` and return its result or raise its error; meanwhile call `turn` again and again. If `turn` returns
+    False, the work is cancelled and None is returned. `bell` rings when the work ends, so that a waiting `turn`
+    returns."""
     result: T | None = None
     failure: Exception | None = None
 

@@ -1,7 +1,5 @@
 """Translates actions of a job's state machine to HTTP calls to the server, and the agent's events to manager types."""
 
-import hashlib
-
 import msgspec
 
 from remuda.manager.core.actions import Acknowledge, Call, KeepAlive, SendFinal, SendResults, SendTrace
@@ -14,12 +12,6 @@ from remuda.wire.runner_client import JobReply, RunnerClient
 
 class _StepEvent(msgspec.Struct):
     name: str = ""
-
-
-def job_key(job_id: int, token: str) -> str:
-    """Return the id of a job for the agent. It contains a digest of the job token, so that a job which the server
-    assigns a second time, with a new token, has another id."""
-    return f"{job_id}-{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
 async def call_server(client: RunnerClient, job_id: int, token: str, call: Call) -> JobReply:
@@ -53,7 +45,8 @@ def step_name(document: bytes) -> str:
 
 
 def outcome_of(event: JobEnded, *, now: float, may_hold: bool) -> Outcome:
-    """Convert the end of a job. With `may_hold` a failed job may be kept until `now` plus the event's seconds."""
+    """Convert the agent's event. `now` is wall time. With `may_hold`, a failed job that the agent keeps for debugging
+    is on hold until `now` plus the event's `held_seconds`."""
     succeeded = event.status == "success"
     fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
     return Outcome(

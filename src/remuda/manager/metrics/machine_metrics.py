@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from remuda.manager.config.fleet_setup import DOCKER_MACHINE
+from remuda.manager.config.fleet_setup import DOCKER_MACHINE_EXECUTOR
 
 if TYPE_CHECKING:
     from remuda.manager.config.values import RunnerConfig
@@ -53,7 +53,7 @@ class MachineCounts:
         for action in _ACTIONS:
             self._count(action, 0)
         for name in _TIMES.values():
-            metrics.histogram(name).labels(DOCKER_MACHINE)
+            metrics.histogram(name).labels(DOCKER_MACHINE_EXECUTOR)
 
     def set_gauges(self, gauges: "Gauges") -> None:
         sums = Counter[str]()
@@ -98,11 +98,11 @@ class MachineCounts:
         return target_of(machine.machine_driver, machine.machine_options)
 
     def _count(self, action: str, count: int = 1) -> None:
-        labels = DOCKER_MACHINE, action, *self._target
+        labels = DOCKER_MACHINE_EXECUTOR, action, *self._target
         self._metrics.counter(f"{_PREFIX}_actions_total").labels(*labels).inc(count)
 
     def _observe(self, what: str, seconds: float) -> None:
-        self._metrics.histogram(_TIMES[what]).labels(DOCKER_MACHINE).observe(seconds)
+        self._metrics.histogram(_TIMES[what]).labels(DOCKER_MACHINE_EXECUTOR).observe(seconds)
 
 
 def show_states(states: "Iterable[Mapping[tuple[str, ...], int]]", gauge: "Gauge") -> None:
@@ -112,4 +112,4 @@ def show_states(states: "Iterable[Mapping[tuple[str, ...], int]]", gauge: "Gauge
         sums.update(counts)
     gauge.parts.clear()
     for (*target, state), number in sums.items():
-        gauge.labels(DOCKER_MACHINE, state, *target).set(number)
+        gauge.labels(DOCKER_MACHINE_EXECUTOR, state, *target).set(number)

@@ -161,7 +161,7 @@ FAMILIES = (
     ),
     _counter(
         "gitlab_runner_worker_processing_failures_total",
-        "Failed jobs, job requests without a free environment, and failed calls to the server.",
+        "Failed jobs, job requests without a free environment, and failed job requests.",
         "failure_type",
         *RUNNER,
     ),
@@ -391,11 +391,13 @@ FAMILIES = (
     _gauge("remuda_manager_slots", "Slots by use: running (a job), asking (an open job request), free.", "state"),
     _gauge("remuda_manager_saturation", "Share of the slots that run jobs, 0 to 1."),
     _gauge(
-        "remuda_manager_runner_well", "1 while the server answers job requests without an error, otherwise 0.", *RUNNER
+        "remuda_manager_runner_well",
+        "1 while the server answers job requests and calls of jobs without an error, otherwise 0.",
+        *RUNNER,
     ),
     _gauge(
         "remuda_manager_runner_blocked",
-        "1 while no jobs are requested because the disk is too full, otherwise 0.",
+        "1 while no jobs are requested because the disk is too full or its free space is unknown, otherwise 0.",
         *RUNNER,
     ),
     _gauge("remuda_manager_disk_free_bytes", "Free disk space where the jobs of the runner run.", *RUNNER),

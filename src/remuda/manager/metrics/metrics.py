@@ -172,7 +172,7 @@ class ManagerMetrics:
         self.machine_states = {token: states for token, states in self.machine_states.items() if token in tokens}
 
     def fleet_ended(self, runner: RunnerConfig) -> None:
-        """Remove the scaling gauges of a runner whose machines are all removed."""
+        """Remove the scaling gauges of a runner whose autoscaled environment is closed."""
         labels = self.labels(runner)
         for name in SCALING_GAUGES:
             gauge = self.gauge(name)
@@ -191,7 +191,7 @@ class ManagerMetrics:
         self.counter(f"gitlab_runner_configuration_{name}").inc()
 
     def count_received(self, runner: RunnerConfig, about: JobInfo, *, mode: str, now: float) -> None:
-        """Count a job received from the server, and record its time in the server's queue."""
+        """Count a job received from the server, and record its time in the server's queue. `mode`: see `mode_of`."""
         labels = self.labels(runner)
         queued, running = about.time_in_queue_seconds, about.project_jobs_running_on_instance_runners_count
         self.counter("gitlab_runner_jobs_total").labels(*labels).inc()
@@ -216,7 +216,7 @@ class ManagerMetrics:
     def count_finished(
         self, labels: RunnerLabels, *, seconds: float, failure_reason: str, mode: str = TRADITIONAL
     ) -> None:
-        """Record a job's duration, and count a failure; `failure_reason` is empty for a success."""
+        """Record a job's duration, and count a failure (`failure_reason` is not empty). `mode`: see `mode_of`."""
         self.histogram("gitlab_runner_job_duration_seconds").labels(*labels.values(), mode).observe(seconds)
         if failure_reason:
             failed = labels.runner, labels.runner_name, failure_reason, mode

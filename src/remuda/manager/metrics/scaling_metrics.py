@@ -5,7 +5,7 @@ so that Prometheus computes rates from the first event on."""
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from remuda.manager.config.fleet_setup import DOCKER_MACHINE
+from remuda.manager.config.fleet_setup import DOCKER_MACHINE_EXECUTOR
 from remuda.manager.metrics.machine_metrics import MachineCounts
 from remuda.taskscaler.core.rebalancing import Meddling
 
@@ -51,14 +51,14 @@ _OPERATIONS = {
 
 
 class ScalingCounts:
-    """Updates the metrics of one scaler. The taskscaler calls it (its interface `Told`)."""
+    """Updates the metrics of one scaler. The taskscaler calls it (its interface `ScalerMetrics`)."""
 
     def __init__(self, metrics: "ManagerMetrics", runner: Callable[[], "RunnerConfig"]) -> None:
         self._metrics = metrics
         self._runner = runner
         self._last: Gauges | None = None
         self._labels_seen: tuple[str, ...] = ()
-        self._machines = MachineCounts(metrics, runner) if runner().executor == DOCKER_MACHINE else None
+        self._machines = MachineCounts(metrics, runner) if runner().executor == DOCKER_MACHINE_EXECUTOR else None
 
     @property
     def short_token(self) -> str:
@@ -90,14 +90,14 @@ class ScalingCounts:
         if self._machines is not None:
             self._machines.set_gauges(gauges)
 
-    def _spend(self, since: "Gauges", seconds: float) -> None:
-        """Add `seconds`, the time since the last plan, to the machine seconds, for each machine of that plan."""
-        for name, group in since.groups.items():
+    def _spend(self, last: "Gauges", seconds: float) -> None:
+        """Count `seconds` for each machine in `last`, the gauges of the previous plan, which was `seconds` ago."""
+        for name, group in last.groups.items():
             for use, number in group.machines.items():
                 self._count(f"{_OWN}_machine_seconds_total", name, use, count=number * seconds)
 
     def _begin(self, labels: tuple[str, ...], gauges: "Gauges") -> None:
-        """Create all counters with known label values at zero, once for each set of runner labels."""
+        """Create all counters with known label values at zero, for the groups in `gauges`; once for each `labels`."""
         if labels == self._labels_seen:
             return
         self._labels_seen = labels

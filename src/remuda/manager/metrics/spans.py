@@ -25,7 +25,7 @@ SERVICE = "remuda-manager"
 TRACEPARENT = "TRACEPARENT"
 _LONGEST_TEXT = 1024
 _TYPES = frozenset({"build", "test", "deploy"})
-"""OpenTelemetry's task types; other jobs have the name of their stage."""
+"""OpenTelemetry's task types. A job of another stage has the name of its stage as type."""
 _RESULTS = {"success": "success", "cancelled": "cancellation", "skipped": "skip"}
 _JOB_RESULTS: Mapping[str, str] = {
     FailureReason.SCRIPT_FAILURE: "failure",
@@ -110,7 +110,8 @@ class JobSpans:
             self._open.pop(event.path, None)
 
     def end(self, outcome: Outcome | None, now: float) -> None:
-        """Create the span of the job, which is over. `outcome` is None if the server dropped or canceled the job."""
+        """Create the span of the job, which is over. `outcome` is None if the job was dropped before it ended, for
+        example because the server canceled it."""
         if not self.is_wanted:
             return
         failed = outcome is None or outcome.state == "failed"
@@ -154,7 +155,7 @@ class JobSpans:
         return span_id_of("step", self._key, event.path, event.attempt, began)
 
     def _parent_of(self, path: str) -> str:
-        """Return the span id of the nearest enclosing step that runs, or the job's if there is none."""
+        """Return the span id of the nearest running step around the step `path`, or the job's if there is none."""
         while path:
             path = path.rpartition("/")[0]
             if span_id := self._open.get(path):
@@ -222,7 +223,8 @@ def _result(event: _Event) -> str:
 
 
 def find_exporter(environment: Mapping[str, str], clock: Clock, count: Counted, *, own_id: str) -> SpanExporter | None:
-    """Create the configured exporter. Returns None, and logs a warning, if the environment variables are invalid."""
+    """Create the exporter that the variables in `environment` configure; with invalid ones, log that and return None.
+    `own_id` is the manager's system id; `count` gets an outcome, such as sent, and a number of spans."""
     try:
         settings = read_otlp_settings(environment, service=SERVICE)
         resource = {"service.version": __version__, "service.instance.id": own_id, **settings.resource}

@@ -1,7 +1,7 @@
 """Creates the `info` object that the manager sends to servers: its version, platform and supported features.
 
-A feature is listed only if it is implemented and tested: a server assigns no jobs that need a missing feature. Steps of
-a `run` are not listed yet: only scripts and builtin steps work there.
+A feature is reported as supported only if it is implemented and tested: a server assigns no jobs that need another one.
+Steps of a `run` are not reported yet: only scripts and builtin steps work there.
 """
 
 import platform
@@ -54,8 +54,8 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
 
 
 def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capacity: int | None = None) -> RunnerInfo:
-    """Return the `info` object. A cell divides its demand for machines among managers in proportion to `capacity`, the
-    number of jobs that the manager can run at a time."""
+    """Return the `info` object; `labels` are the runner's, from its configuration. A cell divides its demand for
+    machines among managers in proportion to `capacity`, the number of jobs that the manager can run at a time."""
     return RunnerInfo(
         name=MANAGER_NAME,
         version=__version__,

@@ -28,7 +28,7 @@ from remuda.wire.runner_server import RunnerApiTemporaryError, new_request_id
 
 ADAPTIVE_FLAG = "FF_USE_ADAPTIVE_REQUEST_CONCURRENCY"
 YOUNG_SECONDS = 2.0
-"""A request open for this long is held by the server; the answer to a younger one may bring a job."""
+"""A request open for this long is held by the server; the answer to a younger one may be on its way with a job."""
 _USAGE_SECONDS = 60.0
 _DISK_SECONDS = 10.0
 """Interval between looks at a full disk, and how long a good answer is valid."""
@@ -41,7 +41,7 @@ class PollerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     health: Health
     is_blocked: bool
-    """No jobs are requested because of too little disk space."""
+    """No jobs are requested, because too little disk space is free, or the free space is unknown."""
     problem: str
     """Why no jobs are requested, or what was wrong with the last answer; empty: nothing."""
     asked_at: float
@@ -61,11 +61,12 @@ class PollerEvents(msgspec.Struct, frozen=True, kw_only=True):
     opened: Callable[[RunnerConfig, int], None] = lambda _runner, _change: None
     """A request was opened (1) or answered (-1)."""
     limited: Callable[[RunnerConfig, RequestLimit], None] = lambda _runner, _limit: None
-    """The limit of open requests changed."""
+    """The limit of open requests, at the start and after each answer."""
     exceeded: Callable[[RunnerConfig], None] = lambda _runner: None
-    """A request was not opened because of the limit."""
+    """A request that was due had to wait, because `request_concurrency` requests are open."""
     starved: Callable[[RunnerConfig, bool], None] = lambda _runner, _by_environment: None
-    """No slot for a request: because of `concurrent` or `limit`, or because the environment is full (True)."""
+    """A request waits for a slot: because of `concurrent` or `limit` (False), or because the environment is full
+    (True)."""
     failed: Callable[[RunnerConfig, Health], None] = lambda _runner, _health: None
     """A request got no valid answer, or a refusal."""
     emptied: Callable[[RunnerConfig], None] = lambda _runner: None
@@ -206,7 +207,7 @@ class Poller:
             task.cancel()
 
     async def _watch_disk(self) -> None:
-        """Check the free disk space periodically, and end open requests when it is too low."""
+        """Check the free disk space periodically, and end held requests when it is too low or unknown."""
         while True:
             await self._context.clock.sleep(_DISK_SECONDS)
             if self._open and not await self._has_disk():
@@ -259,7 +260,8 @@ class Poller:
             )
 
     async def _has_disk(self) -> bool:
-        """True if enough disk is free where jobs run. A good result is reused for _DISK_SECONDS."""
+        """True if enough disk is free where jobs run, False also if that is unknown. A good result is reused for
+        _DISK_SECONDS."""
         now = self._context.clock.monotonic()
         if self._disk_seen_at is not None and not self._disk_problem and now - self._disk_seen_at < _DISK_SECONDS:
             return True
@@ -278,7 +280,9 @@ class Poller:
             problem = f"the free disk space is unknown: {str(error) or 'the environment does not answer'}"
         self._disk_seen_at = now
         if problem and not self._disk_problem:
-            self._log.error("not requesting jobs: too little or unknown free disk space", cause=problem)
+            self._log.error(
+                "too little or unknown free disk space; requesting no jobs until enough is free", cause=problem
+            )
         elif self._disk_problem and not problem:
             self._log.info("requesting jobs again: enough disk is free")
         self._disk_problem = problem
@@ -342,8 +346,8 @@ class Poller:
             await refuse_job(self._client, job.id, job.token)
 
     def _learn(self, offer: JobOffer | None, *, took_seconds: float, may_hold: bool) -> None:
-        """Update pause, limit and health after an answer (None: none). `took_seconds` is the duration of the request,
-        `may_hold` whether the server was allowed to hold it open."""
+        """Update pause, limit and health after a request (`offer` is None without an answer). `took_seconds` is the
+        duration of the request, `may_hold` whether the server was allowed to hold it open."""
         status = offer.status if offer is not None else None
         if offer is not None and status == 201 and offer.payload is None:
             status = None  # an unreadable job counts as a failed answer
@@ -373,13 +377,17 @@ class Poller:
         """Handle an answer without a job, or with one that cannot be decoded, which is reported as failed."""
         match offer.status:
             case 201:
-                self._log_problem(Health.TROUBLED, "received a job that cannot be read; refusing it", offer.problem)
+                self._log_problem(
+                    Health.TROUBLED,
+                    "received a job that cannot be read; reporting it as failed if its id can be read",
+                    offer.problem,
+                )
                 if offer.rejected is not None:
                     await refuse_job(self._client, *offer.rejected)
             case 204 | 409:
                 pass
             case 403:
-                text = "the server refuses the runner: it was removed there, or the token is wrong"
+                text = "the server refuses the runner, which was removed there or has a wrong token; trying again"
                 self._log_problem(Health.REFUSED, text, offer.message)
             case status:
                 cause = f"status {status}: {offer.message}" if offer.message else f"status {status}"

@@ -48,7 +48,7 @@ class ServerHealth:
         return f"the server cannot be reached; {number}: {next(reversed(causes.values()))}"
 
     def _clear(self, runner: str, key: str) -> bool:
-        """Forget the unanswered call of a job. Returns True if it was the last one of the runner."""
+        """Forget a job's unanswered call. Returns True if it had one, and no other job of the runner has one."""
         causes = self._unanswered.get(runner, {})
         if causes.pop(key, None) is None or causes:
             return False

@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from remuda.lib.clock import Clock
+from remuda.lib.files import file_identity
 from remuda.manager.errors import ManagerError
 from remuda.manager.process.status import ManagerStatus
 from remuda.telemetry.logs import logger
@@ -67,7 +68,7 @@ class Control:
         clock: Clock,
         others: Mapping[str, Callable[[Command], Awaitable[msgspec.Struct]]] | None = None,
     ) -> None:
-        """`others` has handlers of further commands by name. The client gets the message of a ManagerError."""
+        """`others` has handlers of further commands by name. The message of their ManagerError is for the client."""
         self._others = others or {}
         self._folder = folder
         self._status = status
@@ -94,10 +95,10 @@ class Control:
             self._log.debug("cannot create the control socket; trying again", cause=str(error))
             await self._clock.sleep(LOOK_SECONDS)
             return
-        own = _identity(self._folder / NAME)
+        own = file_identity(self._folder / NAME)
         server = await asyncio.start_unix_server(self._answer, sock=listening, limit=_MOST_BYTES)
         try:
-            while _identity(self._folder / NAME) == own:
+            while file_identity(self._folder / NAME) == own:
                 await self._clock.sleep(LOOK_SECONDS)
         finally:
             # Without waiting for connections, as `async with` does from Python 3.12 on: `drain` clients stay connected.
@@ -120,7 +121,7 @@ class Control:
                     # In the task group, so that it ends with the manager.
                     task = self._commands.create_task(self._execute(command), name=f"command {other}")
                     await asyncio.wait({task})
-                    ended = Refused(refused="the manager ends; ask again when it runs")
+                    ended = Refused(refused="the manager is stopping; try again when it runs")
                     writer.write(_line(ended if task.cancelled() else task.result()))
             await writer.drain()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
@@ -135,7 +136,11 @@ class Control:
         except ManagerError as error:
             return Refused(refused=str(error))
         except Exception as error:  # noqa: BLE001 - the client must get an answer
-            self._log.error("unexpected error in a control command", command=command.command, exc_info=error)
+            self._log.error(
+                "unexpected error in a control command; answered that the manager failed",
+                command=command.command,
+                exc_info=error,
+            )
             return Refused(refused=f"the manager failed ({type(error).__name__}); its log says why")
 
 
@@ -219,7 +224,7 @@ async def _connect(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, as
         ) from None
     except OSError:
         raise NoManagerError(
-            f"no manager runs over {folder}. Start one with: remuda manager run --config FILE; "
+            f"no manager uses the data folder {folder}. Start one with: remuda manager run --config FILE; "
             "or name the folder of another one with --data"
         ) from None
     try:
@@ -254,14 +259,6 @@ def _address(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.lstat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _line(value: msgspec.Struct) -> bytes:

@@ -8,16 +8,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
+from remuda.lib.files import file_identity
 from remuda.manager.environments.agent_process import agent_data
 from remuda.manager.errors import DataFolderError, FolderTakenError, JournalDamagedError
-from remuda.manager.jobs.journal import LOCK_NAME, Journal, damaged_journals, identity_of, lock_folder, set_aside
+from remuda.manager.jobs.journal import LOCK_NAME, Journal, damaged_journals, lock_folder, set_aside
 from remuda.manager.registration.system_id import keep_system_id, system_id
 from remuda.telemetry.logs import logger
 
 
 def jobs_folder(data: Path) -> Path:
     """Return `DATA.jobs` beside the data folder, so that jobs survive the loss of the data folder. If the data folder
-    already contains an agent, it is used instead."""
+    already contains an agent, return the data folder itself."""
     return data if agent_data(data).is_dir() else data.with_name(f"{data.name}.jobs")
 
 
@@ -84,7 +85,7 @@ class DataFolder:
 
     def is_there(self) -> bool:
         """True if the lock file and the journal still exist at their paths, so that a new process would find them."""
-        return identity_of(self.path / LOCK_NAME) == self._lock and self.journal.is_there()
+        return file_identity(self.path / LOCK_NAME) == self._lock and self.journal.is_there()
 
     async def restore_if_removed(self, *, jobs: int) -> FolderTakenError | None:
         """If the folder was deleted, create it again with lock, system id and journal. The log names the number of
@@ -120,7 +121,7 @@ class DataFolder:
     async def renew(self) -> None:
         """Create the missing parts of the folder again. Raises FolderTakenError if another manager has locked it
         meanwhile, and DataFolderError, OSError or sqlite3.Error for other failures."""
-        if identity_of(self.path / LOCK_NAME) != self._lock:
+        if file_identity(self.path / LOCK_NAME) != self._lock:
             self._hold()
         keep_system_id(self.path, self.own_id)
         if not self.journal.is_there():
@@ -128,4 +129,4 @@ class DataFolder:
 
     def _hold(self) -> None:
         self._held.enter_context(lock_folder(self.path))
-        self._lock = identity_of(self.path / LOCK_NAME)
+        self._lock = file_identity(self.path / LOCK_NAME)

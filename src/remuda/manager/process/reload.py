@@ -32,7 +32,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     at_once: tuple[str, ...] = ()
     """Keys with a new value, such as `concurrent` and `runners[builder].limit`."""
     restart: tuple[str, ...] = ()
-    """Keys whose new value counts after a restart."""
+    """Keys whose new value applies after a restart."""
 
     @property
     def is_empty(self) -> bool:
@@ -54,13 +54,13 @@ def compare(old: ManagerConfig, new: ManagerConfig) -> Changes:
                 changed.append((former, runner))
                 at_once += [f"runners[{_name(runner)}].{key}" for key in _changed_keys(former, runner)]
         runners.append(runner)
-    now = {_identity(runner) for runner in new.runners}
+    after = {_identity(runner) for runner in new.runners}
     return Changes(
         applied=msgspec.structs.replace(
             new, runners=tuple(runners), **{key: getattr(old, key) for key in RESTART_GLOBAL}
         ),
         added=tuple(runner for runner in runners if _identity(runner) not in before),
-        removed=tuple(runner for runner in old.runners if _identity(runner) not in now),
+        removed=tuple(runner for runner in old.runners if _identity(runner) not in after),
         changed=tuple(changed),
         at_once=tuple(at_once),
         restart=tuple(restart),

@@ -1,4 +1,5 @@
-"""The control commands `scale` and `sweep`, for `remuda scale explain` and `remuda scale sweep`."""
+"""Control commands of the manager: `scale` returns the state and the last plan of each fleet (`remuda scale explain`),
+`sweep` lists or removes orphaned machines (`remuda scale sweep`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -78,13 +79,13 @@ def scale_commands(
         )
 
     async def sweep(command: Command) -> SweepReport:
-        wanted = command.runner
-        orphaned = [fleet for fleet in await orphans.find() if wanted in ("", fleet.name, fleet.record.runner)]
+        name = command.runner
+        orphaned = [fleet for fleet in await orphans.find() if name in ("", fleet.name, fleet.record.runner)]
         ending = [
-            scaled.runner for scaled in scaling.ending if wanted in ("", scaled.runner.name, scaled.runner.short_token)
+            scaled.runner for scaled in scaling.ending if name in ("", scaled.runner.name, scaled.runner.short_token)
         ]
         others = bool(orphaned or ending)
-        fleets = [] if others and not scaling.fleets else _select(scaling.fleets, wanted, others=others)
+        fleets = [] if others and not scaling.fleets else _select(scaling.fleets, name, others=others)
         # Machines that are swept by their record are not swept a second time.
         recorded = {fleet.record.owner for fleet in orphaned if not fleet.unknown}
         async with asyncio.TaskGroup() as tasks:
@@ -139,17 +140,17 @@ def _report(swept: Sequence[tuple[str, SweepResult]], remarks: Iterable[str]) ->
 
 
 def _select(
-    fleets: Iterable[tuple[RunnerConfig, Scaled]], wanted: str, *, others: bool = False
+    fleets: Iterable[tuple[RunnerConfig, Scaled]], name: str, *, others: bool = False
 ) -> list[tuple[RunnerConfig, Scaled]]:
-    """Return the fleets of the runner with the name or short token `wanted`, or all if that is empty. Raises
-    ManagerError if none matches; with `others`, machines outside of `fleets` match, and an empty list is valid."""
+    """Return the fleets of runners with this name or short token, or all if `name` is empty. Raises ManagerError if
+    `fleets` is empty, or if none matches, unless `others` says that machines outside of `fleets` match `name`."""
     candidates = list(fleets)
     if not candidates:
         raise ManagerError(
-            "no runner of this manager has machines created; set a plugin in [runners.autoscaler] for one that should"
+            "no runner of this manager creates machines; set a plugin in [runners.autoscaler] of a runner that should"
         )
-    selected = [(runner, scaled) for runner, scaled in candidates if wanted in ("", runner.name, runner.short_token)]
+    selected = [(runner, scaled) for runner, scaled in candidates if name in ("", runner.name, runner.short_token)]
     if not selected and not others:
         names = ", ".join(runner.name or runner.short_token for runner, _ in candidates)
-        raise ManagerError(f"no runner {wanted!r} has machines created; there are: {names}")
+        raise ManagerError(f"no runner {name!r} creates machines; those that do are: {names}")
     return selected

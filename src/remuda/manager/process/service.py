@@ -1,8 +1,8 @@
 """The manager as a process: opens its data folder, loads and reloads its configuration, stops or drains.
 
-A stop ends the process at once; running jobs continue at their agents, and the next start resumes them. A drain
-requests no new jobs, waits for the running ones up to drain_timeout, then stops. A changed configuration file is
-reloaded within seconds, or on request; an invalid file changes nothing.
+A stop does not wait for jobs and takes at most shutdown_timeout; running jobs continue at their agents, and the next
+start resumes them. A drain requests no new jobs, waits for the running ones up to drain_timeout, then stops. A changed
+configuration file is reloaded within seconds, or on request; an invalid file changes nothing.
 """
 
 import asyncio
@@ -187,7 +187,7 @@ class ManagerService:
         loaded = load(self._config)
         self._config_status = ConfigStatus(file=str(self._config.absolute()), loaded_at=rfc3339(self._clock.now()))
         for warning in loaded.warnings:
-            self._log.warning("problem in the configuration", warning=warning)
+            self._log.warning("problem in the configuration; using it nevertheless", warning=warning)
         return loaded.config, self._config.parent
 
     async def _watch_file(self, manager: Manager, file: Path, reload: asyncio.Event) -> None:
@@ -195,9 +195,9 @@ class ManagerService:
             await wait_for_any_event(self._clock, reload, within_seconds=RELOAD_SECONDS, name="configuration")
             is_requested = reload.is_set()
             reload.clear()
-            now = await asyncio.to_thread(_stamp, file)
-            if is_requested or now != self._seen:
-                self._seen = now
+            stamp = await asyncio.to_thread(_stamp, file)
+            if is_requested or stamp != self._seen:
+                self._seen = stamp
                 self._reload(manager, file)
 
     def _reload(self, manager: Manager, file: Path) -> None:
@@ -206,7 +206,10 @@ class ManagerService:
             changes = manager.apply(loaded.config)
         except ClosingError as error:
             self._seen = None  # the file is fine, so it is read again at the next check
-            self._log.info("configuration reload waits until an environment is closed; trying again", cause=str(error))
+            self._log.info(
+                "configuration not applied yet: an environment of the old one is still being closed; trying again",
+                cause=str(error),
+            )
             self._config_status = replace(self._config_status, error=str(error))
             return
         except ConfigError as error:
@@ -219,7 +222,7 @@ class ManagerService:
         )
         manager.metrics.configuration_loaded()
         for warning in loaded.warnings:
-            self._log.warning("problem in the configuration", warning=warning)
+            self._log.warning("problem in the configuration; using it nevertheless", warning=warning)
         logs.set_level(LOG_LEVELS[manager.config.log_level])
         self._log.info(
             "configuration reloaded",
@@ -230,11 +233,14 @@ class ManagerService:
         if not manager.config.runners:
             self._log.warning("no [[runners]] section is left; not requesting jobs")
         if changes.restart:
-            self._log.warning("some configuration changes need a restart of the manager", keys=list(changes.restart))
+            self._log.warning(
+                "some configuration changes need a restart of the manager; the old values apply until then",
+                keys=list(changes.restart),
+            )
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """Return modification time, size and inode of a file, which change when it is written."""
+    """Return modification time, size and inode of a file, which change when it is written; None if it is missing."""
     try:
         status = file.stat()
     except OSError:

@@ -22,7 +22,7 @@ VERSION = 1
 
 
 LASTING_FAILURES = 3
-"""Number of failed creations in a row after which a group counts as unusable."""
+"""Number of failed creations in a row after which a group without ready machines counts as unusable."""
 LONG_SECONDS = 10.0
 """A plugin that takes longer to start is mentioned."""
 
@@ -52,7 +52,7 @@ class RunnerStatus(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     limit: int
     capacity: int | None
-    """Jobs that its environment can have; None: no limit."""
+    """Jobs that its environment can run at the same time; None: no limit."""
     health: str
     """well, refused or troubled. Also troubled: none of its groups of machines can be used."""
     problem: str
@@ -175,8 +175,8 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
 
 
 def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int]) -> tuple[MachineStatus, ...]:
-    """Return all machines to which the manager has links; `jobs` has the number of jobs by id of the environment and
-    machine name. Machines that no longer exist or belong to another fleet are left out, unless they have jobs."""
+    """Return all machines to which the manager has links; `jobs` has the number of jobs by `id(environment)`
+    and machine name. Autoscaled machines that are gone or of another fleet are left out, unless they have jobs."""
     from remuda.manager.environments.scaled import Scaled  # imported here, so that clients of a manager load faster
 
     own: dict[int, set[str]] = {}
@@ -202,7 +202,7 @@ def _own_machines(fleet: "ScalerStatus") -> set[str]:
 
 
 def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
-    """Return the server's health, or `troubled` if it is well but no group of the `fleet` can provide machines."""
+    """Return the server's health, or `troubled` if that is well but no group of the `fleet` can provide machines."""
     groups = fleet.groups if fleet is not None else ()
     has_ready = fleet is not None and any(instance.state == "ready" for instance in fleet.instances)
     is_unusable = bool(groups) and all(
@@ -217,24 +217,24 @@ def _start_note(group: "GroupStatus") -> str:
     return f"its plugin is starting, {seconds:.0f} s so far" if seconds >= LONG_SECONDS else ""
 
 
-def fleet_of(runner: "RunnerConfig", now: "ScalerStatus", *, is_ending: bool = False) -> FleetStatus:
+def fleet_of(runner: "RunnerConfig", status: "ScalerStatus", *, is_ending: bool = False) -> FleetStatus:
     """Return the machine counts and problems of one fleet. `is_ending`: its runner is no longer configured."""
     # A group may give the same text as error and note.
     problems = dict.fromkeys(
         f"{group.name}: {text}"
-        for group in now.groups
+        for group in status.groups
         for text in (group.error, group.note, _start_note(group))
         if text
     )
     return FleetStatus(
         runner=runner.short_token,
         name=runner.name,
-        instances=dict(Counter(instance.state for instance in now.instances)),
-        requested=sum(request.count for request in now.requests),
-        max_instances=now.plan.terms.max_instances if now.plan is not None else 0,
-        held=now.held,
-        waiting=now.waiting,
-        problems=(*problems, *([now.store_error] if now.store_error else [])),
+        instances=dict(Counter(instance.state for instance in status.instances)),
+        requested=sum(request.count for request in status.requests),
+        max_instances=status.plan.terms.max_instances if status.plan is not None else 0,
+        held=status.held,
+        waiting=status.waiting,
+        problems=(*problems, *([status.store_error] if status.store_error else [])),
         is_ending=is_ending,
     )
 
@@ -243,7 +243,7 @@ def _runners(manager: "Manager", jobs: Counter[str]) -> list[RunnerStatus]:
     runners = []
     fleets = {runner.short_token: scaled for runner, scaled in manager.scaling.fleets}
     for poller in manager.pollers:
-        runner, now = poller.runner, poller.status
+        runner, status = poller.runner, poller.status
         fleet = fleets.get(runner.short_token)
         runners.append(
             RunnerStatus(
@@ -254,19 +254,19 @@ def _runners(manager: "Manager", jobs: Counter[str]) -> list[RunnerStatus]:
                 jobs=jobs[runner.short_token],
                 limit=runner.limit,
                 capacity=poller.capacity,
-                health=health_of(now.health, fleet.status() if fleet is not None else None),
-                problem=now.problem,
-                last_status=now.last_status,
-                asked_at=_time(now.asked_at),
-                answered_at=_time(now.answered_at),
-                next_at=_time(now.next_at),
-                open_requests=now.open_requests,
-                used_limit=now.used_limit,
-                adaptive_limit=now.adaptive_limit,
-                hard_limit=now.hard_limit,
-                disk_free_bytes=now.disk_free_bytes,
+                health=health_of(status.health, fleet.status() if fleet is not None else None),
+                problem=status.problem,
+                last_status=status.last_status,
+                asked_at=_time(status.asked_at),
+                answered_at=_time(status.answered_at),
+                next_at=_time(status.next_at),
+                open_requests=status.open_requests,
+                used_limit=status.used_limit,
+                adaptive_limit=status.adaptive_limit,
+                hard_limit=status.hard_limit,
+                disk_free_bytes=status.disk_free_bytes,
                 disk_least_bytes=runner.remuda.least_disk_bytes,
-                is_blocked=now.is_blocked,
+                is_blocked=status.is_blocked,
             )
         )
     return runners

@@ -44,7 +44,8 @@ RECOVERY_SECONDS = 20.0
 """How long a runner's first requests wait for jobs of an earlier process to be found in its environment. Machines that
 answer later are searched then."""
 GATHERING_SECONDS = 0.2
-"""First log bytes and results wait this long, unnoticed by people: a job that is over by then needs half the calls."""
+"""First log bytes and results of a job are sent when the job is this old, which people do not notice: a job that is
+over by then needs half the calls."""
 STEADY_SECONDS = 60.0
 """Runtime after which a part that fails is restarted after the shortest pause."""
 _RESTART = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
@@ -175,8 +176,9 @@ class Manager:
         parts: Iterable[Part] = (),
         on_stopping: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run until `stop` is set, or `drain` is set and the jobs are over. `ready` is called after the start, and
-        `on_stopping` before the parts are cancelled. Raises ManagerError if the manager cannot continue."""
+        """Run until `stop` is set, or `drain` is set and the jobs are over. `parts` are further tasks to run. `ready`
+        is called after the start, and `on_stopping` before all tasks are cancelled. Raises ManagerError if the manager
+        cannot continue."""
         async with self._group:
             tasks = [self._start_task(name, work) for name, work in parts]
             if self.exporter is not None:
@@ -281,7 +283,8 @@ class Manager:
                 waiter.cancel()
 
     async def _drain(self, waiting: asyncio.TaskGroup, ends: "set[asyncio.Task[Any]]") -> None:
-        """Request no more jobs, and wait for the current ones, up to drain_timeout or the end of a task of `ends`."""
+        """Request no more jobs, and wait for the current ones, up to drain_timeout or the end of a task of `ends`.
+        Helper tasks run in the group `waiting`."""
         self._enter("draining", "graceful-shutdown")
         self._log.info(
             "draining: no more jobs are requested; waiting for running ones",

@@ -74,12 +74,12 @@ async def register(config_path: Path, options: Registration, *, clock: Clock | N
     try:
         file.check()  # before the server creates a runner that cannot be written to the file
     except ConfigError as error:
-        raise ConfigError(f"nothing is registered or written, since the file would not be right: {error}") from None
+        raise ConfigError(f"nothing was registered or written, because the file would be invalid: {error}") from None
     own_id = find_system_id(config_path.parent)
     credentials = await _register(options, name, own_id, entry, clock, beside=config_path.parent)
     entry |= {"id": credentials.id, "token": credentials.token or options.token} | times_of(credentials, clock)
-    with ConfigFile.edit(config_path, may_be_new=True) as now:
-        now.add(entry)
+    with ConfigFile.edit(config_path, may_be_new=True) as current:
+        current.add(entry)
     try:
         keep_system_id(config_path.parent, own_id)  # last: a failed registration leaves nothing
     except OSError as error:

@@ -28,7 +28,7 @@ GONE = (401, 403, 404)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which runners of the file to select: those that match all given fields, or `all`."""
+    """Selects runners of the file: with `all`, or without name and token, all; else those with all given values."""
 
     name: str = ""
     token: str = ""
@@ -82,7 +82,8 @@ def list_runners(path: Path) -> list[RunnerEntry]:
 async def verify(
     path: Path, selection: Selection, *, delete: bool = False, clock: Clock | None = None
 ) -> list[Verification]:
-    """Ask the servers whether they know the runners. With `delete`, unknown ones are removed from the file."""
+    """Ask the servers whether they know the runners. With `delete`, runners that are refused as unknown (GONE) are
+    removed from the file."""
     file, results = ConfigFile.read(path), []
     gone = []
     for entry in select_entries(file, selection):
@@ -94,8 +95,8 @@ async def verify(
         if reply.status in GONE:
             gone.append(entry)
     if delete and gone:
-        with ConfigFile.edit(path) as now:
-            now.remove([same for entry in gone for same in now.same_as(entry)])
+        with ConfigFile.edit(path) as current:
+            current.remove([same for entry in gone for same in current.same_as(entry)])
     return results
 
 
@@ -108,8 +109,8 @@ async def unregister(path: Path, selection: Selection, *, clock: Clock | None = 
         if reply.status not in (204, *GONE):
             raise refusal(str(entry.get("url")), reply)
         done.append(_read_entry(entry))
-        with ConfigFile.edit(path) as now:
-            now.remove(now.same_as(entry))
+        with ConfigFile.edit(path) as current:
+            current.remove(current.same_as(entry))
     return done
 
 
@@ -144,14 +145,14 @@ def unwritable_reason(file: ConfigFile, entry: Table) -> str:
 
 
 def _write_token(file: ConfigFile, entry: Table, credentials: RunnerCredentials, clock: Clock) -> None:
-    """Write a token to the file, which is read again because it may have changed during the call to the server. If its
-    new content is invalid, it is overwritten, because the token must not be lost."""
+    """Write a token to the file, which is read again because it may have changed during the call to the server. If it
+    is unreadable now, the content in `file` is written back with the token, because the token must not be lost."""
     values = {"token": credentials.token} | times_of(credentials, clock)
     try:
-        with ConfigFile.edit(file.path) as now:
-            for same in now.same_as(entry):
+        with ConfigFile.edit(file.path) as current:
+            for same in current.same_as(entry):
                 same.update(values)
-    except ConfigError:  # an invalid edit is overwritten rather than the only valid token lost
+    except ConfigError:
         entry.update(values)
         file.write()
     else:

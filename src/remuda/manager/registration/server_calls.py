@@ -29,7 +29,8 @@ async def open_client(
     *, url: str, token: str, system_id: str, executor: str, clock: Clock, keys: Mapping[str, Any], beside: Path
 ) -> AsyncIterator[RunnerClient]:
     """Open a client for one runner. `keys` are those of the runner's section, for TLS files; the `certs` folder in
-    `beside` may contain the server's certificate. Raises RegisterError if the server cannot be reached."""
+    `beside` may contain the server's certificate. Raises RegisterError if the server cannot be reached, or a TLS file
+    cannot be used."""
     async with new_session() as session:
         client = RunnerClient(
             Server(url=url, session=session, clock=clock, tls=_context(url, keys, beside)),
@@ -44,7 +45,7 @@ async def open_client(
 
 
 def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:
-    """Return an error that explains an answer. `causes` replaces explanations by HTTP status."""
+    """Return an error that explains the server's answer. `causes` has other explanations than usual, by HTTP status."""
     said = f" ({reply.message})" if reply.message else ""
     texts = _CAUSES | dict(causes or {})
     cause = texts.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")

@@ -16,7 +16,7 @@ _FORM = re.compile(r"[sr]_[0-9a-zA-Z]{12}")
 
 
 def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS) -> str:
-    """Return the system id of the manager with this data folder, and store it there."""
+    """Return the system id of the manager with this data folder (see `find_system_id`), and store it in the folder."""
     own_id = find_system_id(data, beside_config=beside_config, machine_ids=machine_ids)
     keep_system_id(data, own_id)
     return own_id
@@ -25,7 +25,8 @@ def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tup
 def find_system_id(
     data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS
 ) -> str:
-    """Return the stored id, or that of gitlab-runner (`beside_config`), or else a new one. Stores nothing."""
+    """Return the id stored in `data`, or that which gitlab-runner stored in `beside_config`, the folder of its
+    configuration, or else a new one from a file of `machine_ids`. Stores nothing."""
     for folder in (data, beside_config):
         stored = _read(folder / FILE_NAME) if folder is not None else ""
         if _FORM.fullmatch(stored):

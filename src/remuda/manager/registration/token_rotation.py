@@ -1,8 +1,8 @@
 """Renews runner tokens after three quarters of their lifetime, as gitlab-runner does.
 
 A token from an environment variable is not renewed, nor that of a runner with FF_DISABLE_AUTOMATIC_TOKEN_ROTATION. The
-old token becomes invalid when the server creates the new one. So the manager checks before the call that the file is
-writable, and a manager that stops waits for the answer.
+old token becomes invalid when the server creates the new one. So the manager checks before the call that its
+configuration file is writable, and a manager that stops waits for the answer.
 """
 
 import datetime as dt
@@ -41,7 +41,8 @@ def due_at(runner: RunnerConfig) -> float | None:
 
 class TokenRotation:
     def __init__(self, path: Path, clock: Clock, *, on_save: Callable[[bool], None] = lambda _: None) -> None:
-        """`on_save` is called with True after a new token was written, with False if the file cannot be written."""
+        """`on_save` is called with True after a new token was written, with False if a check shows that none can
+        be written; the token is not renewed then."""
         self._path = path
         self._on_save = on_save
         self._clock = clock
@@ -82,14 +83,14 @@ class TokenRotation:
         if cause not in self._logged:
             self._logged.add(cause)
             self._log.warning(
-                "cannot renew a runner's token; trying again until it expires",
+                "cannot renew a runner's token; trying again later",
                 runner=runner.name or runner.short_token,
                 cause=cause,
             )
 
 
 def _moment(value: Any) -> float | None:
-    """Convert a TOML date or an RFC 3339 text to seconds since the epoch."""
+    """Convert a TOML date or an RFC 3339 text to seconds since the epoch; None if it is neither, or in the year 1."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value)

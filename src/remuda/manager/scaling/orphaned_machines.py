@@ -92,7 +92,7 @@ class OrphanedMachines:
             if fleet.unknown:
                 advice = f"{_unknown(fleet)}; {advice}" if fleet.unknown != sorted(fleet.groups) else _unknown(fleet)
             self._log.warning(
-                "machines exist that belong to no configured runner",
+                "machines exist that belong to no configured runner; they stay until a sweep removes them",
                 runner=fleet.record.runner or fleet.name,
                 machines=fleet.machines or f"some that were requested from {', '.join(fleet.groups)}",
                 file=str(fleet.file),
@@ -156,8 +156,8 @@ class OrphanedMachines:
             updated = {group.name for group in status.groups if group.updated_at}
             if remove and plugin in {name for group, name in plugins_of(scaled.runner).items() if group not in updated}:
                 raise TemporaryError(
-                    f"{scaled.runner.name or scaled.runner.short_token} has the same plugin, and has not seen yet "
-                    "which machines there are and may be its own by now: try again when it has"
+                    f"{scaled.runner.name or scaled.runner.short_token} has the same plugin and has not listed its "
+                    "machines yet, so some of these may belong to it by now: try again in a moment"
                 )
         return owned
 
@@ -201,7 +201,7 @@ class OrphanedMachines:
             except (StateError, OSError) as error:
                 if setup is None:
                     self._log.warning(
-                        "cannot read the state file of a removed fleet; its machines are not listed",
+                        "cannot read the state file of a removed fleet; its machines are not deleted",
                         file=str(file),
                         cause=str(error),
                     )

@@ -44,16 +44,16 @@ class Scaling:
         return {scaled.setup.owner for scaled in self.all}
 
     def follow(self, environments: Iterable[Environment]) -> None:
-        """Start the scalers of these environments that do not run yet, and stop all others. Called every second."""
+        """Start the scalers of these environments unless they run, and stop all other scalers. Called every second."""
         if any(scaled.is_closed for scaled in self._discarded):
             self._discarded = [scaled for scaled in self._discarded if not scaled.is_closed]
             # Its machines counted against the provider's quota until the other scalers see that they are gone.
             for _, other in self.fleets:
                 other.refresh()
         scalers = {id(environment): environment for environment in environments if isinstance(environment, Scaled)}
-        for gone in self._running.keys() - scalers.keys():
-            self._running.pop(gone)[1].cancel()
-            self._demands.pop(gone, None)
+        for key in self._running.keys() - scalers.keys():
+            self._running.pop(key)[1].cancel()
+            self._demands.pop(key, None)
         for key in scalers.keys() - self._running.keys():
             scaled = scalers[key]
             self._running[key] = scaled, self._start(f"scaler of {scaled.setup.name}", scaled.run)
@@ -74,7 +74,7 @@ class Scaling:
         self._update_draining()
 
     def discard(self, environment: Environment) -> None:
-        """Let closing the environment remove its machines. Without effect if its scaler has not run."""
+        """Let closing the environment remove its machines. Without effect if its scaler was not started."""
         if id(environment) in self._running and isinstance(environment, Scaled):
             environment.discard()
             self._discarded.append(environment)

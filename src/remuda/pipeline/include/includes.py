@@ -2,8 +2,8 @@
 
 Values of the including file override those of included files, and later includes override earlier ones.
 
-Invariants: a path never leaves its repository; at most `MAX_FILES` files are read; no file includes itself, directly or
-through others; all files together have at most `MAX_ALL_NODES` values.
+Invariants: a path never leaves its repository; the compilation stops if more than `MAX_FILES` files are included; no
+file includes itself, directly or through others; all files together have at most `MAX_ALL_NODES` values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INCLUDE = "include"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The repository from which a file's local includes are read: this one, another project's, or none if remote."""
+    """The repository from which a file's local includes are read: the pipeline's, another one, or none if remote."""
 
     project: str = ""
     ref: str | None = None
@@ -85,7 +85,9 @@ class Loader:
     def _interpolate(
         self, header: Table | None, body: Node, inputs: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
     ) -> Node:
-        """Replace `$[[ inputs.name ]]` in the body. Reports inputs that are given but not declared by a header."""
+        """Replace `$[[ inputs.name ]]` in the body by the given or default values. Reports inputs that are missing,
+        invalid or not declared by the header. `is_first`: the file is not included by another one.
+        """
         patterns = self._judge.patterns
         declared = read_header(self._report, header, patterns) if header is not None else {}
         values = take_inputs(self._report, declared, inputs, at=at, path=path, patterns=patterns, is_first=is_first)
@@ -106,22 +108,19 @@ class Loader:
             else:
                 files = self._by_text(item, origin)
             for source in files:
-                self._check(source, item, chain)
+                self._check_circle(source, item, chain)
                 where = inside(_INCLUDE, "inputs")
                 tree = self.load(source, inputs, at=item, path=where, chain=chain)
                 if tree is not None:
                     trees.append(tree)
         return trees
 
-    def _check(self, source: SourceFile, at: Node, chain: tuple[str, ...]) -> None:
-        """Stop the compilation at a circular include (the file is in `chain`) or after too many files."""
+    def _check_circle(self, source: SourceFile, at: Node, chain: tuple[str, ...]) -> None:
+        """Stop the compilation at a circular include: the file is in `chain`."""
         if source.file in chain:
             names = [name or "this file" for name in (*chain[chain.index(source.file) :], source.file)]
             trail = " -> ".join(map(printable, names[-10:]))
             self._report.stop(at, _INCLUDE, f"files include each other in a circle: {trail}", "remove one of them")
-        self._files += 1
-        if self._files > MAX_FILES:
-            self._report.stop(at, _INCLUDE, f"more than {MAX_FILES} files are included", "include fewer files")
 
     def _applies(self, node: Node) -> bool:
         path = inside(_INCLUDE, "rules")
@@ -153,7 +152,7 @@ class Loader:
         fields = Fields(self._report, entries, _INCLUDE)
         for key in ("file", "ref"):
             if key in fields and kind != "project":
-                fields.refuse_key(key, f'"{key}" wants a "project"', "name it")
+                fields.refuse_key(key, f'"{key}" requires a "project"', "name it")
         if kind == "project":
             return self._project(node, entries)
         text = read_text(self._report, value, path)
@@ -200,7 +199,7 @@ class Loader:
         fields, value, path = Fields(self._report, entries, _INCLUDE), entries["project"].value, f"{_INCLUDE}:project"
         project, ref = fields.text("project"), fields.text("ref")
         if "file" not in fields:
-            self._report.add(node, _INCLUDE, '"project" wants a "file"', "name the file of that project")
+            self._report.add(node, _INCLUDE, '"project" requires a "file"', "name the file of that project")
             return []
         at, where = entries["file"].value, inside(_INCLUDE, "file")
         files = fields.one_or_more("file") or ()
@@ -227,10 +226,14 @@ class Loader:
         if isinstance(component, SourceProblem):
             return self._source(component, "", Origin(), at, path)
         origin = Origin(project=component.project, ref=component.ref)
-        return [SourceFile(text=component.text, file=str(address), origin=origin)]
+        return self._source(component.text, str(address), origin, at, path)
 
     def _source(self, text: str | SourceProblem, file: str, origin: Origin, at: Node, path: str) -> list[SourceFile]:
-        """Return a list with the file; if `text` is a problem, report it and return an empty list."""
+        """Return a list with the included file; if `text` is a problem, report it at `at` and return an empty list.
+        Called after each read; stops the compilation after more than `MAX_FILES` reads."""
+        self._files += 1
+        if self._files > MAX_FILES:
+            self._report.stop(at, path, f"more than {MAX_FILES} files are included", "include fewer files")
         if isinstance(text, SourceProblem):
             self._report.add(at, path, text.reason, text.suggestion)
             return []

@@ -2,7 +2,7 @@
 
 A value that consists of one such block gets the input's type (a list stays a list); inside a longer text the input
 becomes text. A text with which a user starts a pipeline is parsed as the number, boolean or list that the input
-declares. Invariant: the interpolated tree has at most `MAX_ADDED` values and characters more than the file.
+declares. Invariant: inputs add at most `MAX_ADDED` characters to a file's tree; a value in a list counts as ten.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _regex(report: Report, node: Node, path: str, patterns: Patterns) -> str | N
 
 
 def check_value(report: Report, declared: Input, node: Node, path: str, patterns: Patterns) -> bool:
-    """Report a value that does not have the declared type, options or pattern, and return False."""
+    """True if the value has the declared type and fits options and pattern; otherwise reports a mistake."""
     if isinstance(node, Opaque):
         return False
     kinds = _KINDS.get(declared.type)
@@ -142,7 +142,9 @@ def take_inputs(
 
 
 def _read_as(kind: str, node: Node) -> Node:
-    """Parse a text as JSON number, boolean or list; unchanged if `kind` is `string` or it is no JSON text."""
+    """Parse the node's text as JSON (number, boolean or list). Returns the node unchanged if the input's type `kind` is
+    `string`, or the text is not JSON.
+    """
     if kind == "string" or not isinstance(node, Scalar) or node.kind != "text":
         return node
     try:
@@ -159,7 +161,7 @@ class Interpolation:
         self._added = 0
 
     def tree(self, node: Node) -> Node:
-        """Replace all blocks in the node. The result keeps the positions of the file."""
+        """Replace all `$[[ ... ]]` in the node and below it. The result keeps the positions of the file."""
         match node:
             case Scalar():
                 return self._scalar(node)
@@ -188,14 +190,14 @@ class Interpolation:
                 return msgspec.structs.replace(node, text=value.text, kind=value.kind)
             return value
         parts: list[str] = []
-        at = 0
+        end = 0
         for block in blocks:
             value = self._block(node, block[1])
             if isinstance(value, Opaque):
                 return value
-            parts += (node.text[at : block.start()], _text_of(value))
-            at = block.end()
-        return msgspec.structs.replace(node, text="".join((*parts, node.text[at:])))
+            parts += (node.text[end : block.start()], _text_of(value))
+            end = block.end()
+        return msgspec.structs.replace(node, text="".join((*parts, node.text[end:])))
 
     def _block(self, node: Scalar, text: str) -> Node:
         access, *functions = (part.strip() for part in text.split("|"))

@@ -43,16 +43,22 @@ class Sources(Protocol):
     """Provides the files that a pipeline file includes. Paths have no leading slash and never leave the repository."""
 
     def local(self, path: str) -> str | SourceProblem | None:
-        """Return a file of the repository at the pipeline's commit; None if it does not exist."""
+        """Return the text of a file of the repository at the pipeline's commit; None if it does not exist, a
+        SourceProblem if it cannot be read.
+        """
 
     def local_glob(self, pattern: str) -> Sequence[str]:
         """Return the paths of the repository that match the pattern, sorted."""
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
-        """Return the text of a file of another project at `ref`, or on its default branch if `ref` is None."""
+        """Return the text of a file of another project at `ref`, or on its default branch if `ref` is None; else a
+        SourceProblem.
+        """
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
-        """Return the matching paths, sorted; if the project is unavailable perhaps the pattern: reading it fails."""
+        """Return the paths of another project that match the pattern, sorted. If the project is not available, the
+        result may be the pattern itself: a call of `project` with this path then returns the reason.
+        """
 
     def remote(self, url: str) -> str | SourceProblem:
         """Return the text at a web address, if the address is on the allow list; else a SourceProblem."""
@@ -113,6 +119,6 @@ class MemorySources(Sources):
 
 
 def parse_address(text: str) -> ComponentAddress | None:
-    """Parse the address of a CI/CD component: `host/group/project/name@version`."""
+    """Parse the address of a CI/CD component, `host/group/project/name@version`; None if it is invalid."""
     match = _ADDRESS.fullmatch(text)
     return ComponentAddress(**match.groupdict()) if match else None

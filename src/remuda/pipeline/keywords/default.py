@@ -55,7 +55,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     id_tokens: dict[str, dict[str, Any]] | None = None
 
     def over(self, other: Shared) -> Shared:
-        """Take absent values from `other`. Lists and maps are replaced as a whole, not merged."""
+        """Return these values, absent ones taken from `other`. Lists and maps are replaced as a whole, not merged."""
         own = {field: getattr(self, field) for field in self.__struct_fields__}
         return msgspec.structs.replace(other, **{k: v for k, v in own.items() if v is not None})
 

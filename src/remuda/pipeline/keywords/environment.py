@@ -98,7 +98,7 @@ def _links(report: Report, node: Node, path: str) -> list[dict[str, str]]:
 
 
 def _by_variable(report: Report, node: Node, path: str) -> Iterator[tuple[str, str, Entry]]:
-    """Yield each name of a variable, its path for messages, and its entry. Reports invalid names."""
+    """Yield, for each variable in a map, its name, its path for messages, and its entry. Reports invalid names."""
     if not isinstance(node, Table):
         mistyped(report, node, path, "a map of variables")
         return

@@ -136,7 +136,7 @@ def _applicable(default: Shared, trigger: Trigger | None, run: tuple[dict[str, A
 
 
 def _artifacts(artifacts: Artifacts | None, publish: str | None) -> Artifacts | None:
-    """Add the folder `publish` of GitLab Pages; None if there are neither files nor reports."""
+    """Add the folder `publish` of GitLab Pages to the artifacts; None if these have neither files nor reports then."""
     if publish and publish not in (artifacts.paths if artifacts else ()):
         artifacts = artifacts or Artifacts(paths=())
         artifacts = msgspec.structs.replace(artifacts, paths=(*artifacts.paths, publish))
@@ -197,18 +197,18 @@ def _script(report: Report, job: Entry, entries: Mapping[str, Entry]) -> tuple[s
 
 
 def _replaces_script(key: str) -> bool:
-    """True also for a misspelt `script`, because that mistake is reported elsewhere."""
+    """True if a job with this key needs no `script`, or the key is a misspelt `script`, which is reported elsewhere."""
     return key in _INSTEAD_OF_SCRIPT or (key not in JOB.works and is_near(key, "script"))
 
 
 def _when(fields: Fields) -> tuple[When, int | None]:
     when, start_in = fields.choice("when", JOB_WHEN), fields.read("start_in", read_duration)
     if "start_in" in fields and when != "delayed" and "rules" not in fields:
-        fields.refuse_key("start_in", '"start_in" wants "when: delayed"', "set it, or remove this key")
+        fields.refuse_key("start_in", '"start_in" requires "when: delayed"', "set it, or remove this key")
     if when == "delayed" and "start_in" not in fields:
-        fields.refuse_value("when", '"delayed" wants a "start_in"', "say how long to wait")
+        fields.refuse_value("when", '"delayed" requires a "start_in"', "say how long to wait")
     if "manual_confirmation" in fields and when != "manual" and "rules" not in fields:
-        fields.refuse_key("manual_confirmation", '"manual_confirmation" wants "when: manual"', "set it")
+        fields.refuse_key("manual_confirmation", '"manual_confirmation" requires "when: manual"', "set it")
     return cast(When, when or "on_success"), start_in
 
 

@@ -15,7 +15,7 @@ MAX_NEEDS = 50
 
 
 class WrittenNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """A need of a job in the same pipeline; `parallel`: of only the parts with these values of the matrix."""
+    """A need of a job in the same pipeline. `parallel`: only the parts with these matrix values are needed."""
 
     need: Need
     parallel: Parallel | None = None
@@ -23,7 +23,7 @@ class WrittenNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """The needs of a job. `inside` is None if all are in other pipelines: the job then waits for earlier stages."""
+    """A job's needs. `inside` is None if all needs are in other pipelines: the job then waits for earlier stages."""
 
     inside: tuple[WrittenNeed, ...] | None
     outside: tuple[OutsideNeed, ...] = ()
@@ -57,7 +57,7 @@ def _need(report: Report, node: Node, path: str) -> WrittenNeed | None:
     job = fields.text("job")
     artifacts, optional = fields.flag("artifacts"), fields.flag("optional")
     if "ref" in fields:
-        fields.refuse_key("ref", '"ref" wants a "project"', "name the project, or remove it")
+        fields.refuse_key("ref", '"ref" requires a "project"', "name the project, or remove it")
     parallel = fields.read("parallel", _parts)
     if job is None:
         return None

@@ -59,7 +59,7 @@ def read_trigger(report: Report, node: Node, path: str) -> Trigger | None:
     if isinstance(node, Table) and ("project" in node.entries) == ("include" in node.entries):
         report.add(node, path, 'must have a "project" or an "include", and not both', "say which pipeline to start")
     if "branch" in fields and "include" in fields:
-        fields.refuse_key("branch", '"branch" wants a "project"', "remove it")
+        fields.refuse_key("branch", '"branch" requires a "project"', "remove it")
     forward = fields.read("forward", _flags) or {}
     return Trigger(
         project=fields.text("project") or "",

@@ -22,7 +22,7 @@ _DEPTH = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class Variables(msgspec.Struct, frozen=True, kw_only=True):
-    """`raw` has the names of the variables whose values are not expanded."""
+    """Variables by name. `raw` has the names of the variables whose values are not expanded."""
 
     values: dict[str, str] = {}
     raw: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ def read_variables(report: Report, node: Node, path: str) -> Variables:
 
 
 def check_name(report: Report, key: Scalar, path: str) -> bool:
-    """Report a key that is no valid name of a shell variable, and return False."""
+    """True if the key is a valid name of a shell variable; otherwise reports a mistake."""
     if is_text(key) and _NAME.fullmatch(key.text):
         return True
     suggestion = "use letters, digits and _, no digit first"
@@ -86,6 +86,8 @@ def _check_options(report: Report, node: Node, path: str, value: str | None) -> 
 
 
 def read_value(report: Report, node: Node, path: str, table: str = "a string, a number or a boolean") -> str | None:
+    """Read a scalar as text; booleans become "true" or "false". None, with a mistake reported, if the node is null or
+    no scalar. `table`: what the message says is expected if the node is a map."""
     if isinstance(node, Opaque):
         return None
     if not isinstance(node, Scalar):

@@ -49,6 +49,8 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge:
+    """Evaluates conditions for the facts of one compilation; caches answers. Too costly rules stop the compilation."""
+
     def __init__(self, report: Report, facts: Facts) -> None:
         self.facts = facts
         self.patterns = Patterns()
@@ -95,7 +97,8 @@ class Judge:
             self.too_costly(at, "")
 
     def is_match(self, text: str, flags: str, subject: str, at: Placed) -> bool:
-        """True if the regular expression is valid and matches anywhere. Stops the compilation if it is too slow."""
+        """True if the regular expression `text` is valid and matches anywhere in `subject`. Stops the compilation, with
+        a mistake at `at`, if the expressions of the file take too long."""
         try:
             return self.patterns.is_match(text, flags, subject)
         except PatternError:
@@ -120,7 +123,8 @@ class Judge:
         return clauses.exists is None or self._exists(clauses.exists, own, clauses.at)
 
     def has_changes(self, changes: Changes, own: Variables) -> bool:
-        """True if a changed file matches one of the patterns, or if the changed files are unknown."""
+        """True if a changed file matches a pattern, or changes are unknown. `own`: variables of the file and the
+        job."""
         paths = self._expand(changes.paths, own, changes.at)
         compare_to = changes.compare_to and self._expand((changes.compare_to,), own, changes.at)[0]
         if (paths, compare_to or "") not in self._answers:
@@ -143,7 +147,7 @@ class Judge:
         return self._answers[paths, None]
 
     def contents_of(self, patterns: tuple[str, ...], at: Node) -> list[str]:
-        """Return the content hashes of the matching files, ordered by path, for `cache:key:files`."""
+        """Return the content hashes of the files that match a pattern, ordered by path, for `cache:key:files`."""
         if patterns not in self._contents:
             files = self.facts.files or {}
             globs = [Glob(pattern) for pattern in patterns]

@@ -168,7 +168,9 @@ class _Parser:
         if isinstance(left, Regex) or (isinstance(right, Regex) and op in ("==", "!=")):
             raise ExpressionError("a regular expression stands to the right of =~ or !~", start)
         if isinstance(right, Value) and op in ("=~", "!~"):
-            raise ExpressionError(f"{op} wants a regular expression like /^v[0-9]/ or a variable to its right", start)
+            raise ExpressionError(
+                f"{op} requires a regular expression like /^v[0-9]/ or a variable to its right", start
+            )
         return Comparison(op=op, left=left, right=right)
 
     def _operand(self) -> Variable | Value | Regex:

@@ -55,7 +55,7 @@ def normal_path(text: str) -> str | None:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """Expand `a/{b,c}` to `a/b` and `a/c`; at most `MAX_ALTERNATIVES`, because a short text could give very many."""
+    """Expand `a/{b,c}` to `a/b` and `a/c`. Of more than `MAX_ALTERNATIVES` results the rest is silently left out."""
     done: list[str] = []
     waiting = [pattern]
     while waiting and len(done) < MAX_ALTERNATIVES:
@@ -68,13 +68,15 @@ def _alternatives(pattern: str) -> list[str]:
     return done
 
 
-def _fits(row: list[str], names: list[str]) -> bool:
-    """True if a path matches a pattern. `**` matches any folders; at the end it needs at least one name."""
+def _fits(parts: list[str], names: list[str]) -> bool:
+    """True if a path, split into `names`, matches a pattern, split into `parts`. `**` matches any folders; at the end
+    it needs at least one name.
+    """
     # reached[i]: the parts so far match the first i names.
     reached = [True] + [False] * len(names)
-    for index, part in enumerate(row):
+    for index, part in enumerate(parts):
         if part == "**":
-            if index == len(row) - 1:
+            if index == len(parts) - 1:
                 # `a/**` matches what is in the folder, not the folder.
                 return any(reached[:-1])
             for position in range(1, len(names) + 1):
@@ -91,7 +93,9 @@ def _fits(row: list[str], names: list[str]) -> bool:
 
 @lru_cache(maxsize=1000)
 def _name(part: str) -> re.Pattern[str]:
-    """Atomic groups prevent backtracking: the text between two stars matches only at its first occurrence."""
+    """Compile the pattern of one file or folder name. Atomic groups prevent backtracking: the text between two stars
+    matches only at its first occurrence.
+    """
     chunks: list[str] = [""]
     index = 0
     while index < len(part):

@@ -1,8 +1,8 @@
 """Reads and evaluates `rules`, `only` and `except` of a job.
 
 The first rule that applies decides. For a job without rules `only` and `except` decide; by default it runs for branches
-and tags, but not for merge requests unless `workflow` has rules. They are evaluated for each part of a parallel job,
-because rules may use the variables of its matrix.
+and tags, but not for merge requests unless `workflow` has rules. Rules are evaluated for each part of a parallel job,
+because they may use the variables of its matrix.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _rule(report: Report, judge: Judge, node: Table, path: str, keys: Keys) -> R
     choices = (*JOB_WHEN, "never") if keys is RULE else ("always", "never")
     when = fields.choice("when", choices)
     if when == "delayed" and "start_in" not in fields:
-        fields.refuse_value("when", '"delayed" wants a "start_in"', "say how long to wait")
+        fields.refuse_value("when", '"delayed" requires a "start_in"', "say how long to wait")
     return Rule(
         clauses=read_clauses(report, judge, entries, path, node),
         when=when,
@@ -208,8 +208,8 @@ def judge_job(
 ) -> Verdict | str:
     """Evaluate `rules`, or `only` and `except`. Returns the job's values, or the reason why the job is left out.
 
-    `by_job` has the job's values without rules. `explicit`: the job itself has `allow_failure`. `workflow_rules`: the
-    file has `workflow:rules`.
+    `by_job` has the job's values without rules. `explicit`: the job itself has `allow_failure`, so a rule with `when`
+    does not reset it. `workflow_rules`: the file has `workflow:rules`.
     """
     if conditions.rules is None:
         return _why_not(judge, conditions, own, workflow_rules=workflow_rules) or by_job
@@ -249,20 +249,20 @@ def _why_not(judge: Judge, conditions: Conditions, own: Variables, *, workflow_r
     else:
         refs = only.refs if only.refs is not None else ("branches", "tags")
         if not any(_fits_ref(judge, facts, ref, only.at) for ref in refs):
-            return f"only:refs ({_place(only.at)}): none fits"
+            return f"only:refs ({_place(only.at)}): no entry matches"
         if only.variables is not None and not _any_holds(judge, only.variables, own, only.at):
-            return f"only:variables ({_place(only.at)}): none holds"
+            return f"only:variables ({_place(only.at)}): no condition is true"
         if only.changes is not None and not _has_changes(judge, only.changes, own, only.at):
-            return f"only:changes ({_place(only.at)}): no such file changed"
+            return f"only:changes ({_place(only.at)}): no matching file changed"
     if excluded is None:
         return ""
     place = _place(excluded.at)
     if any(_fits_ref(judge, facts, ref, excluded.at) for ref in excluded.refs or ()):
-        return f"except:refs ({place}): one fits"
+        return f"except:refs ({place}): an entry matches"
     if excluded.variables is not None and _any_holds(judge, excluded.variables, own, excluded.at):
-        return f"except:variables ({place}): one holds"
+        return f"except:variables ({place}): a condition is true"
     if excluded.changes is not None and _has_changes(judge, excluded.changes, own, excluded.at):
-        return f"except:changes ({place}): such a file changed"
+        return f"except:changes ({place}): a matching file changed"
     return ""
 
 

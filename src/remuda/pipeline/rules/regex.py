@@ -66,7 +66,9 @@ class Pattern:
         return self._compiled.search(_encodable(text)) is not None
 
     def last_match(self, text: str, spend: Callable[[int], None]) -> str | None:
-        """Return the last group of the last match, or the whole match if no group took part."""
+        """Return the last group of the last match, or the whole match if no group took part; None if nothing matches.
+        `spend` may raise TooCostlyError.
+        """
         text = _encodable(text)
         spend(self.size * (len(text) + 1))
         last: str | None = None
@@ -103,7 +105,7 @@ def _options() -> Any:
 
 
 def _translate(text: str, error: str) -> PatternError:
-    """Convert an RE2 error; `offset` is the start of the part that RE2 names, or 0."""
+    """Convert RE2's error for the expression `text`; `offset` is the start of the part that RE2 names, or 0."""
     match = _ERROR.fullmatch(error)
     kind, part = (match["kind"], match["part"] or "") if match else (error, "")
     if kind == "unexpected )":
@@ -113,7 +115,7 @@ def _translate(text: str, error: str) -> PatternError:
 
 
 def _first_unexpected(text: str) -> int:
-    """Return the index of the first `)` that closes no group."""
+    """Return the index of the first `)` that closes no group; 0 if there is none."""
     import re2
 
     for match in re.finditer(r"\)", text):
@@ -145,7 +147,9 @@ class Patterns:
         self._steps = 0
 
     def compile(self, text: str, flags: str = "") -> Pattern:
-        """Compile an expression, or take it from the cache. Raises PatternError; TooCostlyError without steps left."""
+        """Compile an expression, or take it from the cache. Raises PatternError if it is invalid, TooCostlyError if the
+        limit of steps is exceeded.
+        """
         key = (text, flags)
         if key not in self._compiled:
             pattern = compile_pattern(text, flags)
@@ -154,7 +158,7 @@ class Patterns:
         return self._compiled[key]
 
     def is_match(self, text: str, flags: str, subject: str) -> bool:
-        """Search `subject`. Raises `PatternError` if the expression is invalid, TooCostlyError without steps left."""
+        """True if the expression matches anywhere in `subject`. Raises the errors of `compile`."""
         key = (text, flags, subject)
         if key not in self._answers:
             self._answers[key] = self.compile(text, flags).is_in(subject, self._spend)

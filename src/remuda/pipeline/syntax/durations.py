@@ -35,13 +35,13 @@ def parse_duration(text: str) -> int | None:
         hours, minutes, rest = (int(part or 0) for part in clock.groups())
         seconds = hours * _HOUR + minutes * _MINUTE + rest
     else:
-        seconds, at = 0.0, 0
-        while at < len(words):
-            term = _TERM.match(words, at)
+        seconds, index = 0.0, 0
+        while index < len(words):
+            term = _TERM.match(words, index)
             if term is None or term[2] not in _SECONDS:
                 return None
             seconds += float(term[1]) * _SECONDS[term[2]]
-            at = term.end()
-        if at == 0 or words.endswith(","):
+            index = term.end()
+        if index == 0 or words.endswith(","):
             return None
     return int(seconds) if seconds <= _LONGEST_SECONDS else None

@@ -42,7 +42,7 @@ class _Parents:
         self._levels: dict[str, int] = {}
 
     def entry(self, name: str, children: tuple[str, ...]) -> Entry:
-        """Merge an entry with its parents. `children`, the names that extend it, outermost first, show circles."""
+        """Merge an entry with its parents. `children`: the entries that extend it, outermost first, to find circles."""
         if name in self._done:
             return self._done[name]
         entry = self._root.entries[name]

@@ -121,11 +121,11 @@ INCLUDE = Keys(
 )
 """An entry of `include`."""
 HEADER = Keys(works=("spec",))
-"""The first document of an included file that has two documents."""
+"""The first document of a file that has two documents."""
 SPEC = Keys(works=("inputs",), later=("include", "component"))
-"""`spec` in the first document of an included file."""
+"""`spec` in the first document of a file."""
 INPUT = Keys(works=("default", "description", "type", "options", "regex"), later=("rules",))
-"""An entry of `spec:inputs`: one input of an included file."""
+"""An entry of `spec:inputs`: one input of a file."""
 IMAGE = Keys(works=("name", "entrypoint", "pull_policy", "docker", "kubernetes"))
 """`image`, written as a map."""
 IMAGE_DOCKER = Keys(works=("platform", "user"))

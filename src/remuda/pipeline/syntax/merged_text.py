@@ -34,7 +34,9 @@ def merge_yaml(
     sources: Sources | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> str:
-    """Takes the arguments of `compile_pipeline`. Raises `PipelineError` if files cannot be merged; checks no jobs."""
+    """Return the merged file as YAML text. Takes the arguments of `compile_pipeline`. Raises `PipelineError` if files
+    cannot be merged; does not check jobs.
+    """
     report = Report(file)
     try:
         root = read_tree(report, Judge(report, facts or Facts()), text, sources or MemorySources(), inputs or {})
@@ -45,7 +47,7 @@ def merge_yaml(
 
 
 class _Writer:
-    """Limits the size of the YAML text. Values that many jobs share are written, and counted, for each of them."""
+    """Writes YAML text and limits its size. A value that many jobs share is written, and counted, once for each job."""
 
     def __init__(self, report: Report) -> None:
         self._report = report

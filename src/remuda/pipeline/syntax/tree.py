@@ -36,7 +36,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A map by the text of its keys. A key may be a number or boolean, such as a job called `1`: readers check that."""
+    """A map by the text of its keys. Code that reads it checks key types: a job called `1` has a number as its key."""
 
     entries: dict[str, Entry]
     line: int
@@ -70,7 +70,7 @@ Node = Scalar | Items | Table | Opaque | Reference
 
 
 class Merger:
-    """Merges maps and limits the total work, shared nodes counted as copies: templates of templates multiply it."""
+    """Merges maps. Stops the compilation after `MAX_MERGED` entries in all merges: nested templates multiply them."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -132,7 +132,7 @@ def flatten(node: Node) -> Iterator[Node]:
 
 
 def plain(node: Node) -> object:
-    """Convert a node to JSON-like data. A number that JSON cannot represent stays text."""
+    """Convert a node to JSON-like data. A number that is not finite and decimal stays text."""
     match node:
         case Table():
             return {name: plain(entry.value) for name, entry in node.entries.items()}
@@ -149,7 +149,7 @@ def plain(node: Node) -> object:
 
 
 def number(text: str) -> int | float | str:
-    """Convert a YAML number; the text itself if JSON cannot represent the number."""
+    """Convert a YAML number; the text itself if it is not a finite decimal number (`.inf`, `0x1f`)."""
     try:
         return int(text)
     except ValueError:

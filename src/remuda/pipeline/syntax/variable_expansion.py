@@ -49,14 +49,14 @@ class Expansion:
 
     def _expand(self, text: str, inside: tuple[str, ...]) -> str:
         parts: list[str] = []
-        length = at = 0
+        length = end = 0
         for match in _REFERENCE.finditer(text):
-            parts += (text[at : match.start()], self._value(match, inside))
-            at = match.end()
+            parts += (text[end : match.start()], self._value(match, inside))
+            end = match.end()
             length += len(parts[-1]) + len(parts[-2])
             if length > MAX_EXPANDED:
                 raise ExpansionError
-        parts.append(text[at:])
+        parts.append(text[end:])
         if length + len(parts[-1]) > MAX_EXPANDED:
             raise ExpansionError
         return "".join(parts)

@@ -137,7 +137,7 @@ class _Builder:
         if self.header is None and isinstance(self.root, Table) and "spec" in self.root.entries:
             self.header, self.root = self.root, None
             return
-        message = "the file holds more than one YAML document"
+        message = "the file has more than one YAML document"
         self._report.stop(
             self._place(event), "", message, 'remove the "---" line; only a header with "spec" may have it'
         )
@@ -189,7 +189,8 @@ class _Builder:
     def _add(
         self, node: Node, at: Place, anchor: str | None, *, nodes: int, height: int, own: int | None = None
     ) -> None:
-        """Add a finished node to its parent. `nodes` is its size, `own` what of it is not yet counted; None: all."""
+        """Add a finished node to its parent. `nodes`: its number of values. `own`: how many of them
+        are not yet in `self.nodes`; None: all."""
         self.nodes += nodes if own is None else own
         if self.nodes > MAX_NODES:
             self._report.stop(

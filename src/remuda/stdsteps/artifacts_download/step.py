@@ -32,7 +32,7 @@ def run(inputs: Inputs) -> None:
             with archive.open("rb") as file:
                 is_zip = file.read(2) == b"PK"
             if not is_zip:
-                raise StepError(f"the artifacts of job {job_id} are no zip archive; only zip can be unpacked yet")
+                raise StepError(f"the artifacts of job {job_id} are not a zip archive; only zip can be unpacked")
             count = unpack_zip(archive, Path.cwd(), largest_bytes=largest)
         say(f"Downloaded {size} bytes, unpacked {count} files and folders")
         files, packed = files + count, packed + size
@@ -40,7 +40,7 @@ def run(inputs: Inputs) -> None:
 
 
 def download(url: str, token: str, target: Path, failures: int) -> int:
-    """Download an archive and return its size in bytes. Only the first attempt (no `failures`) asks for a redirect to
-    object storage (`direct_download`); retries download through the server."""
+    """Download an archive to `target` and return its size in bytes. Only the first attempt (0 `failures` so far) asks
+    for a redirect to object storage (`direct_download`); retries download through the server."""
     with request("GET", url if failures else f"{url}?direct_download=true", token=token) as response:
         return store(response, target)

@@ -73,7 +73,8 @@ def is_due(when: str, job_status: str) -> bool:
 
 
 def build(output: Path, root: Path, names: Iterable[str], form: str) -> None:
-    """Write the artifact file in the form zip, gzip or raw. Raises StepError if a raw one has not exactly one file."""
+    """Write the files `names` (relative to `root`) to the artifact file `output`, in the form zip, gzip or raw. Raises
+    StepError if the form is raw and `names` has not exactly one file."""
     if form == "zip":
         write_zip(output, root, names)
         return
@@ -93,8 +94,8 @@ def build(output: Path, root: Path, names: Iterable[str], form: str) -> None:
 
 
 def upload(url: str, token: str, archive: Path, filename: str) -> None:
-    """POST an archive as multipart form data, streamed in chunks. Raises StepError if it is too large for the server
-    (413), HttpError for other error answers."""
+    """POST an archive, as a file called `filename`, in multipart form data, streamed in chunks. Raises StepError if the
+    archive is too large for the server (413), HttpError for other error answers."""
 
     def body() -> Iterator[bytes]:
         yield (
@@ -113,7 +114,7 @@ def upload(url: str, token: str, archive: Path, filename: str) -> None:
         if error.status == 413:
             size = archive.stat().st_size
             raise StepError(
-                f"the artifacts are too large for this server ({size} bytes); choose fewer files, or raise its limit; "
-                f"{error}"
+                f"the artifacts are too large for this server ({size} bytes): {error}; upload fewer files, or raise "
+                "the server's limit"
             ) from None
         raise

@@ -1,4 +1,5 @@
-"""The step `cache_restore`: unpacks a cache into the working directory. Succeeds even if it is missing or damaged."""
+"""The step `cache_restore`: unpacks a cache into the working directory. Succeeds even if the cache is missing or
+damaged."""
 
 import os
 import time
@@ -24,9 +25,9 @@ def run(inputs: Inputs) -> None:
     folders = inputs.texts("folders", [])
     inputs.done()
     if folders and (downloads or len(folders) != len(keys)):
-        raise StepError("inputs: folders: one for the key and one for each fallback key")
+        raise StepError("inputs: folders must have one folder for the key and one for each fallback key")
     if bool(folder) == bool(downloads) or (downloads and len(downloads) != len(keys)):
-        raise StepError("inputs: either a folder, or downloads with an address for the key and each fallback key")
+        raise StepError("inputs: give either folder, or downloads with one URL for the key and each fallback key")
     started = time.monotonic()
     addresses = dict(zip(keys, downloads or folders or [folder] * len(keys), strict=True))
     for candidate, address in addresses.items():
@@ -45,23 +46,23 @@ def run(inputs: Inputs) -> None:
                 seconds=_seconds_since(started),
             )
             return
-    say(f"No cache for {key}; the job goes on without")
+    say(f"No cache for {key}; the job continues without a cache")
     write_outputs(hit=False, key="", fallback=False, files=0, bytes=0, seconds=_seconds_since(started))
 
 
 def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Restored | None:
-    """Unpack a cache archive and return its entries and bytes; None if it does not exist or, with a warning, is
-    damaged. `is_kept`: the archive is in a local cache folder, so a damaged one is deleted."""
+    """Unpack a cache archive and return its number of entries and its size, packed, in bytes; None if it does not exist
+    or, with a warning, cannot be unpacked. `is_kept`: it is in a local cache folder, so it is deleted if damaged."""
     try:
         before = archive.lstat()
         if not is_plain(archive):
-            raise StepError("it is no plain file")
+            raise StepError("it is not a regular file")
         files = unpack_zip(archive, root, whole=True)
     except FileNotFoundError:
         return None
     except DamagedArchiveError as error:
-        what_follows = "This cache is removed, so that the next one takes its place" if is_kept else "It is not used"
-        say(f"WARNING: {error}. {what_follows}")
+        consequence = "The cache is deleted and can be saved again" if is_kept else "It is not used"
+        say(f"WARNING: {error}. {consequence}")
         with suppress(OSError):
             if is_kept and os.path.samestat(before, archive.lstat()):
                 archive.unlink()

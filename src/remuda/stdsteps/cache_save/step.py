@@ -31,7 +31,7 @@ def run(inputs: Inputs) -> None:
     paths, untracked = inputs.texts("paths", []), inputs.flag("untracked", False)
     inputs.done()
     if bool(folder) == bool(upload):
-        raise StepError("inputs: either a folder, or an address for the upload")
+        raise StepError("inputs: give either folder or upload")
     say(f"Saving cache {key}...")
     started = time.monotonic()
     files, size = 0, 0
@@ -101,29 +101,29 @@ def _save_to_storage(upload: str, present: str, root: Path, names: set[str], lim
         write_zip(archive, root, names, comment=digest, level=LEVEL)
         packed = archive.stat().st_size
         if limit and packed > limit:
-            raise StepError(f"the archive has {packed} bytes, this runner uploads at most {limit}; name fewer files")
+            raise StepError(f"the archive has {packed} bytes, this runner uploads at most {limit}; cache fewer files")
         object_store.send(upload, archive)
     say(f"Uploaded {len(names)} files and folders, {packed} bytes packed")
     return packed
 
 
-def _digest_if_new(root: Path, names: set[str], is_there: Callable[[bytes], bool]) -> bytes | None:
-    """Return the digest of names, sizes and times of the files; None if there are none or `is_there(digest)` says that
-    the stored cache has this digest. Raises StepError if the files are larger than a cache may be."""
+def _digest_if_new(root: Path, names: set[str], is_stored: Callable[[bytes], bool]) -> bytes | None:
+    """Return the digest of names, sizes and times of the files; None if there are no files or `is_stored(digest)` says
+    that the stored cache has this digest. Raises StepError if the files are larger than a cache may be."""
     if not names:
-        say("WARNING: no files to save; an earlier cache of this key stays")
+        say("WARNING: no files to save; an earlier cache of this key is kept")
         return None
     digest, size = digest_listing(root, names)
-    if is_there(digest.encode()):
-        say("Nothing has changed since this cache was saved; it stays as it is")
+    if is_stored(digest.encode()):
+        say("The files have not changed since this cache was saved; not saving it again")
         return None
     if size > LARGEST_BYTES:
-        raise StepError(f"its files have {size} bytes, a cache has at most {LARGEST_BYTES}; name fewer")
+        raise StepError(f"its files have {size} bytes, a cache has at most {LARGEST_BYTES}; cache fewer files")
     return digest.encode()
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files of saves that were killed: those older than `ABANDONED_SECONDS`."""
+    """Remove temporary files that are older than `ABANDONED_SECONDS`: their saves were killed."""
     for path in folder.glob(f"{ASIDE}*"):
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:

@@ -1,7 +1,7 @@
 """Caches in a local folder, one zip archive for each cache key. The folder is opened without following symbolic links,
-because jobs may run as the owner of the caches and leave a link there. The comment of an archive is a digest of the
-names, sizes and times of its files, so that a save can skip unchanged files. An archive gets its name only when it is
-complete; of two concurrent saves the later one wins."""
+because a job that runs as the owner of the caches can replace the folder by a link. The comment of an archive is a
+digest of the names, sizes and times of its files, so that a save can skip unchanged files. An archive gets its name
+only when it is complete; of two concurrent saves the later one wins."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]|\A\.")
 
 
 def file_name(key: str) -> str:
-    """Return the archive's name: unsafe characters are percent-encoded, a long key is replaced by its SHA-256."""
+    """Return the name of a key's archive: unsafe characters percent-encoded, a long key replaced by its SHA-256."""
     safe = _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in _encode(match[0])), key or DEFAULT_KEY)
     if len(safe) > LONGEST_NAME:
         # No other key gives this name: there, two hex digits follow a %.
@@ -34,7 +34,8 @@ def file_name(key: str) -> str:
 def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
     """Open the folder with the archives of one project and yield a path through /proc/self/fd, which stays valid even
     if another process replaces the folder. `root`: the folder of all projects' caches, below which symbolic links are
-    refused; if empty, the whole path is trusted. `is_made`: create the folder, and replace links. Raises OSError."""
+    refused; if empty, the whole path is trusted. `is_made`: create the folder, replacing links. Raises OSError if the
+    folder does not exist, a link is refused, or the folder cannot be created."""
     if is_made and not root:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     base, relative = (Path(root), os.path.relpath(folder, root)) if root else (Path(folder), "")
@@ -51,7 +52,8 @@ def is_plain(archive: Path) -> bool:
 
 
 def digest_listing(root: Path, names: Iterable[str]) -> tuple[str, int]:
-    """Return a SHA-256 of names, modes, sizes and times, and the total bytes. File contents are not read."""
+    """Return a SHA-256 of names, modes, sizes, times and link targets, and the total bytes of the files. File contents
+    are not read."""
     digest = hashlib.sha256(b"remuda cache 1\n")
     size = 0
     for name in sorted(names):

@@ -1,6 +1,7 @@
 """Caches in object storage, through presigned URLs: each is valid for one object, one method and a limited time. The
-job's machine has no credentials of the storage. A 404 is a cache miss. The storage checks the checksum of an upload
-(Content-MD5), unpacking that of each file. Callers turn errors into warnings: a job can run without its cache."""
+job's machine has no credentials of the storage. A 404 is a cache miss. The storage checks the MD5 of an upload; when an
+archive is unpacked, the CRC of each file is checked. Callers turn errors into warnings: a job can run without its
+cache."""
 
 import base64
 import hashlib
@@ -15,7 +16,8 @@ PATIENCE_SECONDS = 60.0
 
 
 def fetch(url: str, target: Path) -> int | None:
-    """Download an object and return its bytes; None if it does not exist."""
+    """Download an object to the file `target` and return its size in bytes; None if it does not exist. Raises StepError
+    if the download fails."""
 
     def attempt(_: int) -> int | None:
         try:
@@ -30,7 +32,8 @@ def fetch(url: str, target: Path) -> int | None:
 
 
 def send(url: str, archive: Path) -> None:
-    """Upload an archive with its MD5 for the storage to check. Retries transient errors."""
+    """Upload an archive with its MD5, which the storage checks. Retries transient errors. Raises StepError if the
+    upload fails."""
     headers = {
         "Content-Length": str(archive.stat().st_size),
         "Content-Type": "application/octet-stream",

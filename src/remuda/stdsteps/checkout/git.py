@@ -59,7 +59,8 @@ class Remote:
 
 
 class Git:
-    """Runs git commands in one working directory, with a configuration file of the step and no GIT_* variables."""
+    """Runs git commands in one working directory, with a configuration file of the step and without the job's GIT_*
+    variables."""
 
     def __init__(self, work_dir: Path, config: Path, *, isolated: bool = False) -> None:
         """`config`: a file that `write_config` made. `isolated`: git gets no access to the home folder and SSH keys of
@@ -79,7 +80,7 @@ class Git:
             self._env |= {"HOME": str(config.parent), "GIT_CONFIG_GLOBAL": os.devnull, "GIT_SSH_COMMAND": "false"}
 
     def attempt(self, *arguments: str, quiet: bool = False) -> tuple[int, str]:
-        """Run git and return exit code and stderr. stderr is also logged unless `quiet`, which discards stdout, too."""
+        """Run git and return its exit code and stderr. Unless `quiet`, stdout and stderr also go to the job log."""
         result = subprocess.run(
             [*self._start, *arguments],
             cwd=self._work_dir,
@@ -114,7 +115,7 @@ class Git:
                 raise TransientError(message, unreachable=unreachable)
             if text.strip():
                 say(text.rstrip("\n"))
-            return text or "it gave no reason" if code else ""
+            return text or "git gave no reason" if code else ""
 
         verb = next(word for word in arguments if word.isalpha())
         return retry(f"git {verb}", attempt)
@@ -135,7 +136,8 @@ class Git:
 
     @contextmanager
     def open_batch(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a git process and yield it with open pipes for stdin and stdout, for `cat-file --batch`."""
+        """Start a git process for a `with` block, such as `cat-file --batch`, and yield it with open pipes for stdin
+        and stdout. At the end of the block, closes the pipes and waits for the exit of the process."""
         with subprocess.Popen(
             [*self._start, *arguments],
             cwd=self._work_dir,
@@ -151,10 +153,10 @@ class Git:
 
 
 def split_credentials(repo_url: str) -> Remote:
-    """Move user and password from an HTTP URL to an Authorization header; another scheme stays unchanged. Raises
-    StepError if the URL is empty."""
+    """Move user and password from an HTTP URL to an Authorization header; a URL of another scheme is not changed.
+    Raises StepError if the URL is empty."""
     if not repo_url:
-        raise StepError("input repo_url: needed, but not given")
+        raise StepError("input repo_url: required, but missing")
     parts = urlsplit(repo_url)
     if parts.scheme not in ("http", "https"):
         return Remote(url=repo_url, origin="", header=None)
@@ -169,8 +171,9 @@ def split_credentials(repo_url: str) -> Remote:
 
 
 def format_config(remote: Remote, *, instead_of_ssh: bool = False, authority: str = "", isolated: bool = False) -> str:
-    """Return the configuration that git reads in addition to the system's. `instead_of_ssh`: rewrite SSH URLs of the
-    server to HTTP. `authority`: a file with CA certificates. `isolated`: forbid SSH, and submodules at local paths."""
+    """Return the configuration that git reads in addition to the system's and its user's. `instead_of_ssh`: rewrite SSH
+    URLs of the server to HTTP. `authority`: a file with CA certificates for the server. `isolated`: forbid SSH, and
+    submodules at local paths."""
     lines = ["[safe]", "\tdirectory = *", "[credential]", "\thelper ="]
     lines += ["[gc]", "\tauto = 0", "[maintenance]", "\tauto = false"]
     lines += ["[advice]", "\tdetachedHead = false", "[init]", "\tdefaultBranch = none"]
@@ -194,7 +197,7 @@ def format_config(remote: Remote, *, instead_of_ssh: bool = False, authority: st
 
 
 def write_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, isolated: bool = False) -> Path:
-    """Write `format_config` to a new file that only this user can read."""
+    """Write the result of `format_config` to a new file that only this user can read, and return its path."""
     path = folder / "config"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -224,9 +227,9 @@ def find_reason(text: str) -> str:
     """Return the first line of git's error output with `fatal:`, as later ones are consequences; else the last line."""
     lines = [line for line in text.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("fatal:")]
-    return fatal[0] if fatal else lines[-1] if lines else "it gave no reason"
+    return fatal[0] if fatal else lines[-1] if lines else "git gave no reason"
 
 
 def depth_options(depth: int) -> list[str]:
-    """Return the option of `git fetch` that limits the history; none for 0."""
+    """Return the arguments that make `git fetch` get only this number of commits; an empty list for 0 (all)."""
     return ["--depth", str(depth)] if depth else []

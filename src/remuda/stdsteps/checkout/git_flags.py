@@ -1,7 +1,7 @@
-"""Checks the git options that a job may set by variables such as GIT_FETCH_EXTRA_FLAGS. Pure. git may run with more
-rights than the job, so only options are allowed that start no program and access no other repository. Names must be
-written in full, because git accepts every unique prefix. An option that takes a value must have one, because git would
-otherwise take the next argument, which the step added, as the value."""
+"""Checks the git options that a job sets by variables such as GIT_FETCH_EXTRA_FLAGS. Pure. git may run with more rights
+than the job, so only options are allowed that start no program and access no other repository. Names must be written in
+full, because git accepts every unique prefix. An option that takes a value must have one, because git would otherwise
+take the next argument, which the step added, as the value."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from remuda.stdsteps.common.errors import StepError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of one git command that a job may set, without and with a value."""
+    """The options of one git command that a job is allowed to set: without a value (`plain`) and with one."""
 
     command: str
     plain: frozenset[str]
@@ -112,12 +112,13 @@ SUBMODULE_UPDATE = Options(
 
 
 def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
-    """Raise StepError if the words of a job's variable have an option that is not allowed or lacks its value."""
+    """Raise StepError if one of `flags`, the words of a job's variable, is no option, is not allowed, or lacks its
+    value. `variable`: the variable's name, for the message."""
     words = iter(flags)
     for word in words:
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
-            raise StepError(f"{variable}: {word!r} is no option of {allowed.command}; leave it out")
+            raise StepError(f"{variable}: {word!r} is not an option of {allowed.command}; remove it")
         is_long = word.startswith("--")
         if is_long and name in allowed.with_value:
             needs_next = not equals
@@ -128,12 +129,12 @@ def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
         else:
             raise _refusal(variable, word, allowed)
         if (needs_next and not next(words, "")) or (is_long and equals and not value):
-            raise StepError(f"{variable}: {word!r} needs a value; add it, or leave the option out")
+            raise StepError(f"{variable}: {word!r} needs a value; add one, or remove the option")
 
 
 def _needs_next(variable: str, word: str, allowed: Options) -> bool:
-    """True if the last of joined short options, such as `-qj`, takes the next word as its value. Raises StepError if
-    one of the options is not allowed."""
+    """True if the last letter of `word`, which joins short options (such as `-qj`), takes the next word as its value.
+    Raises StepError, with the name of the job's `variable`, if one of the options is not allowed."""
     for number, letter in enumerate(word[1:], 2):
         if f"-{letter}" in allowed.with_value:
             return number == len(word)
@@ -145,6 +146,6 @@ def _needs_next(variable: str, word: str, allowed: Options) -> bool:
 def _refusal(variable: str, word: str, allowed: Options) -> StepError:
     names = " ".join(sorted(allowed.plain | allowed.with_value))
     return StepError(
-        f"{variable}: {word!r} is not allowed; the options of {allowed.command} that a job may choose, written in "
-        f"full, are {names}"
+        f"{variable}: {word!r} is not allowed; the options of {allowed.command} that a job may set, written in full, "
+        f"are {names}"
     )

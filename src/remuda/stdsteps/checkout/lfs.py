@@ -1,6 +1,6 @@
 """Downloads files that a repository stores with Git LFS: the commit has pointers, the server has the content. During
 the checkout the LFS filter is off (GIT_LFS_SKIP_SMUDGE), because it would download files one by one; `pull` then
-downloads all of them. If `git-lfs` is not installed, the pointers stay and the log says so."""
+downloads all of them. If `git-lfs` is not installed, the pointers stay, with a warning."""
 
 import os
 import shutil
@@ -11,6 +11,8 @@ from remuda.stdsteps.checkout.git import Git, find_reason
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.log import say
 
+FETCHING = "Fetching files stored with Git LFS..."
+MISSING = "WARNING: git-lfs is not installed on this machine; files stored with Git LFS stay pointers"
 ATTRIBUTES = ".gitattributes"
 _MARK = b"filter=lfs"
 _LARGEST_BYTES = 1024 * 1024
@@ -23,15 +25,15 @@ FILTER = """[filter "lfs"]
 
 
 def pull(git: Git, work_dir: Path) -> None:
-    """Replace the LFS pointers in the working directory by the content of the files, if the commit has any."""
-    if shutil.which("git-lfs") is None:
-        if _uses_lfs(work_dir / ATTRIBUTES):
-            say("WARNING: git-lfs is not installed on this machine; files that are kept with it stay pointers")
-        return
+    """Replace the LFS pointers in the working directory by the content of the files. Does nothing if the commit has
+    none. Raises StepError if the download fails."""
     listed = git.read("ls-files", "-z", "--", f":(glob)**/{ATTRIBUTES}").split(b"\0")
     if not any(_uses_lfs(work_dir / os.fsdecode(name)) for name in listed if name):
         return
-    say("Fetching files that are kept with Git LFS...")
+    if shutil.which("git-lfs") is None:
+        say(MISSING)
+        return
+    say(FETCHING)
     # Without the filter git-lfs replaces no pointer, and git in the job would see the content as a change.
     with (work_dir / ".git/config").open("a") as file:
         file.write(FILTER)

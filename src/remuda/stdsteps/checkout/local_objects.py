@@ -1,7 +1,7 @@
 """Creates the job's repository from one on the same disk without copying objects; a fetch would start seven processes.
-If the source allows it (by a file named `LENDS`), the new repository refers to its objects (git alternates). Invariant:
-the result is what a fetch would have made: refs, tags of the history, FETCH_HEAD, and the shallow boundary. If a
-request is not supported here, `borrow` returns False, and `checkout` fetches."""
+If the source allows it (it has the file `lent_repository.LENDS`), the new repository refers to its objects (git
+alternates). Invariant: the result is what a fetch would have made: refs, tags of the history, FETCH_HEAD, and the
+shallow boundary. If a request is not supported here, `borrow` returns False, and `checkout` fetches."""
 
 import os
 import re
@@ -93,8 +93,10 @@ def _match_refspecs(refs: Iterable[str], refspecs: list[str]) -> list[tuple[str,
             return None
         if "*" in spec:
             (head, tail), (front, back) = origin.split("*"), name.split("*")
-            fits = [ref for ref in refs if ref.startswith(head) and ref.endswith(tail) and len(ref) > len(head + tail)]
-            matches += [(ref, f"{front}{ref[len(head) : len(ref) - len(tail)]}{back}") for ref in fits]
+            matching = [
+                ref for ref in refs if ref.startswith(head) and ref.endswith(tail) and len(ref) > len(head + tail)
+            ]
+            matches += [(ref, f"{front}{ref[len(head) : len(ref) - len(tail)]}{back}") for ref in matching]
         elif origin in refs:
             matches.append((origin, name))
         else:
@@ -103,7 +105,7 @@ def _match_refspecs(refs: Iterable[str], refspecs: list[str]) -> list[tuple[str,
 
 
 def _make_repository(inside: Path, source: Path) -> None:
-    """Create a repository as `git init` does, with the objects of `source` as its alternates."""
+    """Create a repository at `inside` as `git init` does, with the objects of `source` as its alternates."""
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (inside / name).mkdir(parents=True, exist_ok=True)
     (inside / "HEAD").write_text("ref: refs/heads/none\n")
@@ -123,8 +125,8 @@ def _format_alternates(source: Path) -> bytes:
 
 
 def _walk_history(reader: Popen[bytes], tips: Iterable[str], depth: int) -> tuple[set[str], set[str]] | None:
-    """Return the commits within `depth` generations of the tips, and the shallow boundary: those of the last
-    generation. None if a commit is missing. `reader`: a `git cat-file --batch`."""
+    """Return the commits within `depth` generations of the tips, and the shallow boundary: the commits of the last
+    generation. None if a commit is missing. `reader`: a process `git cat-file --batch`."""
     seen: set[str] = set()
     ends: set[str] = set()
     layer = {f"{tip}^{{commit}}" for tip in tips}
@@ -145,7 +147,8 @@ def _walk_history(reader: Popen[bytes], tips: Iterable[str], depth: int) -> tupl
 
 
 def _read_commit(reader: Popen[bytes], name: str) -> tuple[str, list[str]] | None:
-    """Return the id and the parents of a commit. `reader`: a `git cat-file --batch`. `name`: any revision."""
+    """Return the id and the parents of a commit; None if it does not exist. `reader`: a process `git cat-file --batch`.
+    `name`: a revision that is a commit, such as `TAG^{commit}`."""
     assert reader.stdin is not None
     assert reader.stdout is not None
     reader.stdin.write(f"{name}\n".encode())

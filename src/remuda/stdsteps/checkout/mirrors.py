@@ -1,8 +1,8 @@
 """Keeps mirrors: local bare copies of repositories that all checkouts of a runner fetch from, to save network traffic.
 A checkout first updates the mirror with the job's own credentials, so that no job gets commits that the server would
-refuse. Objects are copied, so a mirror may be removed at any time.
+refuse. Objects are copied, so a mirror can be removed at any time.
 
-Invariant: updates hold an exclusive lock, reads a shared one. A mirror is not trusted, because jobs may run as its
+Invariant: updates hold an exclusive lock, reads a shared one. A mirror is not trusted, because jobs can run as its
 owner: its configuration is rewritten each time, and git verifies the hashes of objects. If anything fails, the checkout
 fetches from the server.
 """
@@ -31,15 +31,15 @@ _CONFIG = (
     "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tuseReplaceRefs = false\n"
     "[uploadpack]\n\tallowAnySHA1InWant = true\n"
 )
-_BENDING = ("config", "hooks", "info", "objects/info/alternates", "commondir", "worktrees", "modules")
+_UNTRUSTED = ("config", "hooks", "info", "objects/info/alternates", "commondir", "worktrees", "modules")
 _LOCKS = ("shallow.lock", "packed-refs.lock", "HEAD.lock", "config.lock", "gc.pid")
 
 
 @contextmanager
 def open_mirror(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> Iterator[str | None]:
-    """Update the mirror of a repository and yield its URL, with a read lock until the block ends. Yields None if the
-    repository is local, larger than `limit_bytes`, or the update failed. At the end, removes old mirrors until all
-    together fit into `limit_bytes`."""
+    """Update the mirror of the repository `url` in `folder`, which contains all mirrors, and yield the mirror's URL,
+    with a read lock until the block ends. Yields None if the repository is local or larger than `limit_bytes`, `folder`
+    cannot be used, or the update failed. At the end, removes old mirrors until all together fit into `limit_bytes`."""
     if urlsplit(url).scheme == "file":
         yield None
         return
@@ -49,7 +49,7 @@ def open_mirror(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, li
         os.close(make_below(folder.parent, folder.name, mode=0o700, may_be_mounted=True))
         lock = os.open(_beside(place, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        say(f"WARNING: {folder} cannot be used for a mirror of the repository: {error.strerror}")
+        say(f"WARNING: cannot keep a mirror of the repository in {folder}: {error.strerror}; fetching from the server")
         yield None
         return
     try:
@@ -93,7 +93,7 @@ def shrink(folder: Path, limit_bytes: int) -> None:
 
 
 def _update_mirror(git: Git, place: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> bool:
-    """Fetch into the mirror; False if the fetch failed, or the repository is larger than `limit_bytes`."""
+    """Fetch into the mirror `place`; False if the fetch failed, or the repository is larger than `limit_bytes`."""
     inside = _beside(place, REPOSITORY)
     size_file = _beside(place, SIZE)
     with suppress(OSError, ValueError):
@@ -106,7 +106,7 @@ def _update_mirror(git: Git, place: Path, url: str, refspecs: Sequence[str], *, 
         # Without retries: if the server is unreachable, the checkout's own fetch waits for it.
         code, text = git.attempt(*own, "fetch", "--force", "--no-tags", "--quiet", url, *mirror_refspecs, quiet=True)
         if code:
-            say(f"WARNING: the mirror of the repository cannot be brought up to date: {find_reason(text)}")
+            say(f"WARNING: cannot update the mirror of the repository: {find_reason(text)}; fetching from the server")
             if is_damaged(text):
                 remove(inside)
             return False
@@ -114,12 +114,12 @@ def _update_mirror(git: Git, place: Path, url: str, refspecs: Sequence[str], *, 
         size = sum(entry.stat().st_size for entry in inside.rglob("*") if entry.is_file())
         write(size_file.parent, size_file.name, str(size).encode())
         if size > limit_bytes:
-            sizes = f"{format_size(size)}, mirrors have {format_size(limit_bytes)}"
-            say(f"WARNING: the repository has {sizes}: it gets none")
+            sizes = f"it has {format_size(size)}, and all mirrors may have {format_size(limit_bytes)}"
+            say(f"WARNING: the repository is too large for a mirror: {sizes}")
             remove(inside)
             return False
     except (StepError, OSError) as error:
-        say(f"WARNING: the mirror of the repository is made anew next time: {error}")
+        say(f"WARNING: cannot use the mirror of the repository: {error}; the next checkout creates it again")
         with suppress(OSError):
             remove(inside)
         return False
@@ -129,7 +129,7 @@ def _update_mirror(git: Git, place: Path, url: str, refspecs: Sequence[str], *, 
 def _prepare(git: Git, inside: Path) -> None:
     if not is_plain(inside):
         remove(inside)
-    for name in (*_BENDING, *_LOCKS):
+    for name in (*_UNTRUSTED, *_LOCKS):
         remove(inside / name)
     if not (inside / "HEAD").is_file() or not (inside / "objects").is_dir():
         remove(inside)

@@ -38,7 +38,8 @@ LEFT_BY_A_KILLED_GIT = ("index.lock", "shallow.lock", "HEAD.lock", "config.lock"
 FETCHED = "remuda-fetched"
 """A file in .git that records what was fetched last."""
 ONLY_HERE = ("--no-recurse-submodules",)
-"""Stands after the job's own flags, because the last option counts: folders of submodules are not trusted."""
+"""An option of `git fetch`, because folders of submodules are not trusted. It stands after the job's own flags, because
+the last option counts."""
 COMMANDING = ("config", "config.worktree", "commondir", "hooks", "info", "modules")
 """Files in .git that can make git run programs or read its configuration from elsewhere."""
 IN_THE_WAY = (
@@ -52,7 +53,7 @@ IN_THE_WAY = (
     errno.ENAMETOOLONG,
     errno.ESTALE,
 )
-"""System errors that files of an earlier job can cause, and that an empty folder does not have."""
+"""Error numbers that files of an earlier job can cause; the checkout then starts again in an empty folder."""
 
 
 class UnusableFolderError(StepError):
@@ -81,7 +82,7 @@ class Options:
 
 def run(inputs: Inputs) -> None:
     options = read_options(inputs)
-    # Not by its name, which may refer to another folder later.
+    # A relative path, because an absolute one may name another folder later.
     work_dir = Path()
     if options.strategy == "none":
         say("Skipping Git repository setup")
@@ -98,7 +99,7 @@ def run(inputs: Inputs) -> None:
         say("Skipping Git repository setup and creating an empty build directory")
         return
     if not re.fullmatch(r"[0-9a-fA-F]{8,64}", options.sha):
-        raise StepError(f"input sha: a commit of 8 or more hex digits is needed, not {options.sha!r}")
+        raise StepError(f"input sha: must be a commit of 8 or more hex digits, not {options.sha!r}")
     remote = split_credentials(options.repo_url)
     with make_temporary("remuda-git-") as private:
         isolated = options.isolated
@@ -110,7 +111,7 @@ def run(inputs: Inputs) -> None:
         except (UnusableFolderError, OSError) as error:
             if is_new or (isinstance(error, OSError) and error.errno not in IN_THE_WAY):
                 raise
-            say(f"WARNING: what an earlier job left here cannot be used ({error}); beginning with an empty folder")
+            say(f"WARNING: files of an earlier job prevent the checkout ({error}); starting again in an empty folder")
             empty(work_dir)
             bring_commit(git, work_dir, remote, options)
 
@@ -160,8 +161,9 @@ def bring_commit(git: Git, work_dir: Path, remote: Remote, options: Options) -> 
 
 
 def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *, is_new: bool) -> bool:
-    """Fetch the commit, unless a local repository provides it or an earlier job has fetched it. Returns True if it is
-    already checked out: without a fetch, that is the test that all of its objects exist."""
+    """Fetch the commit, unless it can be borrowed from a local repository or an earlier job has fetched it. In both
+    cases it is checked out (unless `options.checks_out` is false), and fetched if that fails, because objects may be
+    missing. Returns True if it was not fetched (then it is checked out). `is_new`: the working directory was empty."""
     sha, refspecs, depth, fetch_flags = options.sha, options.refspecs, options.depth, options.fetch_flags
     repository = work_dir / ".git"
     is_borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, repository, remote.url, refspecs, depth)
@@ -171,7 +173,7 @@ def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *
     mark = repository / FETCHED
     is_here = (is_borrowed or is_fetched(mark, request)) and (not options.checks_out or check_out(git, sha, quiet=True))
     if is_here and not is_borrowed:
-        say("Not fetching: an earlier job of this pipeline did")
+        say("Skipping Git fetch: an earlier job of this pipeline has fetched the commit")
     else:
         say(f"Fetching changes with git depth set to {depth}..." if depth else "Fetching changes...")
     if not is_here:
@@ -185,9 +187,10 @@ def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *
 
 
 def fetch_anew(git: Git, repository: Path, remote: Remote, options: Options, *, is_new: bool) -> None:
-    """Fetch the refs and the commit, from the runner's mirror if that works, else from the server."""
+    """Fetch the refs and the commit, from the runner's mirror if that works, else from the server. `is_new`:
+    `repository` does not come from an earlier job."""
     refspecs, depth = options.refspecs, options.depth
-    # A repository that an earlier job has cut short stays so unless git is told otherwise.
+    # Without this option, a shallow repository of an earlier job would stay shallow.
     whole = ["--unshallow"] if not depth and (repository / "shallow").is_file() else []
     words = [*options.fetch_flags, *whole, *depth_options(depth)]
     if not options.mirrors or not fetch_from_mirror(
@@ -199,7 +202,7 @@ def fetch_anew(git: Git, repository: Path, remote: Remote, options: Options, *, 
 
 
 def restore_rights(work_dir: Path) -> None:
-    """Give the owner of the working directory the permissions back that an earlier job may have removed."""
+    """Restore the owner's permissions on the working directory itself, which an earlier job may have removed."""
     with close_after(open_folder(str(work_dir))) as opened:
         grant_owner(opened)
 
@@ -222,7 +225,8 @@ def prepare(git: Git, work_dir: Path, remote: Remote) -> None:
 
 
 def forget_alternates(inside: Path, url: str) -> None:
-    """Remove references to other object stores (git alternates), except the one that `borrow` wrote for `url`."""
+    """Remove references to other object stores (alternates) from the repository `inside`, except the one that `borrow`
+    writes for the local repository `url`."""
     for name in ("alternates", "http-alternates"):
         path = inside / "objects/info" / name
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -231,7 +235,8 @@ def forget_alternates(inside: Path, url: str) -> None:
 
 
 def is_fetched(mark: Path, request: str) -> bool:
-    """True if the file `mark` says that the same request was fetched before. Only a hint: a job may have written it."""
+    """True if the file `mark` says that an earlier job fetched the same `request` (JSON of URL, commit and options).
+    Only a hint: a job may have written the file."""
     try:
         return not mark.is_symlink() and mark.read_text() == request
     except (OSError, UnicodeDecodeError):
@@ -240,7 +245,7 @@ def is_fetched(mark: Path, request: str) -> bool:
 
 def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
     """Check out the commit and return True. If that fails: returns False if `quiet`, else raises UnusableFolderError,
-    as files of an earlier job are in the way."""
+    because files of an earlier job may be in the way."""
     words = ("checkout", "-f", "-q", "--detach", sha)
     if quiet:
         return git.attempt(*words, quiet=True)[0] == 0
@@ -251,7 +256,7 @@ def check_out(git: Git, sha: str, *, quiet: bool = False) -> bool:
 
 
 def clean(git: Git, work_dir: Path, flags: list[str]) -> None:
-    """Run `git clean`. If it fails, make all folders writable and try once more; then raise UnusableFolderError."""
+    """Run `git clean`; if it fails, once more with all folders writable. Raises UnusableFolderError if both fail."""
     if git.attempt("clean", *flags)[0]:
         repair(work_dir)
         if code := git.attempt("clean", *flags)[0]:
@@ -267,14 +272,15 @@ def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) ->
 
 
 def fetch_from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: list[str], limit: int) -> bool:
-    """Fetch from the runner's mirror; False if that failed. `limit`: the most bytes of all mirrors."""
+    """Fetch from the runner's mirror of `url`, and return False if there is no mirror or the fetch failed. `folder`:
+    the folder of all mirrors. `options`: those of `git fetch`. `limit`: the most bytes of all mirrors together."""
     with mirrors.open_mirror(git, folder, url, refspecs, limit_bytes=limit) as source:
         if source is None:
             return False
         words = ("fetch", "--force", *options, *ONLY_HERE, source, *refspecs)
         code, text = git.attempt(*words, quiet=True)
     if code:
-        say(f"WARNING: the mirror of the repository is of no use: {find_reason(text)}; asking the server")
+        say(f"WARNING: cannot fetch from the mirror of the repository: {find_reason(text)}; fetching from the server")
         mirrors.forget(folder, url)
     return not code
 

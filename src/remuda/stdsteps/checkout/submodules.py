@@ -57,12 +57,16 @@ def update(git: Git, work_dir: Path, submodules: Submodules) -> None:
     text = _update(git, submodules)
     if text and submodules.depth:
         # The commit may lie deeper in the history, and some servers do not send a commit by its id alone.
-        say(f"That failed with a depth of {submodules.depth}; trying again with the whole history")
+        say(describe_retry(submodules.depth))
         remove(work_dir / ".git/modules")
         clear(git, work_dir)
         text = _update(git, replace(submodules, depth=0))
     if text:
         raise StepError(f"git submodule update failed: {find_reason(text)}")
+
+
+def describe_retry(depth: int) -> str:
+    return f"Updating submodules failed with a depth of {depth}; trying again with the whole history"
 
 
 def _update(git: Git, submodules: Submodules) -> str:

@@ -17,8 +17,8 @@ def empty(folder: Path) -> None:
 
 
 def make_temporary(prefix: str, *, place: str | None = None) -> "tempfile.TemporaryDirectory[str]":
-    """Create a folder for a `with` block in the step's temporary folder, which the agent deletes even if the step is
-    killed; without an agent, in `place`."""
+    """Create a folder for a `with` block: in the step's temporary folder (REMUDA_TEMPORARY), which the agent deletes
+    even if the step is killed; without an agent, in the folder `place` (None: the system's temporary folder)."""
     return tempfile.TemporaryDirectory(prefix=prefix, dir=os.environ.get("REMUDA_TEMPORARY") or place)
 
 
@@ -34,15 +34,15 @@ def write(folder: Path, name: str, data: bytes) -> None:
 
 
 def repair(folder: Path) -> None:
-    """Give the owner of every folder in a tree the permissions back that a job may have removed."""
+    """Restore the owner's permissions, which a job may have removed, on every folder of a tree."""
     with close_after(open_folder(str(folder))) as opened:
         for entry in walk(opened, is_repaired=True):
             grant_owner(entry.descriptor)
 
 
 def is_plain(folder: Path) -> bool:
-    """True if a tree has only folders and regular files; restores the owner's permissions. For a repository that a job
-    left: git would write through links, and block forever on a pipe."""
+    """True if `folder` is a folder tree with only folders and regular files; restores the owner's permissions on its
+    folders. For a repository that a job left: git would write through links, and block forever on a pipe."""
     try:
         opened = open_folder(str(folder))
     except OSError:
@@ -64,6 +64,6 @@ def check_mounts(folder: str) -> None:
         return
     if mounts:
         raise PlatformError(
-            f"something is mounted at {mounts[0]}, in the working directory; the owner of this machine has to "
-            "unmount it before a job can begin there"
+            f"a file system is mounted at {mounts[0]}, in the working directory; an administrator of this machine must "
+            "unmount it before a job can run there"
         )

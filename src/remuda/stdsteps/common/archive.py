@@ -27,7 +27,7 @@ from remuda.stdsteps.common.log import say
 LARGEST_BYTES = 16 * 1024**3
 """Unpacked size above which an archive is refused."""
 LARGEST_DIRECTORY_BYTES = 64 * 1024**2
-"""Largest list of entries: it is read as a whole, and every entry takes a kilobyte of memory."""
+"""Largest central directory: `zipfile` reads it as a whole, and every entry takes a kilobyte of memory."""
 MOST_ENTRIES = 1_000_000
 LONGEST_LINK_BYTES = 4096
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -58,7 +58,8 @@ class DamagedArchiveError(StepError):
 def write_zip(
     output: Path, root: Path, names: Iterable[str], *, comment: bytes = b"", level: int | None = None
 ) -> None:
-    """Write an archive of files, folders and links; `names` are relative to `root`."""
+    """Write an archive of files, folders and links; `names` are relative to `root`. Leaves out sockets, pipes and
+    devices. `level`: the zlib compression level."""
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED, allowZip64=True, compresslevel=level) as archive:
         archive.comment = comment
         for name in sorted(names):
@@ -81,12 +82,13 @@ def write_zip(
 
 
 def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, whole: bool = False) -> int:
-    """Unpack an archive and return the number of entries. `whole`: all or nothing, and skip only the top-level `.git`;
-    else unpacked files stay after a failure, and entries below any `.git` are skipped. Raises DamagedArchiveError if
-    the archive cannot be read, StepError if an entry is refused."""
+    """Unpack an archive into `root` and return the number of unpacked entries. `largest_bytes`: limit for all unpacked
+    files together. `whole`: skip only entries of a top-level `.git`, instead of any `.git`; and if unpacking fails,
+    delete the files and links that were unpacked, which otherwise stay. Raises DamagedArchiveError if the archive
+    cannot be read, StepError if an entry is refused."""
     remaining = largest_bytes
     links: list[zipfile.ZipInfo] = []
-    made: list[tuple[str, ...]] = []
+    written: list[tuple[str, ...]] = []
     skipped: list[str] = []
     count = 0
     try:
@@ -103,22 +105,19 @@ def unpack_zip(source: Path, root: Path, *, largest_bytes: int = LARGEST_BYTES, 
                 elif stat.S_ISLNK(entry.external_attr >> 16):
                     links.append(entry)
                 else:
-                    made.append(parts)
+                    written.append(parts)
                     remaining = _unpack_file(archive, entry, root, parts, remaining)
             for entry in links:
-                made.append(_split_name(entry.filename))
-                _unpack_link(archive, entry, root, made[-1])
+                written.append(_split_name(entry.filename))
+                _unpack_link(archive, entry, root, written[-1])
     except BaseException as error:
         if whole:
-            _remove_entries(root, made)
+            _remove_entries(root, written)
         if isinstance(error, _DAMAGE):
-            raise DamagedArchiveError(f"the archive is damaged or of an unknown kind: {error}") from None
+            raise DamagedArchiveError(f"the archive is damaged or has an unknown format: {error}") from None
         raise
     if skipped:
-        say(
-            f"WARNING: the archive holds {len(skipped)} entries of git repositories, like {skipped[0]!r}; "
-            "they are left out"
-        )
+        say(f"WARNING: skipped {len(skipped)} entries of the archive inside .git folders, such as {skipped[0]!r}")
     return count
 
 
@@ -134,7 +133,7 @@ def open_zip(source: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
 
 
 class _Bounded:
-    """A file that refuses very large reads, because `zipfile` reads the whole central directory into memory at once."""
+    """A file whose `read` raises StepError for huge sizes: `zipfile` reads the whole central directory at once."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -142,7 +141,7 @@ class _Bounded:
     def read(self, size: int = -1) -> bytes:
         if size > LARGEST_DIRECTORY_BYTES:
             raise StepError(
-                f"the list of the archive's entries is larger than {LARGEST_DIRECTORY_BYTES} bytes; pack fewer files"
+                f"the archive's list of entries is larger than {LARGEST_DIRECTORY_BYTES} bytes; pack fewer files"
             )
         return self._file.read(size)
 
@@ -180,22 +179,23 @@ def _open_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO
         with archive.open(entry, "w") as target:
             yield target
     except RuntimeError:
-        raise StepError(f"{entry.filename!r} grew while it was packed; end what writes to it") from None
+        raise StepError(f"{entry.filename!r} grew while it was packed; stop the process that writes to it") from None
 
 
 def _split_name(name: str) -> tuple[str, ...]:
-    """Split the path of an archive entry. Raises StepError if it leads out of the root."""
+    """Split the path of an archive entry into its parts. Raises StepError if it leads out of the root."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or not pure.parts:
         raise StepError(
-            f"the archive holds {name!r}, which leads out of the working directory; nothing more is unpacked"
+            f"the archive contains {name!r}, which leads out of the working directory; unpacking stops here"
         )
     return pure.parts
 
 
 @contextmanager
 def _open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
-    """Open a folder below `root`, created if missing. Raises StepError if a part of the path is a link or a file."""
+    """Yield the descriptor of a folder below `root`, which is created if missing; closes it at the end of the `with`
+    block. Raises StepError if a part of the path is a link or a file."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
@@ -205,8 +205,8 @@ def _open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
                 inner = os.open(part, _FOLDER, dir_fd=folder)
             except NotADirectoryError:
                 raise StepError(
-                    f"the archive holds the folder {'/'.join(parts)!r}, but {part!r} is a link or a file in the "
-                    "working directory; nothing more is unpacked"
+                    f"the archive contains the folder {'/'.join(parts)!r}, but {part!r} is a link or a file in the "
+                    "working directory; unpacking stops here"
                 ) from None
             os.close(folder)
             folder = inner
@@ -225,7 +225,7 @@ def _unpack_file(
         while chunk := packed.read(_CHUNK):
             remaining -= len(chunk)
             if remaining < 0:
-                raise StepError("the archive is larger than allowed when unpacked; nothing more is unpacked")
+                raise StepError("the unpacked size of the archive is larger than allowed; unpacking stops here")
             file.write(chunk)
         if permissions := stat.S_IMODE(entry.external_attr >> 16) & 0o777:
             os.fchmod(descriptor, permissions)
@@ -238,34 +238,36 @@ def _unpack_file(
 def _unpack_link(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, root: Path, parts: tuple[str, ...]) -> None:
     target = archive.read(entry) if entry.file_size < LONGEST_LINK_BYTES else b""
     if not target or b"\0" in target:
-        raise StepError(f"the archive holds the link {entry.filename!r} with an impossible target")
+        raise StepError(f"the archive contains the link {entry.filename!r} with an invalid target")
     with _open_folder(root, parts[:-1]) as folder:
         _clear(folder, parts[-1])
         os.symlink(target, os.fsencode(parts[-1]), dir_fd=folder)
 
 
 def _clear(folder: int, name: str) -> None:
-    """Delete a file or link in the way of an archive entry `name`. Raises StepError if a folder is in the way."""
+    """Delete an existing file or link `name` in a folder, so that an archive entry can take its place. Raises StepError
+    if `name` is a folder. `folder`: the descriptor of the folder."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise StepError(f"the archive holds a file {name!r} where the working directory has a folder")
+            raise StepError(f"the archive contains a file {name!r} where the working directory has a folder")
         os.unlink(name, dir_fd=folder)
 
 
-def _remove_entries(root: Path, made: Iterable[tuple[str, ...]]) -> None:
-    for parts in made:
+def _remove_entries(root: Path, written: Iterable[tuple[str, ...]]) -> None:
+    for parts in written:
         with suppress(OSError, StepError), _open_folder(root, parts[:-1]) as folder:
             os.unlink(parts[-1], dir_fd=folder)
 
 
 def _read_time(entry: zipfile.ZipInfo) -> int | None:
-    """Return the modification time in seconds, if the archive contains it."""
-    at = 0
-    while at + 9 <= len(entry.extra):
-        kind, size, flags, seconds = struct.unpack_from("<HHBl", entry.extra, at)
+    """Return the modification time in seconds since 1970, from the extra field or else the entry's date; None if the
+    date is invalid."""
+    offset = 0
+    while offset + 9 <= len(entry.extra):
+        kind, size, flags, seconds = struct.unpack_from("<HHBl", entry.extra, offset)
         if kind == _TIMES and size >= 5 and flags & 1:
             return int(seconds)
-        at += 4 + size
+        offset += 4 + size
     try:
         return calendar.timegm((*entry.date_time, 0, 0, 0))
     except ValueError:

@@ -1,7 +1,7 @@
 """Selects files of the working directory by patterns, for artifacts and caches. A pattern is a path with `*`, `?`,
 `[a-z]`, `{one,other}`, and `**` for any number of folders. A folder selects everything in it. Only files in the working
-directory can be selected, except its repository. Links below a selected folder are selected and not followed, because
-package managers create circular links."""
+directory can be selected, and nothing in its `.git`. Links below a selected folder are selected and not followed,
+because package managers create circular links."""
 
 import os
 import re
@@ -24,7 +24,8 @@ _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, untracked: bool) -> set[str]:
     """Return the paths, relative to `root`, that match one of the patterns and none of `exclude`. `untracked`: add
-    files that git does not track. Paths that lead out of `root` through links or are not UTF-8 cause a warning."""
+    files that git does not track. Paths that lead out of `root` through links, or whose names are not UTF-8, are left
+    out with a warning."""
     excluded = [pattern_regex(each) for pattern in exclude for each in alternatives(pattern)]
 
     def is_kept(name: str) -> bool:
@@ -47,11 +48,11 @@ def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, unt
         names |= matches
     outside = _find_outside(root, names)
     if outside:
-        say(f"WARNING: {len(outside)} files lie behind links out of the working directory and are left out")
+        say(f"WARNING: skipped {len(outside)} files in folders that are links out of the working directory")
     names -= outside
     unreadable = {name for name in names if not _is_text(name)}
     if unreadable:
-        say(f"WARNING: {len(unreadable)} files have names that are no UTF-8 text and are left out")
+        say(f"WARNING: skipped {len(unreadable)} files whose names are not valid UTF-8")
     return names - unreadable
 
 
@@ -62,7 +63,8 @@ def leads_inside(root: Path, name: str) -> bool:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Expand `{one,other}` to the patterns without braces that it stands for."""
+    """Expand `{one,other}` in a pattern and return the resulting patterns. Raises StepError if they are more than
+    MOST_ALTERNATIVES."""
     done: list[str] = []
     unexpanded = [pattern]
     while unexpanded:
@@ -73,39 +75,42 @@ def alternatives(pattern: str) -> list[str]:
         else:
             unexpanded += [text[: choice.start()] + option + text[choice.end() :] for option in choice[1].split(",")]
         if len(done) + len(unexpanded) > MOST_ALTERNATIVES:
-            raise StepError(f"the pattern {pattern[:60]!r} stands for more than {MOST_ALTERNATIVES} paths; write fewer")
+            raise StepError(
+                f"the pattern {pattern[:60]!r} expands to more than {MOST_ALTERNATIVES} paths; use fewer alternatives"
+            )
     return done
 
 
 def pattern_regex(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression for a pattern. It also matches everything inside a matching folder."""
-    out, at = "", 0
+    """Return the regular expression for a pattern. It also matches everything inside a matching folder. Raises
+    StepError if the pattern is invalid."""
+    regex, index = "", 0
     pattern = pattern.strip("/").removesuffix("/**")
-    while at < len(pattern):
-        if pattern.startswith("**/", at):
-            out, at = out + "(?:.*/)?", at + 3
-        elif pattern.startswith("**", at):
-            out, at = out + ".*", at + 2
-        elif pattern[at] == "*":
-            out, at = out + "[^/]*", at + 1
-        elif pattern[at] == "?":
-            out, at = out + "[^/]", at + 1
-        elif pattern[at] == "[" and (close := pattern.find("]", at + 2)) > 0:
-            inside = re.sub(r"([\\\[&~|])", r"\\\1", pattern[at + 1 : close])
-            out, at = out + "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]", close + 1
+    while index < len(pattern):
+        if pattern.startswith("**/", index):
+            regex, index = regex + "(?:.*/)?", index + 3
+        elif pattern.startswith("**", index):
+            regex, index = regex + ".*", index + 2
+        elif pattern[index] == "*":
+            regex, index = regex + "[^/]*", index + 1
+        elif pattern[index] == "?":
+            regex, index = regex + "[^/]", index + 1
+        elif pattern[index] == "[" and (close := pattern.find("]", index + 2)) > 0:
+            inside = re.sub(r"([\\\[&~|])", r"\\\1", pattern[index + 1 : close])
+            regex, index = regex + "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]", close + 1
         else:
-            out, at = out + re.escape(pattern[at]), at + 1
+            regex, index = regex + re.escape(pattern[index]), index + 1
     try:
-        return re.compile(out + "(?:/.*)?", re.DOTALL)
+        return re.compile(regex + "(?:/.*)?", re.DOTALL)
     except re.error:
-        raise StepError(f"the pattern {pattern!r} cannot be read; look at its [ and ]") from None
+        raise StepError(f"the pattern {pattern!r} is invalid; check its [ and ]") from None
 
 
 def _match(root: Path, pattern: str) -> set[str]:
     """Return the paths below `root` that match a pattern without `{one,other}`."""
     inside = os.path.normpath(pattern.removeprefix(f"{root}/") if pattern != str(root) else ".")
     if not pattern or os.path.isabs(inside) or inside.split("/")[0] == "..":
-        say(f"WARNING: {pattern}: leads out of the working directory and is left out")
+        say(f"WARNING: {pattern}: leads out of the working directory and is skipped")
         return set()
     parts = [] if inside == "." else inside.split("/")
     regexes = [pattern_regex(part) if _MAGIC.search(part) else None for part in parts]
@@ -113,25 +118,25 @@ def _match(root: Path, pattern: str) -> set[str]:
     seen: set[tuple[str, int]] = set()
     waiting = [("", 0)]
     while waiting:
-        folder, at = waiting.pop()
-        if (folder, at) in seen:
+        folder, depth = waiting.pop()
+        if (folder, depth) in seen:
             continue
-        seen.add((folder, at))
-        if at < len(parts) and _leads_out(root, folder):
+        seen.add((folder, depth))
+        if depth < len(parts) and _leads_out(root, folder):
             say(f"WARNING: {pattern}: {folder} is a link that leads out of the working directory and is not followed")
-        elif at == len(parts):
+        elif depth == len(parts):
             matches.update(_walk(root, folder))
-        elif parts[at] == "**":
-            waiting.append((folder, at + 1))
-            if at + 1 < len(parts):
-                waiting += [(name, at) for name, is_folder in _children(root, folder) if is_folder]
-        elif (regex := regexes[at]) is None:
-            name = _join(folder, parts[at])
+        elif parts[depth] == "**":
+            waiting.append((folder, depth + 1))
+            if depth + 1 < len(parts):
+                waiting += [(name, depth) for name, is_folder in _children(root, folder) if is_folder]
+        elif (regex := regexes[depth]) is None:
+            name = _join(folder, parts[depth])
             if os.path.lexists(root / name):
-                waiting.append((name, at + 1))
+                waiting.append((name, depth + 1))
         else:
             waiting += [
-                (name, at + 1) for name, _ in _children(root, folder) if regex.fullmatch(name.rpartition("/")[2])
+                (name, depth + 1) for name, _ in _children(root, folder) if regex.fullmatch(name.rpartition("/")[2])
             ]
     return matches
 
@@ -156,8 +161,8 @@ def _children(root: Path, folder: str) -> list[tuple[str, bool]]:
 
 
 def _leads_out(root: Path, folder: str) -> bool:
-    """True if `folder` is a symbolic link to a place outside of `root`. In the job's container it may lead to other
-    files than on this machine."""
+    """True if the path `folder` (relative to `root`) is a symbolic link to a place outside of `root`. In the job's
+    container such a link may lead to other files than on this machine."""
     if not folder or not (root / folder).is_symlink():
         return False
     return not f"{os.path.realpath(root / folder)}/".startswith(f"{os.path.realpath(root)}/")

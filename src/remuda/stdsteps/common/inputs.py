@@ -8,8 +8,8 @@ from remuda.stdsteps.common.errors import StepError
 
 
 class Inputs:
-    """The inputs of a step by name. Each method checks the type of one input, removes and returns it. Call `done` at
-    the end: it refuses inputs that the step does not know."""
+    """The inputs of a step by name. Each method checks the type of one input, removes and returns it. An input without
+    a default is required. Raises StepError for wrong inputs. Call `done` at the end: it refuses unknown inputs."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = dict(values)
@@ -17,25 +17,25 @@ class Inputs:
     def text(self, name: str, default: str | None = None) -> str:
         value = self._take(name, default)
         if not isinstance(value, str):
-            raise StepError(f"input {name}: a text is needed")
+            raise StepError(f"input {name}: must be a string")
         return value
 
     def number(self, name: str, default: int) -> int:
         value = self._take(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise StepError(f"input {name}: a whole number, 0 or more, is needed")
+            raise StepError(f"input {name}: must be a whole number, 0 or more")
         return value
 
     def flag(self, name: str, default: bool) -> bool:
         value = self._take(name, default)
         if not isinstance(value, bool):
-            raise StepError(f"input {name}: true or false is needed")
+            raise StepError(f"input {name}: must be true or false")
         return value
 
     def texts(self, name: str, default: list[str]) -> list[str]:
         value = self._take(name, default)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise StepError(f"input {name}: a list of texts is needed")
+            raise StepError(f"input {name}: must be a list of strings")
         return value
 
     def groups(self, name: str) -> list["Inputs"]:
@@ -45,19 +45,20 @@ class Inputs:
         """Return a mapping without a check of its contents; empty if the input is missing."""
         value = self._take(name, {})
         if not isinstance(value, dict):
-            raise StepError(f"input {name}: a mapping is needed")
+            raise StepError(f"input {name}: must be a mapping")
         return value
 
     def mappings(self, name: str) -> list[dict[str, Any]]:
         value = self._take(name, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise StepError(f"input {name}: a list of mappings is needed")
+            raise StepError(f"input {name}: must be a list of mappings")
         return value
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        """Return one of the choices; the first one if the input is missing or empty."""
         value = self.text(name, choices[0]) or choices[0]
         if value not in choices:
-            raise StepError(f"input {name}: one of {', '.join(choices)} is needed, not {value}")
+            raise StepError(f"input {name}: must be one of {', '.join(choices)}, not {value}")
         return value
 
     def done(self) -> None:
@@ -70,14 +71,14 @@ class Inputs:
         if value is None:
             value = default
         if value is None:
-            raise StepError(f"input {name}: needed, but not given")
+            raise StepError(f"input {name}: required, but missing")
         return value
 
 
 def read_inputs() -> Inputs:
     path = os.environ.get("REMUDA_INPUTS")
     if not path:
-        raise StepError("REMUDA_INPUTS names no file; standard steps are started by the step runner")
+        raise StepError("REMUDA_INPUTS is not set; only the step runner can start standard steps")
     try:
         # The job can replace the file by a link.
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

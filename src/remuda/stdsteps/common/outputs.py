@@ -1,6 +1,6 @@
-"""Writes the outputs of a standard step to the file that REMUDA_OUTPUTS names: lines of `{"name": ..., "value": ...}`,
-of which the last one of a name counts. The job can replace the file by a link or a pipe, and the step may have more
-rights than the job, so links are not followed, and opening a pipe does not block."""
+"""Writes the outputs of a standard step to the file that REMUDA_OUTPUTS names: lines of `{"name": ..., "value": ...}`.
+If several lines have the same name, the last one counts. The job can replace the file by a link or a pipe, and the step
+may have more rights than the job, so links are not followed, and opening a pipe does not block."""
 
 import json
 import os
@@ -24,15 +24,15 @@ def append_lines(path: str, lines: list[bytes]) -> None:
     try:
         file = os.open(path, _APPENDING, 0o600)
     except OSError as error:
-        raise StepError(f"{path} cannot be written, it has to be a plain file: {error.strerror}") from None
+        raise StepError(f"cannot write {path}, which must be a regular file: {error.strerror}") from None
     with open(file, "ab") as opened:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise StepError(f"{path} cannot be written, it has to be a plain file")
+            raise StepError(f"cannot write {path}, which must be a regular file")
         opened.write(b"".join(line + b"\n" for line in lines))
 
 
 def report_platform_failure(error: PlatformError) -> None:
-    """Report a failure through the file that REMUDA_FAILURE names and jobs cannot write. For programs that exit with
-    the code of the job's command, and so cannot use their exit code to report it."""
+    """Write a failure of the platform to the file that REMUDA_FAILURE names, which jobs cannot write. For programs that
+    exit with the code of the job's command, so that their exit code cannot report the failure."""
     if path := os.environ.get("REMUDA_FAILURE"):
         Path(path).write_text(json.dumps({"fault": "platform", "error": str(error)}))

@@ -33,8 +33,9 @@ class TransientError(Exception):
 def next_wait(
     error: TransientError, *, failures: int, waited: float, patience: float, jitter: float = 1.0
 ) -> float | None:
-    """Return the seconds to wait before the next attempt; None for no further one. `failures`: includes this one.
-    `waited`: seconds since the server became unreachable. `patience`: the most seconds to wait for it."""
+    """Return the seconds to wait before the next attempt; None if there is to be none. `failures`: number of failed
+    attempts. `waited`: seconds since the first failure. `patience`: the most seconds to wait for an unreachable server.
+    `jitter`: see `Backoff.delay`."""
     if waited >= patience if error.unreachable else failures >= TRIES:
         return None
     delay = BACKOFF.delay(failures, jitter=jitter)
@@ -76,7 +77,7 @@ def retry(what: str, call: Callable[[int], T], *, patience: float | None = None)
                 say(f"WARNING: {what}: {error}; trying again for up to {format_duration(patience)}")
                 logged_at = now
             elif now - logged_at >= REMINDER_SECONDS:
-                say(f"{what}: still waiting, for {format_duration(waited)} now: {error}")
+                say(f"{what}: still waiting after {format_duration(waited)}: {error}")
                 logged_at = now
             time.sleep(delay)
         else:
@@ -91,7 +92,7 @@ def patience_seconds() -> float:
     if not text:
         return PATIENCE_SECONDS
     if not text.isascii() or not text.isdigit():
-        raise StepError(f"variable REMUDA_PATIENCE_SECONDS: a whole number of seconds is needed, not {text!r}")
+        raise StepError(f"variable REMUDA_PATIENCE_SECONDS: must be a whole number of seconds, not {text!r}")
     return float(text)
 
 

@@ -15,7 +15,7 @@ def parse_size(text: str, name: str) -> int:
     if match is None:
         if not text.strip():
             return 0
-        raise StepError(f"{name}: {text!r} is no size; write a number of bytes, or one like 512m or 2g")
+        raise StepError(f"{name}: {text!r} is not a size; write a number of bytes, or a size such as 512m or 2g")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 

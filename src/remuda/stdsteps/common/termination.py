@@ -1,22 +1,23 @@
 """Lets a program notice SIGTERM, SIGINT and SIGHUP while it waits in `select`, because it has to stop another process
-before it exits: `container.exec` a command in a container, `custom.driver` a program of a custom executor."""
+before it exits: `container.exec` and `container.shell` a command in a container, `custom.driver` a program of a custom
+executor."""
 
 import os
 import signal
 
 
 class Termination:
-    """Records whether SIGTERM, SIGINT or SIGHUP has arrived: it is true afterwards. Its file descriptor becomes
+    """Records whether SIGTERM, SIGINT or SIGHUP has arrived: the object is true afterwards. Its file descriptor becomes
     readable at a signal, so that `select` returns."""
 
-    def __init__(self, *, children: bool = False) -> None:
-        """`children`: make `select` return also when a child process exits."""
+    def __init__(self, *others: signal.Signals) -> None:
+        """`others`: signals that also make `select` return, but do not make the object true."""
         self._reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._is_requested = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._note)
-        if children:
-            signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in others:
+            signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def _note(self, _number: int, _frame: object) -> None:

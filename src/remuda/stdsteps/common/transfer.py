@@ -1,7 +1,7 @@
 """HTTP client for artifacts, caches and secrets. Bodies are streamed both ways, and transient failures are retried: 4xx
-is final, an unreachable server is waited for, other errors get a few attempts (`retries`). The job token is sent only
-to the first server, not to the target of a redirect. A server may refuse a long upload before it has read all of it;
-its answer is read anyway, so that the user learns the reason."""
+(except 408 and 429) is final, an unreachable server is waited for, other errors get a few attempts (`retries`). The job
+token is sent only to the server of the first URL, not to another one after a redirect. A server may refuse a long
+upload before it has read all of it; its answer is read anyway, so that the user learns the reason."""
 
 import http.client
 import json
@@ -40,7 +40,7 @@ class HttpError(Exception):
 
 
 def find_transient(error: HttpError) -> TransientError | None:
-    """Convert an HTTP error to a TransientError; None if the error is permanent (4xx)."""
+    """Convert an HTTP error to a TransientError; None if the error is permanent (4xx except 408 and 429)."""
     if error.status in UNREACHABLE:
         return TransientError(str(error), unreachable=True, retry_after=error.retry_after)
     if 400 <= error.status < 500 and error.status != 408:
@@ -74,12 +74,14 @@ def request(
     redirects: int = MOST_REDIRECTS,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> http.client.HTTPResponse:
-    """Follow redirects and return a 2xx answer with its body unread. Raises HttpError for another status. `body` is
-    called for each attempt and sent in chunks, unless the headers have its length. `token`: the job token."""
+    """Send a request, follow redirects, and return a 2xx answer with its body unread. Raises HttpError for another
+    status or no answer, StepError for an invalid URL, PlatformError for more than `redirects` redirects or an untrusted
+    certificate. `token`: the job token. `body`: returns the parts of the body; called again after a redirect. They are
+    sent in chunks unless `headers` has Content-Length. `answer_seconds`: timeout for the answer."""
     origin, server = "", ""
     for _ in range(redirects + 1):
         if not is_address(url):
-            raise StepError(f"{url.partition('?')[0].rpartition('@')[2][:200]!r} is no address of a server")
+            raise StepError(f"{url.partition('?')[0].rpartition('@')[2][:200]!r} is not an HTTP URL of a server")
         target = urlsplit(url)
         server = server or str(target.hostname)
         origin = origin or f"{target.scheme}://{target.netloc}"
@@ -116,7 +118,7 @@ def read_some(response: http.client.HTTPResponse, most: int) -> bytes:
 
 
 def store(response: http.client.HTTPResponse, target: Path) -> int:
-    """Write the body to a file and return its size. Raises HttpError if the body is incomplete."""
+    """Write the body to a file and return its size in bytes. Raises HttpError if the body is incomplete."""
     expected = response.getheader("Content-Length")
     size = 0
     try:
@@ -157,7 +159,7 @@ def _send(
 
 
 def _connect(url: str) -> tuple[http.client.HTTPConnection, str]:
-    """Return a connection, through the environment's proxy if any, and the target for the request line."""
+    """Return a connection for `url`, through the environment's proxy if any, and the target for the request line."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host, port = parts.hostname or "", parts.port

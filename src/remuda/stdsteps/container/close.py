@@ -1,7 +1,7 @@
 """The step `container_close`: removes the container that `container_open` created, with its processes and volumes, even
-if opening failed or was killed. Files that users of the container created in the working directory are given to its
-owner, unless that is root, because the owner could not delete them otherwise. An unreachable engine is waited for;
-after `PATIENCE_SECONDS` the container's processes are killed without it."""
+if opening failed or was killed. Files that users of the container created in the working directory are given to the
+directory's owner, unless that is root, because the owner could not delete them otherwise. An unreachable engine is
+waited for; after `PATIENCE_SECONDS` the container's processes are killed without the engine."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ def _remove_with_retries(engine: Engine, name: str) -> None:
             if os.geteuid() != 0:
                 _restore_ownership_inside(engine, name)
             if job_containers.remove(engine, name):
-                say("The container is removed")
+                say("Removed the container")
             break
         except EngineGoneError:
             if time.monotonic() >= until:
@@ -76,4 +76,4 @@ def _restore_ownership_inside(engine: Engine, name: str) -> None:
     except EngineGoneError:
         raise
     except StepError as error:
-        say(f"WARNING: files that the container's users own could not be given back: {error}")
+        say(f"WARNING: cannot change the owner of files that the container created: {error}")

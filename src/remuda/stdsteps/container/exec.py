@@ -51,7 +51,8 @@ done
 """
 _OOM_KILLS = "cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control 2>/dev/null"
 TRUST_REPOSITORIES = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-"""Users outside and inside differ, so git would refuse the job's own repository."""
+"""Variables that make git trust every repository. Without them it refuses the job's own repository, because users
+outside and inside of the container differ."""
 
 
 def main(arguments: list[str]) -> int:
@@ -76,7 +77,7 @@ def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
     if termination:
         return ENDED
     try:
-        number, stream = docker_exec.begin(
+        exec_id, stream = docker_exec.begin(
             engine,
             container,
             ["sh", "-c", _LEADER, "sh", *request["command"]],
@@ -85,35 +86,62 @@ def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
         )
     except EngineRefusedError as error:
         raise explain_refusal(error, container) from None
-    command = _Command(engine, container, number, stream)
+    command = _Command(engine, container, exec_id, stream)
     try:
         code = command.follow(termination)
     except EngineGoneError as error:
-        raise EngineGoneError(f"{error}. The command ran when that happened; how it ended is not known") from None
+        raise EngineGoneError(f"{error}. The command was running at that time; its exit code is unknown") from None
     except EngineRefusedError as error:
         if error.status != 404:
             raise
-        raise StepError("the container has ended, and the command with it") from None
-    if command.session is None:
-        raise StepError(f"the command could not be started in the container: {command.unread.decode(errors='replace')}")
+        raise StepError("the container ended while the command was running") from None
+    command.session.check_started()
     if code in (KILLED, ENDED) and not termination:
         _explain(engine, container)
     return code if code or not termination else ENDED
 
 
+class Session:
+    """The session of a command in a container. Its first process prints the session's id as a line of digits. A shell
+    may have printed warnings before, such as one about an unknown locale."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        """Empty until the line with the id is complete."""
+        self._unread = b""
+
+    def strip_id(self, kind: int, data: bytes) -> bytes:
+        """Return new output without the line of the session's id, and set `id` when that line is complete. `kind`: the
+        stream of the output, 1 (stdout) or STDERR."""
+        if self.id or kind == STDERR:
+            return data
+        self._unread += data
+        *lines, rest = self._unread.split(b"\n")
+        for index, line in enumerate(lines):
+            if (number := line.strip()).isdigit():  # a terminal ends lines with \r\n
+                self.id = number.decode()
+                return b"\n".join([*lines[:index], *lines[index + 1 :], rest])
+        return b""
+
+    def check_started(self) -> None:
+        """To be called after the end of the output. Raises StepError, with that output, if it has no session id: the
+        command did not start."""
+        if not self.id:
+            text = self._unread.decode(errors="replace").strip()
+            raise StepError(f"the command could not be started in the container: {text}")
+
+
 class _Command:
-    def __init__(self, engine: Engine, container: str, number: str, stream: Stream) -> None:
-        self.session: str | None = None
-        self.unread = b""
-        """Output before the id of the session was complete."""
+    def __init__(self, engine: Engine, container: str, exec_id: str, stream: Stream) -> None:
+        self.session = Session()
         self._engine = engine
         self._container = container
-        self._number = number
+        self._exec_id = exec_id
         self._stream = stream
 
     def follow(self, termination: Termination) -> int:
-        """Copy the command's output until it exits, and return its exit code. After a signal, terminates the command:
-        TERM first, KILL after `GRACE_SECONDS`."""
+        """Copy the command's output until it exits, and return its exit code. After a signal to this program,
+        terminates the command: TERM first, KILL after `GRACE_SECONDS`."""
         kill_at: float | None = None
         is_killed = False
         checked_at = time.monotonic()
@@ -130,37 +158,30 @@ class _Command:
                 checked_at = time.monotonic()
             elif time.monotonic() - checked_at >= timeout:
                 checked_at = time.monotonic()
-                if not docker_exec.is_running(self._engine, self._number):
+                if not docker_exec.is_running(self._engine, self._exec_id):
                     break
-            if termination and self.session is not None:
+            if termination and self.session.id:
                 if kill_at is None:
                     kill_at = time.monotonic() + GRACE_SECONDS
                     self._signal("TERM")
                 elif not is_killed and time.monotonic() >= kill_at:
                     is_killed = True
                     self._signal("KILL")
-        code = docker_exec.exit_code(self._engine, self._number)
-        if termination and self.session is not None:
+        code = docker_exec.exit_code(self._engine, self._exec_id)
+        if termination and self.session.id:
             self._end_rest(kill_at)
         return code
 
     def _pass_on(self) -> bool:
-        """Copy available output to our stdout and stderr. Returns False at the end of the output."""
+        """Copy available output of the command to stdout and stderr. Returns False at the end of the output."""
         parts = self._stream.read(0.0)
-        if parts is None:
-            return False
-        for kind, data in parts:
-            if self.session is None and kind != STDERR:
-                self.unread += data
-                first, line, data = self.unread.partition(b"\n")
-                if not line or not first.isdigit():
-                    continue
-                self.session, self.unread = first.decode(), b""
-            write(kind, data)
-        return True
+        for kind, data in parts or ():
+            write(kind, self.session.strip_id(kind, data))
+        return parts is not None
 
     def _end_rest(self, kill_at: float | None) -> None:
-        """Wait until all other processes of the command's session have exited; kill them from `kill_at` on."""
+        """Wait, after the command's exit, until no process of its session is left; kill them from `kill_at` on (by
+        `time.monotonic`; None: at once)."""
         kill_at = time.monotonic() if kill_at is None else kill_at
         while self._signal("0"):
             if time.monotonic() >= kill_at:
@@ -168,8 +189,7 @@ class _Command:
             time.sleep(POLL_SECONDS)
 
     def _signal(self, name: str) -> list[str]:
-        assert self.session is not None
-        return signal_session(self._engine, self._container, self.session, name)
+        return signal_session(self._engine, self._container, self.session.id, name)
 
 
 def signal_session(engine: Engine, container: str, session: str, name: str) -> list[str]:
@@ -194,25 +214,25 @@ def write(place: int, data: bytes) -> None:
 def explain_refusal(error: EngineRefusedError, container: str) -> StepError:
     """Convert the engine's refusal to start a command to an error that says if the container is gone or has ended."""
     if error.status == 404:
-        return StepError(f"the container {container[:12]} is gone: it has ended, or somebody removed it")
+        return StepError(f"the container {container[:12]} does not exist any more: it has ended or was removed")
     if error.status == 409:
-        return StepError(f"the container {container[:12]} does not run any more: {error}")
+        return StepError(f"the container {container[:12]} is not running: {error}")
     return error
 
 
 def _explain(engine: Engine, container: str) -> None:
-    """Log why something else killed the command: its container ended, or it exceeded the memory limit."""
+    """Log why a command was killed by others than this program: its container ended, or exceeded the memory limit."""
     until = time.monotonic() + NOTICE_SECONDS
     while (state := job_containers.inspect(engine, container)) and state["State"]["Running"]:
         if time.monotonic() >= until:
             break
         time.sleep(POLL_SECONDS)
     else:
-        say("ERROR: the container has ended, and the command with it")
+        say("ERROR: the container ended while the command was running")
         return
     # The engine reports this only when a container ends.
     _, events = docker_exec.run_inside(engine, container, ["sh", "-c", _OOM_KILLS])
     if re.search(rb"^oom_kill [1-9]", events, re.MULTILINE):
         limit = state["HostConfig"].get("Memory") or 0
         words = f" of {format_size(limit)}" if limit else ""
-        say(f"The kernel has killed processes of this container: they used more memory than its limit{words}")
+        say(f"The kernel killed processes of this container: they used more memory than its limit{words}")

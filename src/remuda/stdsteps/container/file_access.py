@@ -1,6 +1,6 @@
 """Makes the job's files accessible to all users, because the user in an image is often not the owner of the files. The
-parent folders keep other users of the machine out. Files of other owners are not changed. A job may run in the folder
-meanwhile and create links, so no link is followed."""
+parent folders keep other users of the machine out. Files that this process cannot change (those of other owners, unless
+it is root) are skipped. A job may run in the folder meanwhile and create links, so no link is followed."""
 
 import contextlib
 import os
@@ -38,7 +38,8 @@ def _open_to_all(file: int) -> None:
 
 
 def _share_mode(mode: int) -> int:
-    """Let all users read and write, and execute if anybody can. Only modes of regular files and folders change."""
+    """Return a mode with which all users may read and write, and execute if anybody can. Only modes of regular files
+    and folders change."""
     if stat.S_ISDIR(mode):
         return mode | 0o777
     return mode | 0o666 | (0o111 if mode & 0o111 else 0) if stat.S_ISREG(mode) else mode

@@ -19,4 +19,4 @@ def read_log(engine: Engine, container: str, *, lines: int) -> str:
 
 def show(title: str, text: str) -> None:
     say(title)
-    say("\n".join(f"  {line}" for line in text.splitlines()) or "  (it printed nothing)")
+    say("\n".join(f"  {line}" for line in text.splitlines()) or "  (no output)")

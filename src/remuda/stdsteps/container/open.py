@@ -1,12 +1,12 @@
-"""The step `container_open`: pulls an image and starts the container in which a step's inner steps run. It runs an idle
-command under the image's entrypoint. The job's working directory and exchange folder are mounted at the same paths as
-outside, so paths in variables are valid inside, too.
+"""The step `container_open`: pulls an image and starts the container in which a step's inner steps run. The
+container runs an idle command under the image's entrypoint. The job's working directory and exchange folder are mounted
+at the same paths as outside, so paths in variables are valid inside, too.
 
 The container is ready when its entrypoint has run the idle command, which prints a line; or has read it from stdin,
 where this step writes it as well, because an entrypoint such as `sh -c` drops arguments; or when the container still
 runs after `entrypoint_patience_seconds`. If it ends before that, its output and exit code are reported; with exit code
-0, its entrypoint does not run commands, and the container is started again without it. The idle command exits when the
-job's time is over, and the engine removes a container that ends.
+0, the image's entrypoint does not run commands, and the container is started again without the entrypoint. The idle
+command exits when the job's time is over, and the engine removes a container that ends.
 """
 
 import json
@@ -82,7 +82,7 @@ def engine_address(inputs: Inputs) -> str:
 
 
 def container_name(owner: Owner) -> str:
-    """Return a name that is derived from the job, so that open and close steps find the same container."""
+    """Return the container's name, derived from the job, so that open and close steps find the same container."""
     environment = os.environ.get("REMUDA_ENVIRONMENT", "")
     return owner.name(f"job-{job_containers.short_digest(environment)}" if environment else "job")
 
@@ -105,7 +105,7 @@ def run(inputs: Inputs) -> None:
         share(".")
     container, image = _start(engine, request, image, name, body)
     seconds = time.monotonic() - started
-    say(f"The container {container[:12]} runs; it took {seconds:.1f} s")
+    say(f"Started the container {container[:12]} in {seconds:.1f} s")
     write_outputs(
         container=container,
         image=request.image.name,
@@ -119,7 +119,8 @@ def run(inputs: Inputs) -> None:
 
 def creation_body(request: Request, owner: Owner, *, network: str, until: float, exchange: str) -> dict[str, Any]:
     """Return the body of the engine's call that creates the container; also uses the current folder and REMUDA_LIMITS.
-    `until`: the latest time at which the job ends, for the labels. `exchange`: the job's exchange folder."""
+    `network`: the name of a network; if empty, the engine's `bridge`. `until`: the latest time at which the job ends,
+    for the labels. `exchange`: the job's exchange folder."""
     work_dir = os.getcwd()
     binds, inner = mounts(request.volumes)
     shared = [f"{folder}:{folder}" for folder in dict.fromkeys([work_dir, exchange]) if folder]
@@ -151,13 +152,13 @@ def read_policy_limits() -> dict[str, Any]:
     """Read the resource limits that the job's policy sets for this container, from REMUDA_LIMITS."""
     limits: dict[str, Any] = json.loads(os.environ.get("REMUDA_LIMITS") or "{}")
     if any(limits.get("network") or ()) and all(limits["network"]):
-        say("WARNING: the list of hosts that may be reached is not enforced in a container")
+        say("WARNING: the policy's list of allowed hosts is not enforced in a container")
     return limits
 
 
 def idle_command(seconds: int) -> str:
-    """Return a shell command that prints that it is ready and then sleeps. `wait` reaps orphaned processes, and the
-    trap lets the engine stop the container at once."""
+    """Return a shell command that prints READY and then sleeps for `seconds`. Its `wait` reaps orphaned processes, and
+    its trap lets the engine stop the container at once."""
     return f"echo {READY}; trap 'exit 0' TERM; sleep {seconds} & wait"
 
 
@@ -172,7 +173,7 @@ def _start(engine: Engine, request: Request, image: Image, name: str, body: dict
             if error.status != 404:
                 raise
             # Another job may have removed the image to free disk space.
-            say(f"The image {request.image.name} is gone again; getting it once more")
+            say(f"The image {request.image.name} was removed meanwhile; getting it again")
             image = images.obtain(engine, request.image)
             continue
         ended = _wait_until_ready(engine, container, request)
@@ -180,13 +181,14 @@ def _start(engine: Engine, request: Request, image: Image, name: str, body: dict
             return container, image
         if ended != 0 or "Entrypoint" in body:
             raise StepError(
-                f"the container ended before it was ready ({_format_code(ended)}); what it printed stands above. If "
-                'the image\'s entrypoint does not run a command that it is given, switch it off: entrypoint: [""]'
+                f"the container ended before it was ready ({_format_code(ended)}); its output is above. If the image's "
+                'entrypoint does not run the command in its arguments, disable the entrypoint: entrypoint: [""]'
             )
-        say("WARNING: the image's entrypoint ended without running what it was given; going on without the entrypoint")
+        say("WARNING: the image's entrypoint ended without running its arguments; trying again without the entrypoint")
         body["Entrypoint"] = []
     raise PlatformError(
-        f"the container cannot be started: the image {request.image.name} does not stay on this machine"
+        f"cannot start the container: the image {request.image.name} is removed again and again; find out what removes "
+        "images on this machine"
     )
 
 
@@ -217,8 +219,8 @@ def _wait_until_ready(engine: Engine, container: str, request: Request) -> int |
         if job_containers.inspect(engine, container) is None or output.has_ended:
             return _exit_code(code)
     say(
-        "WARNING: the image's entrypoint runs something of its own and has not come to what it was given in "
-        f"{request.patience_seconds} s; going on beside it"
+        f"WARNING: the image's entrypoint has not run its arguments in {request.patience_seconds} s; the job's steps "
+        "run in the container while the entrypoint still runs"
     )
     if run_inside(engine, container, ["sh", "-c", ":"])[0]:
         job_containers.remove(engine, container)
@@ -248,8 +250,8 @@ def _exit_code(answer: Any) -> int:
 
 
 def _show(text: bytes, shown: int, *, last: bool) -> int:
-    """Log complete lines from position `shown` on, up to LARGEST_LOG_BYTES in total; returns the new position. `last`:
-    log an incomplete last line, too."""
+    """Log the complete lines of a container's output from position `shown` on, up to LARGEST_LOG_BYTES in total;
+    returns the new position. `last`: log an incomplete last line, too."""
     end = len(text) if last else text.rfind(b"\n") + 1
     end = min(end, LARGEST_LOG_BYTES)
     if end > shown:
@@ -264,9 +266,9 @@ def _start_error(error: EngineRefusedError, request: Request) -> StepError:
     if missing and missing[1] == "sh":
         return no_shell_error(request.image.name)
     if missing:
-        return StepError(f"the container's entrypoint {missing[1]} is not in the image, or no program: {text}")
+        return StepError(f"the container's entrypoint {missing[1]} is missing in the image or not executable: {text}")
     # With a status below 500, the job's settings are wrong and a retry does not help.
-    return PlatformError(f"the container cannot be started: {text}") if error.status >= 500 else error
+    return PlatformError(f"cannot start the container: {text}") if error.status >= 500 else error
 
 
 def no_shell_error(image: str) -> StepError:
@@ -277,4 +279,4 @@ def no_shell_error(image: str) -> StepError:
 
 
 def _format_code(code: int) -> str:
-    return "how is not known" if code < 0 else f"exit code {code}"
+    return "unknown exit code" if code < 0 else f"exit code {code}"

@@ -15,7 +15,7 @@ NETWORK = ("network_mtu", "enable_ipv6")
 
 
 def host_config(options: Mapping[str, Any], limits: Mapping[str, Any] | None = None) -> Body:
-    """Return a container's `HostConfig`; `limits` are of the job's policy. Raises StepError for invalid options."""
+    """Return a container's `HostConfig`. `limits`: those of the job's policy. Raises StepError for invalid options."""
     body: Body = {}
     for name, value in options.items():
         if name not in _OPTIONS and name not in NETWORK:
@@ -40,7 +40,8 @@ def network_config(options: Mapping[str, Any]) -> Body:
 
 
 def mounts(volumes: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """Split volumes into bind mounts (`/host:/inside[:ro]`) and anonymous volumes (`/inside`)."""
+    """Split volumes into bind mounts (`/host:/inside[:ro]`) and anonymous volumes (`/inside`). Raises StepError if a
+    volume has neither form."""
     for volume in volumes:
         if not volume.rpartition(":")[0] and not volume.startswith("/"):
             raise StepError(f"volumes: {volume!r} is neither a path in the container nor SOURCE:PATH[:OPTIONS]")
@@ -48,7 +49,7 @@ def mounts(volumes: list[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _apply_limits(body: Body, limits: Mapping[str, Any]) -> Body:
-    """Set the policy's limits in a `HostConfig` where they are stricter than its own; returns it."""
+    """Set the policy's `limits` in the `HostConfig` `body` where they are stricter than its values; returns `body`."""
     for key, limit in (
         ("Memory", limits.get("memory_bytes")),
         ("NanoCpus", int(limits["cpus"] * NANO) if limits.get("cpus") else None),
@@ -66,19 +67,19 @@ def _apply_limits(body: Body, limits: Mapping[str, Any]) -> Body:
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str):
-        raise StepError(f"{where}: a text is needed")
+        raise StepError(f"{where}: must be a string")
     return value
 
 
 def _flag(value: object, where: str) -> bool:
     if not isinstance(value, bool):
-        raise StepError(f"{where}: true or false is needed")
+        raise StepError(f"{where}: must be true or false")
     return value
 
 
 def _number(value: object, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise StepError(f"{where}: a whole number is needed")
+        raise StepError(f"{where}: must be a whole number")
     return int(value)
 
 
@@ -90,7 +91,7 @@ def _cpus(value: object, where: str) -> int:
     try:
         return int(float(_text(value, where) if isinstance(value, str) else _cpu_number(value)) * NANO)
     except ValueError:
-        raise StepError(f"{where}: {value!r} is no number of processors, like 1.5") from None
+        raise StepError(f"{where}: {value!r} is not a number of processors, such as 1.5") from None
 
 
 def _cpu_number(value: object) -> float:
@@ -102,13 +103,13 @@ def _cpu_number(value: object) -> float:
 def _texts(value: object, where: str) -> list[str]:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
-    raise StepError(f"{where}: a list of texts is needed")
+    raise StepError(f"{where}: must be a list of strings")
 
 
 def _mapping(value: object, where: str) -> dict[str, str]:
     if isinstance(value, dict):
         return {str(key): str(item) for key, item in value.items()}
-    raise StepError(f"{where}: a mapping of names to texts is needed")
+    raise StepError(f"{where}: must be a mapping of names to strings")
 
 
 def _devices(value: object, where: str) -> list[dict[str, str]]:
@@ -130,7 +131,7 @@ def _gpus(value: object, where: str) -> list[dict[str, Any]]:
     if text.startswith("device="):
         return [request | {"DeviceIDs": text.removeprefix("device=").split(",")}]
     if text != "all" and not text.isdigit():
-        raise StepError(f"{where}: {text!r} is none of all, a number, and device=ID,ID")
+        raise StepError(f"{where}: must be all, a number or device=ID,ID, not {text!r}")
     return [request | {"Count": -1 if text == "all" else int(text)}]
 
 
@@ -145,7 +146,7 @@ def _ulimits(value: object, where: str) -> list[dict[str, Any]]:
         try:
             ulimits.append({"Name": name, "Soft": int(soft), "Hard": int(hard or soft)})
         except ValueError:
-            raise StepError(f"{where}.{name}: {text!r} is no limit; write SOFT or SOFT:HARD") from None
+            raise StepError(f"{where}.{name}: {text!r} is not a limit; write SOFT or SOFT:HARD") from None
     return ulimits
 
 

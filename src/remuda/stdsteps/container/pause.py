@@ -1,6 +1,7 @@
 """The step `container_pause`: pauses the job's container until somebody opens a shell in it. Runs instead of
 `container_close`, with the same inputs, when a failed job is kept for debugging. Later steps of the job work in the
-directory that the container shares, some with the agent's rights, so no process may run in the container meanwhile."""
+directory that the container shares, some with the agent's rights, so the container's processes must not run
+meanwhile."""
 
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.container.open import container_name, engine_address

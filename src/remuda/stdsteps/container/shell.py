@@ -1,7 +1,7 @@
 """Runs an interactive command in a container: its stdin, stdout and terminal are those of this program. Usage:
 `remuda-step container_shell ENGINE CONTAINER SHARED FILE`, with the arguments of `container_exec`. FILE also has
-`terminal`: true if the command gets a terminal of the size of ours. Exits with the command's exit code. On SIGHUP or
-SIGTERM it kills all processes of the command and exits."""
+`terminal`: true if the command gets a terminal, of the size of this program's. Exits with the command's exit code. On
+SIGHUP, SIGTERM or SIGINT, or if this program's terminal is closed, it kills all processes of the command and exits."""
 
 import fcntl
 import json
@@ -16,7 +16,8 @@ from typing import Any
 
 from remuda.lib.safe_paths import open_plain
 from remuda.stdsteps.common.errors import StepError
-from remuda.stdsteps.container.exec import TRUST_REPOSITORIES, explain_refusal, signal_session, write
+from remuda.stdsteps.common.termination import Termination
+from remuda.stdsteps.container.exec import TRUST_REPOSITORIES, Session, explain_refusal, signal_session, write
 from remuda.stdsteps.container.file_access import share
 from remuda.stdsteps.engine import docker_exec
 from remuda.stdsteps.engine.docker_api import Engine, EngineRefusedError, Stream
@@ -36,11 +37,11 @@ def main(arguments: list[str]) -> int:
         request = json.loads(opened.read())
     if shared:
         share(shared)
-    signals = _Signals()
+    termination = Termination(signal.SIGWINCH)
     engine, terminal = Engine(host), bool(request["terminal"])
     try:
         resume(engine, container)  # the container of a job on hold is paused
-        number, stream = docker_exec.begin(
+        exec_id, stream = docker_exec.begin(
             engine,
             container,
             ["sh", "-c", _LEADER, "sh", *request["command"]],
@@ -51,47 +52,22 @@ def main(arguments: list[str]) -> int:
         )
     except EngineRefusedError as error:
         raise explain_refusal(error, container) from None
-    return _Command(engine, container, number, stream, terminal=terminal).follow(signals)
-
-
-class _Signals:
-    """Collects TERM, INT, HUP and WINCH signals. Its file descriptor becomes readable when one arrives."""
-
-    def __init__(self) -> None:
-        self._reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH):
-            signal.signal(number, _ignore)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-
-    def fileno(self) -> int:
-        return self._reader
-
-    def take(self) -> bytes:
-        """Return the numbers of the signals that arrived since the last call, one byte each."""
-        try:
-            return os.read(self._reader, 512)
-        except BlockingIOError:
-            return b""
-
-
-def _ignore(_number: int, _frame: object) -> None:
-    """Do nothing. A handler must be set so that Python writes the signal's number to the wakeup descriptor."""
+    return _Command(engine, container, exec_id, stream, terminal=terminal).follow(termination)
 
 
 class _Command:
-    def __init__(self, engine: Engine, container: str, number: str, stream: Stream, *, terminal: bool) -> None:
+    def __init__(self, engine: Engine, container: str, exec_id: str, stream: Stream, *, terminal: bool) -> None:
         self._engine = engine
         self._container = container
-        self._number = number
+        self._exec_id = exec_id
         self._stream = stream
         self._terminal = terminal
-        self._session = ""
-        self._unread = b""
+        self._session = Session()
         self._inputs: list[Any] = [0]
 
-    def follow(self, signals: _Signals) -> int:
-        """Copy input and output until the command exits, and return the exit code. After a signal, or if our terminal
-        is closed, kills the command and returns HUNG_UP."""
+    def follow(self, termination: Termination) -> int:
+        """Copy input and output until the command exits, and return the exit code. After a signal (except WINCH), or if
+        this program's terminal is closed, kills the command and returns HUNG_UP."""
         if self._terminal:
             tty.setraw(0, termios.TCSANOW)
             self._resize()
@@ -99,38 +75,35 @@ class _Command:
             self._pass_on()
         while True:
             # A terminal echoes input, so none is sent before the leader has printed its process id as the first line.
-            inputs = self._inputs if self._session else []
-            ready, _, _ = select.select([self._stream, signals, *inputs], [], [], LOOK_SECONDS)
-            if signals in ready and not self._handle_signals(signals.take()):
-                break
+            inputs = self._inputs if self._session.id else []
+            ready, _, _ = select.select([self._stream, termination, *inputs], [], [], LOOK_SECONDS)
+            if termination in ready:
+                termination.drain()
+                if termination:
+                    break
+                if self._terminal:
+                    self._resize()
             if self._stream in ready and not self._pass_on():
                 return self._exit_code()
             if 0 in ready and not self._send_input():
                 break
-            if not ready and not docker_exec.is_running(self._engine, self._number):
+            if not ready and not docker_exec.is_running(self._engine, self._exec_id):
                 return self._exit_code()
-        while not self._session and select.select([self._stream], [], [], LOOK_SECONDS)[0] and self._pass_on():
+        while not self._session.id and select.select([self._stream], [], [], LOOK_SECONDS)[0] and self._pass_on():
             pass
-        if self._session:
+        if self._session.id:
             for name in ("HUP", "KILL"):
-                signal_session(self._engine, self._container, self._session, name)
+                signal_session(self._engine, self._container, self._session.id, name)
         return HUNG_UP
-
-    def _handle_signals(self, numbers: bytes) -> bool:
-        """Resize the terminal after SIGWINCH; False if another signal arrived."""
-        if set(numbers) - {signal.SIGWINCH}:
-            return False
-        if self._terminal:
-            self._resize()
-        return True
 
     def _resize(self) -> None:
         with suppress(OSError, EngineRefusedError):
             rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(0, termios.TIOCGWINSZ, bytes(8)))
-            docker_exec.resize(self._engine, self._number, columns=columns, rows=rows)
+            docker_exec.resize(self._engine, self._exec_id, columns=columns, rows=rows)
 
     def _send_input(self) -> bool:
-        """Copy available stdin to the command. Returns False if our terminal was closed."""
+        """Copy available stdin to the command. Returns False if this program's terminal was closed; the end of a stdin
+        that is no terminal only ends the command's input."""
         try:
             data = os.read(0, READ_BYTES)
         except OSError:
@@ -143,23 +116,14 @@ class _Command:
         return not self._terminal
 
     def _pass_on(self) -> bool:
-        """Copy available output to our stdout and stderr. Returns False at the end of the output."""
+        """Copy available output of the command to stdout and stderr. Returns False at the end of the output."""
         parts = self._stream.read(0.0)
         for kind, data in parts or ():
-            rest = data
-            if not self._session and kind == 1:
-                self._unread += data
-                first, line, rest = self._unread.partition(b"\n")
-                if not line:
-                    continue
-                self._session, self._unread = first.strip().decode(errors="replace"), b""
             # The reader may be gone; a signal reports that.
             with suppress(OSError):
-                write(kind, rest)
+                write(kind, self._session.strip_id(kind, data))
         return parts is not None
 
     def _exit_code(self) -> int:
-        if not self._session:
-            text = self._unread.decode(errors="replace").strip()
-            raise StepError(f"the command could not be started in the container: {text}")
-        return docker_exec.exit_code(self._engine, self._number)
+        self._session.check_started()
+        return docker_exec.exit_code(self._engine, self._exec_id)

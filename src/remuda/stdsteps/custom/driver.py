@@ -18,7 +18,7 @@ from remuda.stdsteps.common.termination import Termination
 from remuda.stdsteps.custom.job import BUILD_FAILURE, SYSTEM_FAILURE, CustomJob
 
 LOOK_SECONDS = 1.0
-"""Longest time between checks for the end of a program, in case its signal is missed."""
+"""Longest time between checks for the end of a program, in case SIGCHLD is missed."""
 
 
 class StoppedError(StepError):
@@ -57,7 +57,7 @@ class Driver:
 
     def __init__(self, job: CustomJob) -> None:
         self._job = job
-        self._termination = Termination(children=True)
+        self._termination = Termination(signal.SIGCHLD)
         self._graceful: float = job.order["graceful_seconds"]
         self._force: float = job.order["force_seconds"]
 
@@ -67,9 +67,10 @@ class Driver:
 
     def call(self, program: Program, stdout: IO[bytes] | None = None) -> int:
         """Run a program and return its exit code; a negative code is the number of the signal that killed it. Raises
-        StoppedError if the job is cancelled, PlatformError if the program cannot be started or exceeds its timeout."""
+        StoppedError if the job is cancelled, PlatformError if the program cannot be started or exceeds its timeout.
+        `stdout`: the file for the program's output; None: the job log."""
         if self._termination:
-            raise StoppedError(f"{program.name} is not started: the job is to end")
+            raise StoppedError(f"{program.name} was not started: the job is being stopped")
         try:
             # In its own process group, but not in its own session, so that processes that it leaves are found later.
             process = subprocess.Popen(
@@ -86,8 +87,8 @@ class Driver:
         if not self._has_ended(process, until, until_cancelled=True):
             self._end(process, program)
             if self._termination:
-                raise StoppedError(f"{program.name} was ended: the job is to end")
-            raise PlatformError(f"{program.name} took longer than {program.seconds:g} s and was ended")
+                raise StoppedError(f"{program.name} was terminated: the job is being stopped")
+            raise PlatformError(f"{program.name} took longer than {program.seconds:g} s and was terminated")
         return process.returncode
 
     def pause(self, seconds: float) -> None:
@@ -114,22 +115,24 @@ class Driver:
             if self._has_ended(process, time.monotonic() + seconds, until_cancelled=False):
                 _signal(process.pid, signal.SIGKILL)
                 return
-        say(f"WARNING: {program.name} cannot be ended, not even by SIGKILL; it is left alone")
+        say(f"WARNING: {program.name} still runs after SIGKILL and is left running")
 
 
 def check(program: Program, code: int, exit_code_file: Path | None = None) -> None:
-    """Raise BuildFailureError if the code says that the job's script failed, else PlatformError; 0 raises none.
-    `exit_code_file`: a file to which the driver may have written the exit code of the script."""
+    """Return if the exit code is 0. Raises BuildFailureError if it says that the job's script failed, else
+    PlatformError. `exit_code_file`: a file to which the driver may have written the exit code of the script."""
     if code == 0:
         return
     if code == BUILD_FAILURE:
-        error = BuildFailureError(f"{program.name} ended with exit code {code}: the job's failure")
+        error = BuildFailureError(
+            f"{program.name} ended with exit code {code}: the driver reports a failure of the job"
+        )
         error.exit_code = _read_script_code(exit_code_file)
         raise error
     if code == SYSTEM_FAILURE:
         raise PlatformError(f"{program.name} ended with exit code {code}: the driver reports a failure of the system")
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}, which means nothing here"
-    raise PlatformError(f"{program.name} {how}; a driver ends with 0, {BUILD_FAILURE} or {SYSTEM_FAILURE}")
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with the unknown exit code {code}"
+    raise PlatformError(f"{program.name} {how}; a driver must exit with 0, {BUILD_FAILURE} or {SYSTEM_FAILURE}")
 
 
 def _read_script_code(path: Path | None) -> int:

@@ -1,7 +1,7 @@
 """Runs one stage of a job by a driver's `run_exec`: `remuda-step custom_exec FOLDER FILE`. FOLDER is the driver's
 folder. FILE is JSON with the name of the `step`, which is also the name of the stage, the path of its `script`, and
-`env`. The exit code is that of the job's script if the driver reports it; otherwise a failure of the platform is
-reported.
+`env`. If the driver reports that the script failed, the exit code is that of the script, or 1 if the driver does not
+report it. Every other failure of the driver is reported as a failure of the platform.
 
 As in GitLab Runner, some stages are skipped: after_script if no script of the job has started, and everything after a
 `prepare_script` that failed. A second attempt to get sources begins with `clear_worktree`.
@@ -25,16 +25,16 @@ _OUTSIDE_PROJECT = (PREPARE, SOURCES, CLEAR, "cleanup_file_variables")
 
 def main(arguments: list[str]) -> int:
     """Run one stage and return the exit code of its script. Raises PlatformError, also reported through REMUDA_FAILURE,
-    if the driver or its environment failed."""
+    if the driver or its environment failed, and StoppedError if the job is stopped."""
     try:
         if len(arguments) != 2:
             raise StepError("custom_exec needs a folder and a file")
         request = json.loads(Path(arguments[1]).read_bytes())
         job = custom_job.load(Path(arguments[0]))
         if job is None:
-            raise PlatformError("the environment was not opened: its folder has no state")
+            raise PlatformError("the environment is not prepared: the step custom_open did not finish")
         if "script" not in request:
-            raise StepError("a driver of the custom executor runs the scripts of a job's stages, and nothing else")
+            raise StepError("the custom executor supports only the scripts of a job, not a shell or other commands")
         return _run(job, request)
     except BuildFailureError as error:
         return error.exit_code
@@ -71,13 +71,13 @@ def _run_stage(driver: Driver, job: CustomJob, step: str, text: str, env: dict[s
 
 def _is_skipped(step: str, history: "_History") -> bool:
     if step == AFTER and not history.has_begun("step_"):
-        say("Skipping after_script: no script of the job was begun")
+        say("Skipping after_script: no script of the job was started")
         return True
     return step != PREPARE and not history.is_done(PREPARE)
 
 
 class _History:
-    """The stages of the job that have started and finished, kept in a file for the next call of this program."""
+    """The stages of the job that have started and finished, stored in a file for the next call of this program."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -87,8 +87,8 @@ class _History:
         with self._path.open("a") as file:
             file.write(f"{what} {step}\n")
 
-    def has_begun(self, start: str) -> bool:
-        return any(line.startswith(f"begun {start}") for line in self._lines)
+    def has_begun(self, prefix: str) -> bool:
+        return any(line.startswith(f"begun {prefix}") for line in self._lines)
 
     def is_done(self, step: str) -> bool:
         return f"done {step}" in self._lines

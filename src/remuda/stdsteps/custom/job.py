@@ -26,7 +26,7 @@ BUILD_FAILURE, SYSTEM_FAILURE = 1, 2
 """Exit codes of a driver: the job failed, or the system."""
 SHELLS = {"": "bash", "bash": "bash", "sh": "sh"}
 LARGEST_ENTRY_BYTES = 128 * 1024 - 1
-"""Linux accepts no longer `NAME=value`, including its NUL."""
+"""Linux does not start a program with a longer `NAME=value`; its NUL is the 128 KiB's last byte."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FOLDER = re.compile(r"/[A-Za-z0-9_./@%+=:, ~-]*")
 _TRACE = ("TRACEPARENT",)
@@ -52,20 +52,20 @@ def parse_config(text: str) -> DriverConfig:
     try:
         config = json.loads(text)
     except ValueError as error:
-        raise PlatformError(f"config_exec printed no JSON: {error}; it began with {text[:200]!r}") from None
+        raise PlatformError(f"config_exec did not print JSON: {error}; its output begins with {text[:200]!r}") from None
     if not isinstance(config, dict):
-        raise PlatformError(f"config_exec printed no JSON object, but {text[:200]!r}")
+        raise PlatformError(f"config_exec must print a JSON object, not {text[:200]!r}")
     driver, job_env, shared = config.get("driver"), config.get("job_env"), config.get("builds_dir_is_shared")
     names = {key: config.get(key) for key in ("hostname", "builds_dir", "cache_dir", "shell")}
     for key, value in names.items():
         if not isinstance(value, str | None):
-            raise PlatformError(f"config_exec: {key}: a text is needed, not {value!r}")
+            raise PlatformError(f"config_exec: {key}: must be a string, not {value!r}")
     if not isinstance(driver, dict | None) or not isinstance(shared, bool | None):
-        raise PlatformError("config_exec: driver is an object, builds_dir_is_shared is true or false")
+        raise PlatformError("config_exec: driver must be an object, and builds_dir_is_shared true or false")
     if job_env is not None and not (
         isinstance(job_env, dict) and all(isinstance(value, str) for value in job_env.values())
     ):
-        raise PlatformError("config_exec: job_env: an object of texts is needed")
+        raise PlatformError("config_exec: job_env: must be an object with strings as values")
     words = [str(driver[key]) for key in ("name", "version") if driver.get(key)] if driver else []
     return DriverConfig(
         driver=" ".join(words),
@@ -80,7 +80,7 @@ class CustomJob:
         try:
             self.order: dict[str, Any] = json.loads(order.read_bytes())
         except (OSError, ValueError) as error:
-            raise PlatformError(f"the manager's order in {order} cannot be read: {error}") from None
+            raise PlatformError(f"cannot read the manager's order in {order}: {error}") from None
         self.path = order
         self.folder = folder
         """The driver's folder, TMPDIR of its programs."""
@@ -117,15 +117,14 @@ class CustomJob:
         _ = self.shell
         if not self.builds_dir:
             raise StepError(
-                "it is not known where builds go: set builds_dir of the runner in config.toml, or have config_exec "
-                "print it"
+                "builds_dir is not set: set it for the runner in config.toml, or print it with the program config_exec"
             )
         for name in ("builds_dir", "cache_dir"):
             if not _FOLDER.fullmatch(path := getattr(self, name)):
-                raise StepError(f"{name}: {path!r} cannot be used; give a whole path without quotes and $")
+                raise StepError(f"{name}: {path!r} is invalid; use an absolute path without quotes and $")
 
     def fill_in(self, text: str) -> str:
-        """Replace the placeholders for folders and host name; a folder that is not configured becomes ''."""
+        """Replace the placeholders for folders and host name. If no `builds_dir` is set, the folders become ''."""
         for mark, value in (
             (PROJECT_DIR, self.project_dir if self.builds_dir else ""),
             (BUILDS_DIR, self.builds_dir),
@@ -136,7 +135,8 @@ class CustomJob:
         return text
 
     def variables(self) -> list[tuple[str, str, bool]]:
-        """Return (name, value, is_file). `is_file`: scripts get a file with the value, and its path in the variable."""
+        """Return the job's variables and secrets as (name, value, is_file). `is_file`: scripts get a file with the
+        value, and the file's path in the variable."""
         variables = [(key, self.fill_in(value), is_file) for key, value, is_file in self.order["variables"]]
         return [*variables, *self._secret_variables()]
 
@@ -150,7 +150,8 @@ class CustomJob:
             yield name, value, is_file
 
     def driver_env(self) -> dict[str, str]:
-        """Return the environment of the driver's programs, without variables that are too large for Linux."""
+        """Return the environment of the driver's programs, without variables that Linux does not accept (too large, or
+        with a NUL)."""
         env = dict(self.order["host"]) | {
             "TMPDIR": str(self.folder),
             "JOB_RESPONSE_FILE": str(self.folder / "response.json"),
@@ -168,10 +169,11 @@ class CustomJob:
         return self.folder / "build_exit_code"
 
     def script(self, text: str, *, changes_dir: bool, more: Mapping[str, str], is_first: bool = False) -> str:
-        """Return a self-contained shell script that sets the job's variables, writes file variables, and runs `text`.
-        `changes_dir`: run it in the project's folder. `is_first`: first remove symbolic links that an earlier job left
-        in place of the project's folders. A driver may pipe the script into a shell: so the text is run by `eval`,
-        after the shell has read all of it, and with an empty stdin, so that its commands do not consume the rest."""
+        """Return a self-contained shell script that sets the variables of the job and `more`, writes file variables,
+        and runs `text`. `changes_dir`: run it in the project's folder. `is_first`: first remove symbolic links that an
+        earlier job left in place of the project's folders. A driver may pipe the script into a shell: so `eval` runs
+        the text after the shell has read all of it, with an empty stdin, which keeps commands from consuming the
+        rest."""
         temporary = f"{self.project_dir}.tmp"
         links = [*(self._list_folders() if is_first else ()), temporary]
         lines = [
@@ -208,7 +210,8 @@ class CustomJob:
 
 
 def begin(order: Path, secrets: Mapping[str, str]) -> CustomJob:
-    """Create the driver's folder for a new job. `order`: the runner manager's file. `secrets`: values by variable."""
+    """Create the folder of the custom executor's driver and return the new job. `order`: the file with the driver's
+    settings, written by the manager. `secrets`: values by variable; of a file secret, the path of the file."""
     folder = driver_folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     job = CustomJob(order, folder, DriverConfig(), secrets)
@@ -229,12 +232,12 @@ def driver_folder() -> Path:
     """Return the driver's folder, derived from the step's environment: open and close steps find the same one."""
     exchange, environment = os.environ.get("REMUDA_EXCHANGE"), os.environ.get("REMUDA_ENVIRONMENT", "")
     if not exchange:
-        raise StepError("REMUDA_EXCHANGE names no folder; standard steps are started by the step runner")
+        raise StepError("REMUDA_EXCHANGE is not set; only the step runner can start standard steps")
     return Path(exchange) / f"custom-{hashlib.sha256(environment.encode()).hexdigest()[:12]}"
 
 
 def select_status(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that scripts get as well: job status and trace context."""
+    """Return the variables of a step that its script gets in addition to the job's: job status and trace context."""
     return {name: env[name] for name in ("CI_JOB_STATUS", *_TRACE) if name in env}
 
 

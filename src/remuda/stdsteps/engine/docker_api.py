@@ -17,7 +17,7 @@ from remuda.stdsteps.common.errors import PlatformError, StepError
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 NEWEST = (1, 51)
-"""The newest version of the API that this was written for."""
+"""The newest version of the API that this client uses."""
 OLDEST = (1, 41)
 CALL_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
@@ -59,7 +59,7 @@ def parse_address(text: str) -> Address:
         if parts.scheme in ("tcp", "http") and parts.hostname:
             return Address(host=parts.hostname, port=parts.port or 2375)
     raise StepError(
-        f"{text!r} is no address of a container engine; write unix:///path or tcp://host:port (without TLS)"
+        f"{text!r} is not an address of a container engine; write unix:///path or tcp://host:port (without TLS)"
     )
 
 
@@ -85,22 +85,22 @@ class Frames:
     def __init__(self) -> None:
         self._head = b""
         self._kind = 0
-        self._left = 0
+        self._remaining = 0
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """Return pairs (1 for stdout or 2 for stderr, data); of an incomplete frame, the available part at once."""
         parts = []
         while data:
-            if not self._left:
+            if not self._remaining:
                 missing = _HEAD.size - len(self._head)
                 self._head, data = self._head + data[:missing], data[missing:]
                 if len(self._head) < _HEAD.size:
                     break
-                self._kind, self._left = _HEAD.unpack(self._head)
+                self._kind, self._remaining = _HEAD.unpack(self._head)
                 self._head = b""
                 continue
-            part, data = data[: self._left], data[self._left :]
-            self._left -= len(part)
+            part, data = data[: self._remaining], data[self._remaining :]
+            self._remaining -= len(part)
             parts.append((self._kind, part))
         return parts
 
@@ -169,7 +169,8 @@ class Engine:
 
     @cached_property
     def version(self) -> str:
-        """The newest API version that both sides support. Raises PlatformError if the engine is too old."""
+        """The newest API version that both the engine and this client support. Raises PlatformError if the engine is
+        too old, or the server at its address is not an engine."""
         connection = self._connection(CALL_SECONDS)
         try:
             headers = self._send(connection, "GET", "/_ping", None, {}).headers
@@ -177,11 +178,11 @@ class Engine:
             connection.close()
         engine_version = _parse_version(headers.get("Api-Version") or "")
         if engine_version is None:
-            raise PlatformError(f"{self.host} does not answer as a container engine does; is this its address?")
+            raise PlatformError(f"{self.host} does not answer like a container engine; check the address")
         if engine_version < OLDEST:
             raise PlatformError(
-                f"the container engine at {self.host} is too old: it speaks version {engine_version[0]}."
-                f"{engine_version[1]} of the API, and {OLDEST[0]}.{OLDEST[1]} (Docker 20.10) is needed"
+                f"the container engine at {self.host} is too old: it has version {engine_version[0]}."
+                f"{engine_version[1]} of the API; {OLDEST[0]}.{OLDEST[1]} (Docker 20.10) or newer is required"
             )
         return "{}.{}".format(*min(engine_version, NEWEST))
 
@@ -196,8 +197,8 @@ class Engine:
         seconds: float = CALL_SECONDS,
         most: int | None = None,
     ) -> Any:
-        """Send a request and return the answer: decoded JSON, or bytes if it is not JSON. `most`: read at most this
-        many bytes of the answer."""
+        """Send a request and return the answer: decoded JSON, or bytes if it is not JSON. `seconds`: timeout of the
+        connection. `most`: read at most this many bytes of the answer."""
         connection = self._connection(seconds)
         try:
             response = self._send(connection, method, self._target(path, query), body, headers or {})
@@ -217,14 +218,12 @@ class Engine:
             while line := self._translate_errors(response.readline):
                 if not line.endswith(b"\n"):
                     raise EngineGoneError(
-                        f"the container engine at {self.host} has broken off in the middle of an answer"
+                        f"the container engine at {self.host} closed the connection in the middle of an answer"
                     )
                 if line.strip():
                     yield json.loads(line)
         except ValueError:
-            raise PlatformError(
-                f"the container engine at {self.host} answers with something that is not JSON"
-            ) from None
+            raise PlatformError(f"the container engine at {self.host} did not answer with JSON") from None
         finally:
             connection.close()
 
@@ -302,15 +301,15 @@ class Engine:
         return response
 
     def _translate_errors(self, act: Callable[[], Any]) -> Any:
-        """Raise connection errors of `act` as EngineGoneError with a readable cause."""
+        """Return the result of `act`. Raises its connection errors as EngineGoneError with a readable cause."""
         try:
             return act()
         except FileNotFoundError:
-            cause = "there is no such socket; is the engine installed and running?"
+            cause = "the socket does not exist; is the engine installed and running?"
         except PermissionError:
             cause = "this user may not use the socket; add it to the engine's group (docker)"
         except ConnectionRefusedError:
-            cause = "nobody listens there; the engine does not run"
+            cause = "nothing listens there; is the engine running?"
         except TimeoutError:
             cause = "it does not answer in time"
         except (http.client.HTTPException, OSError) as error:

@@ -48,14 +48,15 @@ def resize(engine: Engine, exec_id: str, *, columns: int, rows: int) -> None:
 
 
 def exit_code(engine: Engine, exec_id: str) -> int:
-    """Return the exit code of a command whose output has ended. Raises PlatformError if the engine does not know it."""
+    """Return the exit code of a command whose output has ended. Raises PlatformError if the engine does not report it
+    within END_SECONDS."""
     until = time.monotonic() + END_SECONDS
     while time.monotonic() < until:
         state = engine.call("GET", f"/exec/{exec_id}/json")
         if not state["Running"] and state["ExitCode"] is not None:
             return int(state["ExitCode"])
         time.sleep(0.02)
-    raise PlatformError("the container engine does not say how the command ended")
+    raise PlatformError("the container engine does not report the exit code of the command")
 
 
 def run_inside(
@@ -69,7 +70,7 @@ def run_inside(
         while (parts := stream.read(max(until - time.monotonic(), 0.0))) is not None:
             output += b"".join(data for _, data in parts)
             if time.monotonic() >= until:
-                raise PlatformError(f"a command in the container {container[:12]} does not end: {command[0]}")
+                raise PlatformError(f"a command in the container {container[:12]} takes too long: {command[0]}")
     finally:
         stream.close()
     return exit_code(engine, exec_id), output

@@ -72,10 +72,10 @@ def read_request(inputs: Inputs) -> ImageRequest:
     policies = tuple(inputs.texts("pull_policy", [])) or ("always",)
     for policy in policies:
         if policy not in POLICIES:
-            raise StepError(f"input pull_policy: {policy!r} is none of {', '.join(POLICIES)}")
+            raise StepError(f"input pull_policy: must be one of {', '.join(POLICIES)}, not {policy!r}")
     name = inputs.text("image")
     if not _NAME.fullmatch(name) or ".." in name:
-        raise StepError(f"input image: {name!r} is no name of an image")
+        raise StepError(f"input image: {name!r} is not a valid image name")
     return ImageRequest(
         name=name,
         policies=policies,
@@ -105,7 +105,7 @@ def obtain(engine: Engine, request: ImageRequest) -> Image:
 
 
 def find(engine: Engine, name: str) -> dict[str, Any] | None:
-    """Return the engine's JSON description of an image."""
+    """Return the engine's JSON description of an image; None if it does not exist."""
     try:
         image: dict[str, Any] = engine.call("GET", f"/images/{name}/json")
     except EngineRefusedError as error:
@@ -116,15 +116,15 @@ def find(engine: Engine, name: str) -> dict[str, Any] | None:
 
 
 def _obtain_by_policy(engine: Engine, request: ImageRequest, policy: str) -> Image:
-    here = None if policy == "always" else find(engine, request.name)
-    if here is not None and _has_platform(here, request.platform):
-        short_id = here["Id"].removeprefix("sha256:")[:12]
+    local = None if policy == "always" else find(engine, request.name)
+    if local is not None and _has_platform(local, request.platform):
+        short_id = local["Id"].removeprefix("sha256:")[:12]
         say(f"Using the image {request.name} of this machine ({short_id}, policy {policy})")
-        return _make_image(here, request, pulled=False, seconds=0.0)
+        return _make_image(local, request, pulled=False, seconds=0.0)
     if policy == "never":
         raise StepError(
-            f"the image {request.name} is not on this machine, and the pull policy never forbids to get it; "
-            "put it there, or let the runner's pull_policy allow a pull"
+            f"the image {request.name} is not on this machine, and the pull policy 'never' does not allow to pull it; "
+            "load the image, or allow another pull_policy for the runner"
         )
     started = time.monotonic()
     make_room(engine, request.min_free_bytes)
@@ -133,7 +133,8 @@ def _obtain_by_policy(engine: Engine, request: ImageRequest, policy: str) -> Ima
     pulled = find(engine, request.name)
     if pulled is None:
         raise PlatformError(
-            f"the image {request.name} was pulled and is gone again; is something else removing images?"
+            f"the image {request.name} was removed right after it was pulled; find out what removes images on this "
+            "machine"
         )
     image = _make_image(pulled, request, pulled=True, seconds=seconds)
     say(f"Pulled {image.digest or request.name} ({format_size(image.size_bytes)}) in {seconds:.1f} s")
@@ -212,8 +213,9 @@ def _advice(error: str, credential: Credential | None) -> str:
 
 
 def _read_auth_variable() -> str:
-    """Return the Docker configuration in DOCKER_AUTH_CONFIG; of a file variable, the content of the file. An input must
-    not name a file, because this program may have more rights than the author of the input."""
+    """Return the Docker configuration in DOCKER_AUTH_CONFIG or, if this is a path, in that file; '' if it is not set.
+    No input may be such a path, because this program may have more rights than the author of the input. Raises
+    StepError if the file cannot be read."""
     text = os.environ.get("DOCKER_AUTH_CONFIG", "")
     if not text or text.lstrip().startswith("{"):
         return text
@@ -221,7 +223,7 @@ def _read_auth_variable() -> str:
         with open(os.open(text, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
             return file.read(LARGEST_CONFIG) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else "{"
     except (OSError, ValueError) as error:
-        raise StepError(f"the logins of DOCKER_AUTH_CONFIG cannot be used: {type(error).__name__}") from None
+        raise StepError(f"cannot read the registry logins in DOCKER_AUTH_CONFIG: {type(error).__name__}") from None
 
 
 def _parse_logins(text: str) -> tuple[Credential, ...]:
@@ -229,7 +231,7 @@ def _parse_logins(text: str) -> tuple[Credential, ...]:
         return tuple(read_config(text)) if text else ()
     except (ValueError, RecursionError) as error:
         cause = error if type(error) is ValueError else type(error).__name__
-        raise StepError(f"the logins of DOCKER_AUTH_CONFIG cannot be used: {cause}") from None
+        raise StepError(f"cannot read the registry logins in DOCKER_AUTH_CONFIG: {cause}") from None
 
 
 def _read_machine_logins() -> tuple[Credential, ...]:
@@ -246,7 +248,7 @@ def make_room(engine: Engine, needed: int) -> None:
     free = _free_bytes(engine, folder)
     if free is None or free >= needed:
         return
-    sizes = f"{format_size(free)} of disk are free for images, {format_size(needed)} are wanted"
+    sizes = f"{format_size(free)} of disk space are free for images, {format_size(needed)} are required"
     say(f"Only {sizes}: removing unused images")
     for image in _list_unused(engine):
         for name in image.get("RepoTags") or [image["Id"]]:
@@ -259,13 +261,13 @@ def make_room(engine: Engine, needed: int) -> None:
         if free is None or free >= needed:
             return
     raise PlatformError(
-        f"the disk of the container engine ({folder}) has {format_size(free)} free, {format_size(needed)} are wanted "
-        "before an image is pulled, and no unused image is left to remove; free some, or lower min_free_disk"
+        f"the disk of the container engine ({folder}) has {format_size(free)} free, {format_size(needed)} are required "
+        "to pull an image, and no unused image is left to remove; free disk space, or lower min_free_disk"
     )
 
 
 def _free_bytes(engine: Engine, folder: str) -> int | None:
-    """Return the free bytes of the engine's disk, if it is on this machine."""
+    """Return the free bytes of the engine's disk, on which `folder` is; None if the disk is not on this machine."""
     if not engine.is_local or not os.path.isdir(folder):
         return None
     return shutil.disk_usage(folder).free

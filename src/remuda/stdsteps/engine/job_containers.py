@@ -70,15 +70,15 @@ def short_digest(text: str) -> str:
 
 
 def is_leftover(labels: Mapping[str, str], *, now: float, exists: Callable[[str], bool]) -> bool:
-    """True if the job of a container with these labels, of this machine, is over: its folder does not exist any more,
-    or its latest end is before `now`."""
+    """True if the job of a container of this machine is over, by the container's labels: the job's folder does not
+    exist any more (`exists` checks that), or the job's latest end is before `now`."""
     folder, until = labels.get("remuda.folder", ""), labels.get("remuda.until", "")
     return (bool(folder) and not exists(folder)) or (until.isdecimal() and now > int(until))
 
 
 def sweep(engine: Engine, owner: Owner) -> None:
-    """Remove containers and networks that ended jobs left on this machine. A failure is logged and tried again next
-    time."""
+    """Remove containers and networks that ended jobs left on this machine. If the engine refuses a removal, that is
+    logged, and the next call tries it again. Raises EngineGoneError if the engine cannot be reached."""
     mine = {"label": [f"remuda.machine={owner.machine}"]}
     containers = engine.call("GET", "/containers/json", query={"all": 1, "filters": mine})
     networks = engine.call("GET", "/networks", query={"filters": mine})
@@ -95,12 +95,12 @@ def sweep(engine: Engine, owner: Owner) -> None:
         except EngineGoneError:
             raise
         except StepError as error:
-            say(f"WARNING: what an earlier job left behind could not be removed: {error}")
+            say(f"WARNING: cannot remove a container or network that an earlier job left behind: {error}")
 
 
 def free_folder(host: str, folder: str) -> None:
-    """Remove all containers that earlier jobs left with this working directory mounted, because none may run while a
-    step with more rights works there. `host`: the engine's address."""
+    """Remove all containers that earlier jobs left with this working directory mounted, because their processes must
+    not run while a step with more rights works in the directory. `host`: the engine's address."""
     engine = Engine(host)
     labels = [f"remuda.machine={this_owner('').machine}", f"{WORK_DIR}={folder}"]
     for container in engine.call("GET", "/containers/json", query={"all": 1, "filters": {"label": labels}}):
@@ -126,11 +126,11 @@ def remove(engine: Engine, name: str) -> bool:
         if inspect(engine, name) is None:
             return True
         time.sleep(0.1)
-    raise PlatformError(f"the container engine does not get on with removing the container {name}")
+    raise PlatformError(f"the container engine did not remove the container {name} in {REMOVAL_SECONDS:.0f} s")
 
 
 def inspect(engine: Engine, name: str) -> dict[str, Any] | None:
-    """Return the engine's JSON description of a container."""
+    """Return the engine's JSON description of a container; None if it does not exist."""
     try:
         container: dict[str, Any] = engine.call("GET", f"/containers/{name}/json")
     except EngineRefusedError as error:
@@ -165,19 +165,19 @@ def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping
         engine.call("POST", "/networks/create", body=body)
     except EngineRefusedError as error:
         if error.status != 409:
-            raise PlatformError(f"the job's network cannot be made: {error}") from None
+            raise PlatformError(f"cannot create the job's network: {error}") from None
     return name
 
 
 def remove_network(engine: Engine, name: str) -> None:
-    """Remove a network, if it exists; if a container uses it, it is kept with a warning."""
+    """Remove a network, if it exists; if a container uses the network, only warn."""
     try:
         engine.call("DELETE", f"/networks/{name}")
     except EngineRefusedError as error:
         if error.status not in (403, 404, 409):
             raise
         if error.status != 404:
-            say(f"WARNING: the network {name} is still used and stays: {error}")
+            say(f"WARNING: the network {name} is still in use and is not removed: {error}")
 
 
 def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine) -> None:
@@ -187,13 +187,13 @@ def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine)
     killed = kill_without_engine(names) if engine.is_local else 0
     if engine.is_local and os.geteuid() == 0:
         say(
-            f"The processes of {killed} container(s) of this job were ended without the engine. What it still knows "
-            "of them is removed when it is back, by itself or by the next job with a container here."
+            f"The processes of {killed} container(s) of this job were killed without the engine. When the engine is "
+            "back, the engine or the next job with a container on this machine removes the containers."
         )
     else:
         raise PlatformError(
-            "containers of this job may still run, and without the engine they cannot be ended from here; the next "
-            "job with a container on this machine removes them once the engine is back"
+            "containers of this job may still run, and this process cannot kill them without the engine; the next "
+            "job with a container on this machine removes them when the engine is back"
         )
 
 
@@ -213,7 +213,7 @@ def kill_without_engine(names: list[str]) -> int:
 
 
 def _thaw(pid: int) -> None:
-    """Unfreeze a container: with cgroups v1, a killed process in a paused one exits only after that."""
+    """Unfreeze the container of a process: with cgroups v1, a killed process in a paused container exits only then."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, kinds, group = line.split(":", 2)
@@ -222,7 +222,7 @@ def _thaw(pid: int) -> None:
 
 
 def find_names_without_engine(prefix: str) -> list[str]:
-    """Return the names of running containers with this prefix, read from /proc."""
+    """Return the names of running containers whose name begins with `prefix`, read from /proc."""
     start = f"{MARK}={prefix}".encode()
     return [
         entry.partition(b"=")[2].decode() for _, env in _first_processes() for entry in env if entry.startswith(start)
@@ -230,7 +230,7 @@ def find_names_without_engine(prefix: str) -> list[str]:
 
 
 def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the id and the environment of process 1 of every PID namespace except our own."""
+    """Yield the id and the environment of process 1 of every PID namespace except that of this program."""
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -243,9 +243,9 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
 
 
 def find_mount(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the device of a folder and the folder's path on it, as mountinfo lists a bind mount of the folder.
-    `mounts`: device and path by mount point. None if the folder is a mount point itself, because then every copy of
-    these mounts lists it, and it identifies no container."""
+    """Return the device of a folder and the folder's path on that device, as /proc/PID/mountinfo of a container lists a
+    bind mount of the folder. `mounts`: device and path by mount point. None if the folder is a mount point itself: it
+    is then listed for other processes, too, and identifies no container."""
     point = max((path for path in mounts if Path(folder).is_relative_to(path)), key=len, default="/")
     if point == folder:
         return None

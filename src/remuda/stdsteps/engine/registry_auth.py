@@ -51,7 +51,8 @@ def full_name(image: str) -> str:
 
 
 def choose(image: str, *sources: Iterable[Credential]) -> Credential | None:
-    """Return the credential for an image. `sources`: lists of credentials, the one with the highest priority first."""
+    """Return the credential for an image; None if no source has one. `sources`: lists of credentials, the one with the
+    highest priority first."""
     name = full_name(image)
     for source in sources:
         matches = [login for login in source if name == login.place or name.startswith(f"{login.place}/")]
@@ -65,11 +66,11 @@ def read_config(text: str) -> list[Credential]:
     document = json.loads(text)
     auths = document.get("auths", {}) if isinstance(document, dict) else None
     if not isinstance(auths, dict):
-        raise ValueError("it holds no mapping auths")
+        raise ValueError("it must be a mapping with a mapping auths")
     credentials = []
     for place, entry in auths.items():
         if not isinstance(entry, dict):
-            raise ValueError(f"auths.{place} is no mapping")
+            raise ValueError(f"auths.{place} is not a mapping")
         username, password = _read_login(entry, place)
         token = str(entry.get("identitytoken") or "")
         if username or token:
@@ -101,7 +102,7 @@ def _read_login(entry: Mapping[str, Any], place: str) -> tuple[str, str]:
     except (binascii.Error, UnicodeDecodeError):
         colon = ""
     if not colon:
-        raise ValueError(f"auths.{place}.auth is no base64 of NAME:PASSWORD")
+        raise ValueError(f"auths.{place}.auth is not the base64 of NAME:PASSWORD")
     return name, password.rstrip("\0")
 
 

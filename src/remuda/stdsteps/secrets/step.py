@@ -17,7 +17,8 @@ from remuda.stdsteps.common.outputs import append_lines, write_outputs
 from remuda.stdsteps.secrets.vault import Vault, read_secret
 
 FOLDER = "secret-files"
-"""A folder in the exchange folder. File variables are in there, too, but none can have this name."""
+"""A folder in the exchange folder. The exchange folder also has a file for each file variable, but no variable can have
+this name."""
 LARGEST_BYTES = 1024 * 1024
 SOURCES = ("vault", "local_file", "environment")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -33,7 +34,7 @@ def run(inputs: Inputs) -> None:
     try:
         for name, request in requests.items():
             if not _NAME.fullmatch(name) or not isinstance(request, dict):
-                raise StepError(f"secret {name!r}: a name of letters, digits and _ is needed, and where it comes from")
+                raise StepError(f"secret {name!r}: must be a mapping, with a name of letters, digits and _")
             secret = Inputs(request)
             files[name] = secret.flag("file", True)
             try:
@@ -42,20 +43,22 @@ def run(inputs: Inputs) -> None:
                 raise type(error)(f"secret {name}: {error}") from None
             _mask(values[name])
             if "\0" in values[name] and not files[name]:
-                raise StepError(f"secret {name}: its value holds a NUL byte, which only a file can have")
+                raise StepError(
+                    f"secret {name}: its value has a NUL byte, which only a secret with file: true can have"
+                )
     finally:
         vault.log_out()
     exported = {name: _write_file(name, value) if files[name] else value for name, value in values.items()}
     _export(exported)
     for name, source in sources.items():
-        say(f"{name}: from {source}, {'a file' if files[name] else 'a variable'}")
+        say(f"{name}: from {source}, as {'a file' if files[name] else 'a variable'}")
     write_outputs(names=list(values), sources=sources, files=[name for name in values if files[name]])
 
 
 def _fetch(secret: Inputs, request: dict[str, Any], login: Any, vault: Vault, *, is_file: bool) -> tuple[str, str]:
     kinds = [kind for kind in SOURCES if request.get(kind) is not None]
     if len(kinds) != 1:
-        raise StepError(f"exactly one of {', '.join(SOURCES)} is needed")
+        raise StepError(f"must have exactly one of {', '.join(SOURCES)}")
     source = Inputs(secret.mapping(kinds[0]))
     secret.done()
     match kinds[0]:
@@ -65,7 +68,7 @@ def _fetch(secret: Inputs, request: dict[str, Any], login: Any, vault: Vault, *,
             variable = source.text("name")
             source.done()
             if variable not in os.environ:
-                raise StepError(f"there is no variable {variable}")
+                raise StepError(f"the variable {variable} is not set")
             return "environment", os.environ[variable]
     path = Path(source.text("path"))
     source.done()
@@ -90,7 +93,7 @@ def _mask(value: str) -> None:
 def _write_file(name: str, value: str) -> str:
     exchange = os.environ.get("REMUDA_EXCHANGE")
     if not exchange:
-        raise StepError("REMUDA_EXCHANGE names no folder; standard steps are started by the step runner")
+        raise StepError("REMUDA_EXCHANGE is not set; only the step runner can start standard steps")
     folder = Path(exchange) / FOLDER
     if not folder.is_dir():
         folder.mkdir(mode=0o700)
@@ -110,5 +113,5 @@ def _write_file(name: str, value: str) -> str:
 def _export(values: dict[str, str]) -> None:
     path = os.environ.get("REMUDA_EXPORTS")
     if not path:
-        raise StepError("REMUDA_EXPORTS names no file; standard steps are started by the step runner")
+        raise StepError("REMUDA_EXPORTS is not set; only the step runner can start standard steps")
     append_lines(path, [json.dumps({"name": name, "value": value}).encode() for name, value in values.items()])

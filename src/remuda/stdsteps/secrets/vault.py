@@ -1,5 +1,6 @@
 """Reads secrets through Vault's HTTP API (Vault, OpenBao): logs in with a job's ID token, reads, logs out. Logs in once
-for each server and login data, and reads each path once. Redirects are not followed: the data is for this server."""
+for each server and login data, and reads each path once. Redirects are not followed, because the login data is only for
+this server."""
 
 import json
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ class VaultSecret:
 
 def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
     """Parse the description of a secret. `login`: the secret part of the login data, such as the ID token. Raises
-    StepError if it is invalid."""
+    StepError if the description is invalid."""
     server, engine = Inputs(inputs.mapping("server")), Inputs(inputs.mapping("engine"))
     auth = Inputs(server.mapping("auth"))
     url, namespace = server.text("url").rstrip("/"), server.text("namespace", "")
@@ -60,14 +61,14 @@ def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
         field=inputs.text("field"),
     )
     if not is_address(url) or "?" in url or "#" in url:
-        raise StepError(f"{url!r} is no address of a server")
+        raise StepError(f"{url!r} is not an HTTP URL of a server")
     for group in (inputs, server, auth, engine):
         group.done()
     return secret
 
 
 class Vault:
-    """A client of Vault servers that keeps its logins and what it has read until the step ends."""
+    """A client of Vault servers. It keeps its logins until `log_out`, and reads each path once."""
 
     def __init__(self, *, answer_seconds: float) -> None:
         self._answer_seconds = answer_seconds
@@ -75,7 +76,8 @@ class Vault:
         self._read: dict[tuple[Server, str], dict[str, Any]] = {}
 
     def read_value(self, secret: VaultSecret) -> str:
-        """Return the secret, as JSON if it is not a string. Raises StepError if it does not have the field."""
+        """Return the value of the secret's field, as JSON if it is not a string. Raises StepError if the secret cannot
+        be read or does not have the field."""
         middle = "/data" if secret.engine == "kv-v2" else ""
         place = f"{secret.mount}{middle}/{secret.path}"
         data = self._read_fields(secret.server, place)
@@ -104,10 +106,10 @@ class Vault:
     def _log_in(self, server: Server) -> str:
         if server not in self._tokens:
             place = f"auth/{server.login}/login"
-            answer = self._ask("logging in for secrets", "POST", server, place, data=dict(server.data))
+            answer = self._ask("logging in to read secrets", "POST", server, place, data=dict(server.data))
             token = _read_part(answer, "auth", "the login").get("client_token")
             if not isinstance(token, str) or not token:
-                raise StepError(f"the login at {server.url} gave no token")
+                raise StepError(f"the login at {server.url} returned no token")
             self._tokens[server] = token
         return self._tokens[server]
 
@@ -116,7 +118,7 @@ class Vault:
         try:
             return json.loads(data)
         except (ValueError, RecursionError):
-            raise StepError(f"{server.url} answered something that is no JSON; is it the address of Vault?") from None
+            raise StepError(f"{server.url} did not answer with JSON; check that it is the address of Vault") from None
 
     def _send(
         self, method: str, server: Server, place: str, *, token: str = "", data: dict[str, str] | None = None
@@ -148,5 +150,5 @@ def _read_part(answer: Any, name: str, what: str) -> dict[str, Any]:
 def _check_path(text: str, name: str) -> str:
     parts = [part for part in text.split("/") if part]
     if not parts or any(part in (".", "..") for part in parts):
-        raise StepError(f"{name}: {text!r} is none")
+        raise StepError(f"{name}: {text!r} is not a valid path")
     return "/".join(parts)

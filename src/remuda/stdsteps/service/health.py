@@ -1,7 +1,7 @@
 """Waits until a service container is ready: its health check succeeds, or one of its ports is open. Open ports are read
 from /proc/net/tcp of the container, through /proc of this machine if the engine is local, else with `cat` in the
-container, so no route to it and no program in the image is needed. A service without ports and health check counts as
-ready. Problems are returned and not raised, because a job may work without the service."""
+container, so no route to it is needed. If that fails, or a service has neither ports nor a health check, it counts as
+ready while it runs. Problems are returned and not raised, because a job may work without the service."""
 
 import time
 from pathlib import Path
@@ -26,12 +26,12 @@ class Health:
     problem: str
     """Empty: no problem was found."""
     checked: str
-    """What was checked: health check, port 5432, or nothing."""
+    """What was checked, for the log: `its health check`, `port 5432`, or `nothing`."""
 
 
 def wait_for(engine: Engine, container: str, ports: list[int], *, seconds: float) -> Health:
-    """Poll until the service is ready, has exited, or `seconds` are over. It is ready when one of `ports` is open or,
-    if its image has a health check, that succeeds."""
+    """Poll until the service is ready, has exited, or `seconds` are over. It is ready when its health check succeeds
+    or, if its image has none, one of `ports` is open. Without both, or if `seconds` is 0, only checks that it runs."""
     details = job_containers.inspect(engine, container)
     has_check = bool(details and details["State"].get("Health"))
     checked = "its health check" if has_check else _describe_ports(ports)
@@ -55,7 +55,7 @@ def wait_for(engine: Engine, container: str, ports: list[int], *, seconds: float
 
 def _find_end(details: dict[str, Any] | None) -> str:
     if details is None:
-        return "its container is gone"
+        return "its container does not exist any more"
     state = details["State"]
     if state["Running"]:
         return ""
@@ -81,7 +81,8 @@ def _check_ports(engine: Engine, details: dict[str, Any], ports: list[int]) -> s
 
 
 def _read_table(engine: Engine, details: dict[str, Any]) -> str | None:
-    """Return /proc/net/tcp and tcp6 of the container, if they can be read."""
+    """Return /proc/net/tcp and tcp6 of a container as one text; None if they cannot be read. `details`: the engine's
+    description of the container."""
     if engine.is_local and (table := _read_local_table(details)) is not None:
         return table
     try:

@@ -29,7 +29,7 @@ from remuda.stdsteps.service.names import aliases, ports, short_name
 WAIT_SECONDS = 30
 SHOWN_LINES = 200
 WITHOUT_NAMES = ("host", "none", "bridge", "default")
-"""Networks in which containers have no names."""
+"""Networks in which containers have no host names for each other."""
 
 
 def run(inputs: Inputs) -> None:
@@ -73,14 +73,14 @@ def run(inputs: Inputs) -> None:
     started = time.monotonic()
     job_containers.remove(engine, name)
     container, image = _start(engine, image_request, image, name, body)
-    say(f"The service {image_request.name} is started as {', '.join(names) or name}")
+    say(f"Started the service {image_request.name} as {', '.join(names) or name}")
     health = service_health.wait_for(engine, container, ports(image.config, variables), seconds=wait_seconds)
     seconds = time.monotonic() - started
     if health.problem:
         say(f"WARNING: the service {image_request.name} probably did not start properly: {health.problem}")
         show(f"Log of the service {names[0] if names else name}:", read_log(engine, container, lines=SHOWN_LINES))
     else:
-        say(f"The service {names[0] if names else name} is ready after {seconds:.1f} s (looked at: {health.checked})")
+        say(f"The service {names[0] if names else name} is ready after {seconds:.1f} s (checked: {health.checked})")
     write_outputs(
         container=container,
         image=image_request.name,
@@ -108,5 +108,5 @@ def _start(
     except EngineRefusedError as error:
         job_containers.remove(engine, container)
         kind = PlatformError if error.status >= 500 else StepError
-        raise kind(f"the service {request.name} cannot be started: {error}") from None
+        raise kind(f"cannot start the service {request.name}: {error}") from None
     return container, image

@@ -1,5 +1,6 @@
 """The step `service_stop`: shows the last log lines of the job's services, and removes them and the job's network.
-Always runs, also after a failure. A refusal of the engine is only a warning, because the job's work is done."""
+Always runs, also after a failure. If the engine refuses to remove a container, that is only a warning, because the
+job's work is done."""
 
 from typing import Any
 
@@ -35,20 +36,20 @@ def _stop(engine: Engine, owner: Owner, lines: int) -> None:
         try:
             job_containers.remove(engine, container["Id"])
         except EngineRefusedError as error:
-            say(f"WARNING: the container {container['Id'][:12]} could not be removed: {error}")
+            say(f"WARNING: cannot remove the container {container['Id'][:12]}: {error}")
     job_containers.remove_network(engine, owner.name())
     write_outputs(services=ended)
 
 
 def _show_log(engine: Engine, listed: dict[str, Any], lines: int) -> dict[str, Any] | None:
-    """Log the last lines of a service, and return its state for the step's outputs; None if it is gone. `listed`: the
-    engine's list entry of the container."""
+    """Log the last lines of a service, and return its state for the step's outputs; None if its container does not
+    exist. `listed`: the engine's list entry of the container."""
     details = job_containers.inspect(engine, listed["Id"])
     if details is None:
         return None
     name, state = listed["Labels"].get("remuda.service", listed["Id"][:12]), details["State"]
     how = "" if state["Running"] else f", which had ended with exit code {state['ExitCode']}"
-    how += " for want of memory" if state.get("OOMKilled") else ""
+    how += " (out of memory)" if state.get("OOMKilled") else ""
     text = read_log(engine, listed["Id"], lines=lines) if lines else ""
     if lines:
         show(f"Last lines of the service {name}{how}:", text)

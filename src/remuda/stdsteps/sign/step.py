@@ -1,8 +1,8 @@
 """The step `sign`: writes an attestation (in-toto statement) with the digests of files, and its signature. The key
-belongs to the runner. The input `apart` says that the job's own steps cannot read it, because they run as another user
-or in a container and the job did not add this step itself; the output `protection` is then `enforced`, else `advisory`.
-The step may have more rights than the job, so it follows no link that the job left, signs bytes that no other process
-can change, and starts no program that the job chose."""
+belongs to the runner. The input `apart` says that the job's own steps cannot read the key, because they run as another
+user or in a container and the job did not add this step itself; the output `protection` is then `enforced`, else
+`advisory`. The step may have more rights than the job, so it follows no link that the job left, signs bytes that no
+other process can change, and starts no program that the job chose."""
 
 import os
 import time
@@ -28,7 +28,7 @@ def run(inputs: Inputs) -> None:
     is_apart = inputs.flag("apart", False)
     inputs.done()
     if "/" in name or name in ("", ".", ".."):
-        raise StepError(f"input statement: the name of a file is needed, not {name!r}")
+        raise StepError(f"input statement: must be the name of a file, not {name!r}")
     check_key(key)
     public = key_id(public_key(key))
     root = Path.cwd()
@@ -49,13 +49,13 @@ def run(inputs: Inputs) -> None:
     _write(root, name + SUFFIX, signature)
     say(f"Signed {len(digests)} files in {name} with the key {public}")
     if not is_apart:
-        say("The job's own steps run as the user who holds the key, so that the signature proves nothing against them")
+        say("The job's own steps may be able to read the key, so the signature does not prove that the runner made it")
     shown = dict(sorted(digests.items())[:MOST_DIGESTS_SHOWN])
     write_outputs(files=len(digests), key_id=public, statement=name, digests=shown, protection=protection)
 
 
 def _remove(root: Path, names: set[str]) -> None:
-    """Delete the attestation of an earlier run and its signature, because they describe other files."""
+    """Delete an earlier run's attestation and its signature (`names`), because they describe other files."""
     for name in names:
         with suppress(FileNotFoundError):
             os.unlink(root / name)

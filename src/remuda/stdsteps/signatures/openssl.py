@@ -15,38 +15,43 @@ from remuda.stdsteps.common.errors import PlatformError, StepError
 
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PLACE = "/tmp"
-"""For temporary files. Not taken from a variable of the job, which could name a folder of the job."""
+"""Folder for temporary files. Not taken from a variable of the job, which could name a folder of the job."""
 _HEAD = bytes.fromhex("302a300506032b6570032100")
 """The prefix of a public Ed25519 key in DER; 32 bytes follow."""
 LARGEST_KEY_BYTES = 16 * 1024
 
 
 def check_key(key: Path) -> None:
-    """Raise PlatformError if the private key file does not exist, or other users have permissions on it."""
+    """Raise PlatformError if the private key is not a regular file, or other users have permissions on it."""
     try:
         status = key.stat()
     except OSError as error:
         raise PlatformError(
-            f"the signing key {key} cannot be used: {error.strerror}. "
-            f"Make one with: openssl genpkey -algorithm ed25519 -out {key}"
+            f"cannot use the signing key {key}: {error.strerror}. "
+            f"Create one with: openssl genpkey -algorithm ed25519 -out {key}"
         ) from None
     if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
-        raise PlatformError(f"others can read the signing key {key}; make it private with: chmod 600 {key}")
+        raise PlatformError(
+            f"the signing key {key} must be a regular file that only its owner can access; run: chmod 600 {key}"
+        )
 
 
 def public_key(key: Path) -> bytes:
-    """Return the public key, in DER, of a private key file."""
+    """Return the public key, in DER, of a private key file. Raises StepError if it is not an Ed25519 key."""
     return _check_public(_openssl("pkey", "-in", str(key), "-pubout", "-outform", "DER"), str(key))
 
 
 def read_public_key(text: str) -> bytes:
-    """Convert a public key from PEM to DER. Raises StepError if the text is not a public key."""
+    """Convert a public key from PEM to DER. Raises StepError if the text is not a public Ed25519 key."""
     if len(text) > LARGEST_KEY_BYTES or "PUBLIC KEY" not in text:
-        raise StepError("the public key is none; it begins with -----BEGIN PUBLIC KEY-----")
+        raise StepError("the text is not a public key; a public key begins with -----BEGIN PUBLIC KEY-----")
     with make_temporary("remuda-key-", place=PLACE) as folder:
         path = Path(folder) / "key.pem"
         path.write_text(text)
-        return _check_public(_openssl("pkey", "-pubin", "-in", str(path), "-outform", "DER"), "the public key")
+        result = _run("pkey", "-pubin", "-in", str(path), "-outform", "DER")
+    if result.returncode:
+        raise StepError("openssl cannot read the public key; check that it was copied completely")
+    return _check_public(result.stdout, "the public key")
 
 
 def key_id(public: bytes) -> str:
@@ -64,7 +69,7 @@ def sign(key: Path, data: bytes) -> bytes:
 
 
 def is_signed(public: bytes, data: bytes, signature: bytes) -> bool:
-    """True if the signature by the key `public` (in DER) is valid."""
+    """True if `signature` is a valid signature of `data` by the key `public` (in DER)."""
     with make_temporary("remuda-verify-", place=PLACE) as folder:
         key, source, signature_file = (Path(folder) / name for name in ("key", "data", "signature"))
         key.write_bytes(public)
@@ -77,7 +82,7 @@ def is_signed(public: bytes, data: bytes, signature: bytes) -> bool:
 
 def _check_public(public: bytes, name: str) -> bytes:
     if len(public) != len(_HEAD) + 32 or not public.startswith(_HEAD):
-        raise StepError(f"{name} is no Ed25519 key")
+        raise StepError(f"{name} is not an Ed25519 key")
     return public
 
 

@@ -36,7 +36,7 @@ class Statement:
     """A parsed and valid attestation: digests by file name, and data about the job."""
 
     digests: Mapping[str, str]
-    """SHA-256 by name; of a link, that of its target."""
+    """SHA-256 by file name; of a link, the SHA-256 of its target path."""
     predicate: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -51,24 +51,25 @@ def read_statement(data: bytes) -> Statement:
     """Parse an attestation. Raises StepError if it is invalid."""
     try:
         document = json.loads(data)
-        if document["_type"] != TYPE or document["predicateType"] != PREDICATE:
-            raise StepError(f"the statement is of another kind: {document['predicateType']!r}")
+        for key, expected in (("_type", TYPE), ("predicateType", PREDICATE)):
+            if document[key] != expected:
+                raise StepError(f"the statement has another type: {document[key]!r}")
         digests = {str(subject["name"]): str(subject["digest"]["sha256"]) for subject in document["subject"]}
         return Statement(digests=digests, predicate=dict(document["predicate"]))
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise StepError("the statement is no statement about artifacts") from None
+        raise StepError("the file is not a statement about artifacts") from None
 
 
 def find_problems(statement: Statement, names: Iterable[str], digest: Callable[[str], str | None]) -> list[str]:
-    """Return a message for each of the files `names` that is missing, changed or not listed. `digest`: returns the
-    digest of a file, None if the file does not exist."""
+    """Return a message for each of the files `names` that is missing, changed, or not in the attestation. `digest`:
+    returns the digest of a file, None if the file does not exist."""
     messages: list[str] = []
     for name in names:
         signed, actual = statement.digests.get(name), digest(name)
         if signed is None:
             messages.append(f"{name}: not signed")
         elif actual is None:
-            messages.append(f"{name}: signed, but not there")
+            messages.append(f"{name}: signed, but missing")
         elif actual != signed:
             messages.append(f"{name}: changed since it was signed")
     return messages
@@ -104,7 +105,8 @@ def digest_below(root: Path, name: str) -> str | None:
 
 
 def digest_in(archive: "ZipFile", name: str) -> str | None:
-    """Return an entry's SHA-256; of a link, that of its target path. Raises StepError if the entry cannot be read."""
+    """Return an entry's SHA-256; of a link, that of its target path. None if there is no such entry. Raises StepError
+    if the entry cannot be read."""
     from zipfile import BadZipFile  # not at the top: managers import the names above when they start
 
     try:

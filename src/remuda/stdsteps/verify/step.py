@@ -33,8 +33,8 @@ def run(inputs: Inputs) -> None:
     for problem in problems[:MOST_SHOWN]:
         say(f"ERROR: {problem}")
     if problems:
-        raise StepError(f"{len(problems)} of the files are not those that were signed with the key {key_id(public)}")
-    say(f"{len(statement.digests)} files are those that were signed with the key {key_id(public)}")
+        raise StepError(f"{len(problems)} files differ from those that were signed with the key {key_id(public)}")
+    say(f"{len(names)} files are unchanged since they were signed with the key {key_id(public)}")
     write_outputs(files=len(statement.digests), key_id=key_id(public), about=dict(statement.predicate))
 
 
@@ -46,18 +46,18 @@ def read_signed_statement(path: Path, public: bytes) -> Statement:
         with path.with_name(path.name + SUFFIX).open("rb") as file:
             signature = file.read(1024)
     except OSError as error:
-        raise StepError(f"there is no signed statement {path.name} here: {error}") from None
+        raise StepError(f"cannot read the signed statement {path.name}: {error}") from None
     if not is_signed(public, data, signature):
         raise StepError(f"{path.name} was not signed with the key {key_id(public)}, or was changed since")
     return read_statement(data)
 
 
 def _list_names(root: Path, statement: Statement, paths: list[str], name: str) -> list[str]:
-    """Return the files that match `paths` or, if that is empty, all of the attestation, without its own file `name`.
-    Raises StepError if no file matches."""
+    """Return the files that match `paths`, without the attestation `name` and its signature; if `paths` is empty, all
+    files that the attestation lists. Raises StepError if nothing matches."""
     if not paths:
         return sorted(statement.digests)
     names = select(root, paths, untracked=False) - {name, name + SUFFIX}
     if not names:
-        raise StepError("input paths: no files match, so there is nothing that could be verified")
+        raise StepError("input paths: no files match, so there is nothing to verify")
     return sorted(each for each in names if digest_below(root, each) is not None)

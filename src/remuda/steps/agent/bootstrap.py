@@ -1,8 +1,8 @@
-"""Installs the agent on a machine: examines the machine, chooses the form that runs there, writes it as one file.
+"""Installs the agent on a machine: examines it, chooses a form (zip or frozen) that runs there, writes it as one file.
 
-`LOOK` and `PLACE` are POSIX sh scripts; they need a shell, uname, cat, chmod and mv. The file appears whole or not at
-all. If one form does not start there, the next one is tried. Callers with another way to run commands than `bootstrap`
-use `LOOK`, `PLACE`, `read_facts` and `choose` directly.
+`LOOK` and `PLACE` are POSIX sh scripts; they need a shell, uname, cat, chmod, mkdir, mv and rm. The file appears whole
+or not at all. If one form does not start there, the next one is tried. Callers with another way to run commands than
+`bootstrap` use `LOOK`, `PLACE`, `read_facts` and `choose` directly.
 """
 
 import shlex
@@ -60,7 +60,7 @@ class MachineFacts:
     python: str = ""
     """Path of an interpreter that can run the zipapp."""
     present: str = ""
-    """The output of the command `version` of the existing file."""
+    """Output of the command `version` of the agent that is already installed; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Offer:
 
 
 def own_version() -> str:
-    """Return one line that identifies this program: version, protocol, form and digest."""
+    """Return one line that identifies this program: version, protocol, form and, if it is one file, its digest."""
     file = own_file()
     digest = "" if file is None else digest_of(file.read_bytes())
     return f"remuda-agent {__version__} protocol {PROTOCOL} {form()} {digest}".rstrip()
@@ -92,7 +92,7 @@ def read_facts(text: str) -> MachineFacts:
 
 
 def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
-    """Return the offers that can run on the machine, the best first. Raises AgentError if there is none."""
+    """Return the offers that can run on the machine, zipapps first. Raises AgentError if there is none."""
     if not facts.system:
         raise AgentError("the machine does not say what it is: no shell answers there, or it has no `uname`")
     fitting = [offer for offer in offers if offer.form is Form.ZIPAPP and facts.python]
@@ -108,23 +108,24 @@ def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
 
 
 def for_interpreter(zipapp: bytes, python: str) -> bytes:
-    """Put the machine's Python into the `#!` line, which is never shortened: offsets in the zip depend on it."""
+    """Return the zipapp with `python` in its `#!` line. A shorter line is padded to the old length, because more bytes
+    before a zip than its offsets say do no harm, but fewer do."""
     head, _, rest = zipapp.partition(b"\n")
     return (b"#!" + python.encode() + b" -I").ljust(len(head)) + b"\n" + rest
 
 
 def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
-    """Install the agent as `file` and return what was done. Raises AgentError if the agent does not run there.
+    """Install the agent as `file`. Returns a message with path and version. Raises AgentError if no form of it runs.
 
-    `through`: a command that runs a shell command elsewhere, such as `ssh HOST`. `frozen`: a frozen agent to offer,
-    too.
+    `through`: a command that runs a shell command on another machine, such as `ssh HOST`; None: this machine. `frozen`:
+    a frozen agent to try if the zipapp does not run.
     """
     run = _runner(shlex.split(through) if through else ["sh", "-c"])
     if not through:
         file = str(Path(file).absolute())
     code, out, err = run(command_line(LOOK, file), b"")
     if code:
-        raise AgentError(f"the machine cannot be looked at (exit code {code}): {_text(err)}")
+        raise AgentError(f"the machine cannot be examined (exit code {code}): {_text(err)}")
     facts = read_facts(out.decode("utf-8", "replace"))
     failures = []
     for offer in choose(facts, offers(frozen)):
@@ -149,7 +150,8 @@ def machine_of(program: bytes) -> str:
 
 
 def offers(frozen: Path | None) -> list[Offer]:
-    """Return the programs that can be installed: this one, packed if it is not one file, and `frozen` if given."""
+    """Return the programs that can be installed: this one, packed if it is not one file, and `frozen` unless None.
+    Raises AgentError if `frozen` is not a frozen agent."""
     own = own_file()
     contents = [own.read_bytes()] if own is not None else [_pack_self()]
     if frozen is not None:

@@ -122,19 +122,19 @@ class AgentService(AgentBase):
 
     async def Usage(self, stream: Stream[agent_pb2.UsageRequest, agent_pb2.UsageResponse]) -> None:  # noqa: N802
         await _receive(stream)
-        own, place = usage.of_process(os.getpid()), usage.machine(self._data)
+        own, machine = usage.of_process(os.getpid()), usage.machine(self._data)
         jobs = [job for job in self._jobs.all() if job.end is None]
         # In a thread, because this reads /proc of every process of the machine.
-        used = await asyncio.to_thread(usage.of_folders, [job.journal.folder for job in jobs])
+        usages = await asyncio.to_thread(usage.of_folders, [job.journal.folder for job in jobs])
         answer = agent_pb2.UsageResponse(
             cpu_seconds=own.cpu_seconds,
             memory_bytes=own.memory_bytes,
             open_files=usage.open_files(),
             open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-            machine=agent_pb2.Machine(**asdict(place)),
+            machine=agent_pb2.Machine(**asdict(machine)),
         )
-        for job, together in zip(jobs, used, strict=True):
-            answer.jobs.add(id=job.id, log_bytes=job.log.mark.length, **asdict(together))
+        for job, job_usage in zip(jobs, usages, strict=True):
+            answer.jobs.add(id=job.id, log_bytes=job.log.mark.length, **asdict(job_usage))
         await stream.send_message(answer)
 
     async def Shell(self, stream: Stream[agent_pb2.ShellInput, agent_pb2.ShellOutput]) -> None:  # noqa: N802
@@ -210,7 +210,7 @@ class StepRunnerService(StepRunnerBase):
 
 
 def is_of_a_job(pid: int, jobs: Jobs) -> bool:
-    """True if a process belongs to a running job: by session, ancestors, or the job's mark in its environment."""
+    """True if a process belongs to a job that runs or is on hold, by session, ancestor, or the job's mark (`marks`)."""
     journals = [job.journal for job in jobs.all() if job.end is None or job.hold.is_active]
     if has_mark_of(pid, {journal.key for journal in journals}):
         return True
@@ -233,11 +233,12 @@ def _status_codes() -> Iterator[None]:
     except BadRequestError as error:
         raise GRPCError(Status.INVALID_ARGUMENT, str(error)) from None
     except OSError as error:
-        raise GRPCError(Status.UNAVAILABLE, f"the agent cannot use its data folder: {error.strerror}") from None
+        cause = error.strerror or error
+        raise GRPCError(Status.UNAVAILABLE, f"the agent cannot use its data folder: {cause}") from None
 
 
 def _as_start(request: step_runner_pb2.RunRequest) -> agent_pb2.StartRequest:
-    """Translate GitLab's run request. GitLab's runner leaves masking to the side that adds timestamps: the agent."""
+    """Translate GitLab's run request. Sets `mask_prefixes`: GitLab's runner leaves the masking of tokens to us."""
     return agent_pb2.StartRequest(
         version=VERSION,
         id=request.id,
@@ -248,7 +249,7 @@ def _as_start(request: step_runner_pb2.RunRequest) -> agent_pb2.StartRequest:
         ],
         steps=request.steps,
         mask_prefixes=TOKEN_PREFIXES,
-        log_waiting_limit_bytes=-1,  # nobody confirms anything
+        log_waiting_limit_bytes=-1,  # no limit, because GitLab's runner does not confirm what it has received
     )
 
 

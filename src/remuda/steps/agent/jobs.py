@@ -1,8 +1,9 @@
 """All jobs of this agent: accepts them, resumes them at a start, cancels and removes them.
 
-An accepted job is kept until a client closes it, whatever happens to the agent or its clients. Accepting and closing do
-not await between check and change, so two calls for one id cannot interfere. Until the processes of a closed job have
-ended, the job is kept, calls that close or start it wait, and so does the agent before it stops.
+An accepted job is kept until a client closes it or no client has connected for too long (`client_presence`), also if
+the agent restarts. Accepting and closing do not await between check and change, so two calls for one id cannot
+interfere. Until the processes of a closed job have ended, the job is kept, calls that close or start it wait, and so
+does the agent before it stops.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from remuda.steps.engine.loading import Resolver
 from remuda.steps.engine.process_execution import AgentContext
 from remuda.steps.errors import BadRequestError, UnknownJobError
 from remuda.steps.job_files.disk import Reserve
-from remuda.steps.job_files.disk_usage import choose_filler, lacks_files, measure
+from remuda.steps.job_files.disk_usage import MEASURE_SECONDS, choose_filler, lacks_files, measure
 from remuda.steps.job_files.journal import Journal, list_jobs
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import Reference
@@ -35,8 +36,10 @@ from remuda.steps.resolving.values import Resolved
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 VERSION = 1
-"""Version of the start request's meaning."""
+"""Version of the start request that this agent understands."""
 LONGEST_ID = 200
+_MEASUREMENTS = 5
+"""How often the jobs' disk usage is measured until one that has filled the disk is found."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,10 +67,12 @@ class Jobs:
             try:
                 self._keep(Job(Journal(folder), self.context, self.all))
             except Exception:
-                logger.exception("cannot read the job in folder %s at the start; ignoring it", folder)
+                logger.exception(
+                    "cannot read the job in folder %s at the start; it is not resumed, and its files stay", folder
+                )
 
     async def start(self, request: StartRequest) -> None:
-        """Store the request and start the job, unless the id exists. Raises BadRequestError for an invalid one."""
+        """Store the request and start the job, unless its id exists. Raises BadRequestError for an invalid request."""
         await self._wait_until_closed(request.id)
         if not 1 <= len(request.id) <= LONGEST_ID:
             raise BadRequestError(f"id: 1 to {LONGEST_ID} characters are needed")
@@ -87,7 +92,7 @@ class Jobs:
                 await asyncio.to_thread(parse_run_as, request.run_as)
         except BadRequestError as error:
             raise type(error)(secrets_of(request).mask(str(error))) from None
-        if request.id in self._jobs:  # by now
+        if request.id in self._jobs:  # another call has started it meanwhile
             return
         # An agent that adopts the job may run in another directory.
         request.work_dir = os.path.abspath(request.work_dir)
@@ -114,40 +119,55 @@ class Jobs:
 
     @property
     def are_idle(self) -> bool:
-        """True if no job runs and no ended job is still kept for a client that may come back."""
+        """True if no job runs, and no ended job waits a limited time for its client to come back."""
         return not self.is_any_running and not any(job.presence.has_patience for job in self._jobs.values())
 
     async def watch_disk(self) -> None:
-        """Free space if the disk is full, else allocate the agent's reserve. Called regularly."""
+        """If the disk became full, stop the job that filled it and release the agent's disk reserve; if there is enough
+        space (again), allocate the reserve. Called regularly."""
         await self.context.disk_space.look(self._folder.parent, self.context.clock)
         self._reserve.hold()
 
     async def _relieve_disk(self) -> None:
+        """Stop the job that filled the disk and release the reserve. Measures again if no job was found: a job that
+        empties and refills its files may have had little on the disk at that moment. If none was found and there is
+        space, keep the reserve: a job that is stopped later needs it for steps that free space."""
+        disk = self._folder.parent
+        monotonic = self.context.clock.monotonic
+        until = monotonic() + MEASURE_SECONDS
         try:
-            await self._stop_filler(self._folder.parent)
+            for _ in range(_MEASUREMENTS):
+                if await self._stop_filler(disk, until - monotonic()):
+                    return
         except OSError as error:
-            logger.warning("disk full: cannot stop the job that filled it; releasing the reserve: %s", error)
-        finally:
+            logger.warning(
+                "disk full: cannot stop the job that filled it; releasing the reserve if there still is no space: %s",
+                error,
+            )
+        if not self.context.disk_space.has_room(disk):
             self._reserve.release()
 
-    async def _stop_filler(self, disk: Path) -> None:
+    async def _stop_filler(self, disk: Path, seconds: float) -> bool:
+        """Stop the job that filled the disk, and release the reserve. False if no such job was found in `seconds`."""
         filesystem = os.statvfs(disk)
         running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
         users = {job.journal.key: job.footprint.uid for job in self._jobs.values()}
         members = await asyncio.to_thread(find_members, users)
         searches = {job.id: await job.footprint.search_disk(members[job.journal.key]) for job in running.values()}
-        uses = await asyncio.to_thread(measure, searches, disk)
+        uses = await asyncio.to_thread(measure, searches, disk, seconds)
         filler = choose_filler(
             uses,
             disk_bytes=filesystem.f_blocks * filesystem.f_frsize,
             disk_files=filesystem.f_files,
             needs_files=lacks_files(disk),
         )
-        if filler is not None and running[filler].can_be_stopped_for_disk:
-            await running[filler].stop_for_disk(uses[filler], self._reserve.release)
+        if filler is None or not running[filler].can_be_stopped_for_disk:
+            return False
+        await running[filler].stop_for_disk(uses[filler], self._reserve.release)
+        return True
 
     def clean_up(self) -> None:
-        """Cancel running jobs whose client has been away for too long, and remove ended ones. Called regularly."""
+        """Cancel running jobs and remove ended ones whose client has been away for too long. Called regularly."""
         self._reaper.look()
         now = self.context.clock.monotonic()
         for job in [job for job in self._jobs.values() if job.presence.is_expired(now)]:
@@ -159,14 +179,12 @@ class Jobs:
                     logger.warning("job %s: ended, and no client has connected for too long; removing it", job.id)
                     self._close(job)
             except OSError as error:
-                logger.warning(
-                    "job %s: no manager asks for it, but it cannot be removed; trying again: %s", job.id, error
-                )
+                logger.warning("job %s: cannot cancel or remove the abandoned job, trying again: %s", job.id, error)
 
     async def close(self, job_id: str) -> None:
         """Kill the processes of a job, remove its files and forget it. If that fails the call can be repeated.
 
-        A job with an environment outside of this machine is cancelled instead, and removed after that was closed.
+        A job that has to close environments first (`must_be_closed`) is only cancelled, and removed when that is done.
         """
         job = self._jobs.get(job_id)
         if job is not None and job_id not in self._closing:
@@ -193,7 +211,7 @@ class Jobs:
             raise error
 
     async def _end(self, job: Job, task: asyncio.Task[None] | None) -> Exception | None:
-        """Wait for a killed job and remove it. Returns the error, so that it does not affect other jobs."""
+        """Remove a killed job when its `task` has ended. Returns the error, if any: raising it would end all jobs."""
         try:
             if task is not None:
                 await asyncio.wait({task})
@@ -215,7 +233,7 @@ class Jobs:
         del self._jobs[job.id]
 
     async def release(self, job_id: str) -> None:
-        """End the time for which a failed job is kept for debugging, and wait until its environments are closed."""
+        """If a failed job is kept for debugging, end its hold, and wait until its environments are closed."""
         job = self._jobs.get(job_id)
         if job is not None and job.hold.is_active and job_id in self._tasks:
             job.hold.release()
@@ -249,7 +267,7 @@ class Jobs:
 def _check_places(request: StartRequest) -> None:
     for place in request.writable:
         if not os.path.isabs(place) or ".." in place.split("/"):
-            raise BadRequestError(f'writable: "{place}": a whole path is needed')
+            raise BadRequestError(f'writable: "{place}": an absolute path without .. is needed')
     if ".." in request.cgroup.split("/"):
         raise BadRequestError(f'cgroup: "{request.cgroup}": a path without .. is needed')
 

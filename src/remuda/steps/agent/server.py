@@ -1,8 +1,8 @@
 """Runs the agent from its start to its end: data folder, transport, jobs, gRPC server, stop.
 
 The server stops at once on a signal: the processes of jobs continue, and the next agent resumes the jobs. It stops by
-itself when its data folder was removed. It can be bound to a command (`serve ... COMMAND`), as GitLab's step runner is:
-the command is started when its stdin has data, and the agent ends with it.
+itself when its data folder was removed and no job runs. It can be bound to a command (`serve ... COMMAND`), as GitLab's
+step runner is: the command is started when stdin has data, and the agent ends with it.
 """
 
 import array
@@ -32,13 +32,13 @@ from remuda.steps.process.fork_server import ForkServer
 from remuda.steps.process.kernel import Changes, Pulse
 
 READY = "step-runner is listening on socket"
-"""Clients look for this on stderr; the path of the socket follows."""
+"""Clients look for this on stderr; the path of the socket or the TCP address follows."""
 LOOK_SECONDS = 1.0
 """How often the agent checks whether it is idle and whether its folder exists."""
 LOST_SECONDS = 2.0
 """How long an idle agent without a folder stays, so that clients can fetch how their jobs ended."""
 CLEAN_UP_SECONDS = 5.0
-"""How often the agent looks for jobs whose clients do not come back."""
+"""How often the agent looks for jobs whose clients do not come back, and for a full disk."""
 
 
 async def serve(
@@ -50,7 +50,8 @@ async def serve(
     idle_exit_seconds: float | None = None,
     command: Sequence[str] = (),
 ) -> int:
-    """Serve until a signal, `idle_exit_seconds` without a job, or the end of `command`, whose exit code is returned."""
+    """Serve until a signal, `idle_exit_seconds` without job and connection, or the removal of the data folder; with
+    `command` until a signal or its end. Returns its exit code, else 0. `listen_at`, `socket`: see `open_transport`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -60,7 +61,7 @@ async def serve(
     authorities = certificates()
     os.environ.update(authorities)
     code = 0
-    with occupy(data) as is_there, open_transport(data, at=listen_at, socket=socket) as transport:
+    with occupy(data) as is_there, open_transport(data, listen_at=listen_at, socket=socket) as transport:
         pulse = Pulse()
         context = AgentContext(
             clock=SystemClock(),
@@ -123,7 +124,8 @@ async def _clean_up(jobs: Jobs) -> None:
 
 
 async def _with_command(command: Sequence[str], stop: asyncio.Event) -> int:
-    """Run the command as soon as stdin has data. If stdin ends without data it is never run."""
+    """Run the command as soon as stdin has data, and return its exit code. If stdin ends without data, or `stop` is set
+    before, the command is not run and 0 is returned."""
     if not await _has_input(stop):
         return 0
     process = await asyncio.create_subprocess_exec(*command)
@@ -160,7 +162,7 @@ async def _has_input(stop: asyncio.Event) -> bool:
 
 
 def _raise_open_files() -> int:
-    """Raise the open-file limit, because every running step needs a descriptor. Returns the old one, for the steps."""
+    """Raise the open-file limit, as every running step needs a descriptor. Returns the old limit, which steps get."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft

@@ -12,8 +12,8 @@ import os
 import signal
 import struct
 import termios
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -45,10 +45,10 @@ from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 
 MOST_AT_ONCE = 20
-"""Shells of one job."""
+"""How many shells one job may have open."""
 MOST_BYTES = 64 * 1024
 GRACE_SECONDS = 5.0
-"""How long a command may take to end: it may have to end something elsewhere first."""
+"""How long a command may take to end after SIGHUP: it may have to end processes in a container first."""
 LARGEST_SIZE = 9999
 DEFAULT_TERM = "xterm"
 _SHELL = '[ -t 0 ] && set -- -i; if command -v bash >/dev/null 2>&1; then exec bash "$@"; else exec sh "$@"; fi'
@@ -72,12 +72,15 @@ class Prepared:
     key: str
     """The job's key, for the mark of the process."""
     enclosure: Enclosure
-    files: tuple[Path, ...] = ()
-    """Files that were made for the command and are removed with it."""
 
 
-def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, wish: pb.ShellOpen) -> Prepared:
-    """Write the command's files and return how to start it. Raises AgentError if the policy allows no shell."""
+@contextmanager
+def prepare(
+    entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, wish: pb.ShellOpen
+) -> Iterator[Prepared]:
+    """Write the files for a shell's command and yield how to start it; after the block remove the files and the control
+    groups. `folder`: of the job. `key`: its key, which is in the names of control groups. `wish`: the client's request.
+    Raises AgentError if the policy allows no shell or the command is invalid."""
     number = f"shell-{os.getpid()}-{next(_numbers)}"
     prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
     term = wish.term if wish.term and wish.term.isprintable() and len(wish.term) < 100 else DEFAULT_TERM
@@ -86,39 +89,37 @@ def prepare(entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, ke
     if any("\0" in word for word in command):
         raise BadRequestError("a word of the command holds a NUL byte")
     place = Path(entrance.work_dir)
-    enclosure = _enclosure(enforcement, folder, place, f"{key}.{number}", is_agents=is_agents)
-    files: tuple[Path, ...] = ()
     is_own = prefix[:1] == (OWN,)
-    if prefix:
-        # Read by the program that passes it on: with the agent's rights that must read nothing the job can change.
-        request = (folder if is_agents else folder / EXCHANGE) / f"{number}.command"
-        asked = {"command": list(command), "work_dir": entrance.work_dir, "env": fit(env).exported}
-        write_whole(request, json.dumps(asked | {"terminal": wish.terminal}).encode())
-        if (person := enclosure.person) is not None:
-            os.chown(request, person.uid, person.gid, follow_symlinks=False)
-        command, files = (*prefix, str(request)), (request,)
-        if is_own:
-            program = "container_shell" if prefix[1:2] == ("container_exec",) else prefix[1]
-            command = (*own_command("step"), program, *command[2:])
-        env = dict(entrance.outer_env) | ({"TERM": term} if wish.terminal else {})
-    if enforcement.sandbox is not None and not is_agents:
-        inside = folder / f"{number}.sandbox"
-        command, env = enforcement.wrap_command(command, fit(env).exported, inside, is_own=is_own)
-        files = (*files, inside)
-    env_file = folder / f"{number}.env"
-    argv, outer = enclosure.wrap(command, fit(env).exported, env_file)
-    return Prepared(
-        argv=tuple(argv),
-        env=outer,
-        work_dir=entrance.work_dir,
-        key=key,
-        enclosure=enclosure,
-        files=(*files, env_file),
-    )
+    with ExitStack() as cleanup:
+        enclosure = _enclosure(enforcement, folder, place, f"{key}.{number}", is_agents=is_agents)
+        cleanup.callback(enclosure.remove)
+        if prefix:
+            # The program that passes the command on reads this file. If it has the agent's rights, the job must not be
+            # able to change the file.
+            request = (folder if is_agents else folder / EXCHANGE) / f"{number}.command"
+            cleanup.callback(request.unlink, missing_ok=True)
+            asked = {"command": list(command), "work_dir": entrance.work_dir, "env": fit(env).exported}
+            write_whole(request, json.dumps(asked | {"terminal": wish.terminal}).encode())
+            if (person := enclosure.person) is not None:
+                os.chown(request, person.uid, person.gid, follow_symlinks=False)
+            command = (*prefix, str(request))
+            if is_own:
+                program = "container_shell" if prefix[1:2] == ("container_exec",) else prefix[1]
+                command = (*own_command("step"), program, *command[2:])
+            env = dict(entrance.outer_env) | ({"TERM": term} if wish.terminal else {})
+        if enforcement.sandbox is not None and not is_agents:
+            inside = folder / f"{number}.sandbox"
+            cleanup.callback(inside.unlink, missing_ok=True)
+            command, env = enforcement.wrap_command(command, fit(env).exported, inside, is_own=is_own)
+        env_file = folder / f"{number}.env"
+        cleanup.callback(env_file.unlink, missing_ok=True)
+        argv, outer = enclosure.wrap(command, fit(env).exported, env_file)
+        yield Prepared(argv=tuple(argv), env=outer, work_dir=entrance.work_dir, key=key, enclosure=enclosure)
 
 
 def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
-    """Return limits and user of the command. `is_agents`: it runs as the agent. AgentError if the policy refuses."""
+    """Return limits and user for a shell's command. `key`: name of its control groups. `is_agents`: it runs as the
+    agent's user. Raises AgentError if the policy allows no shell."""
     if not enforcement.is_restricted:
         return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
     subject = Subject(
@@ -145,11 +146,10 @@ def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key
 
 class Shell:
     def __init__(self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext) -> None:
-        self._prepared = prepared
         self._ending = asyncio.Event()
-        """Set when its session leader has ended, or must end."""
+        """Set when the command's session leader has ended, or must end."""
         self.reason = ""
-        """Why it was ended while the job goes on."""
+        """Why the shell was ended although the job goes on; empty if the command ended by itself."""
         self._is_killed = False
         self._waiting: set[asyncio.Event] = set()
         self._input, outputs = self._spawn(prepared, wish, context)
@@ -163,17 +163,18 @@ class Shell:
         self._end()
 
     async def end(self, reason: str = "") -> None:
-        """End all processes of the command's session, and wait for that. `reason`: shown to the user."""
+        """End all processes of the command's session: SIGHUP, after a grace period SIGKILL. Waits for the session
+        leader, but not forever. `reason`: shown to the user."""
         self.reason = self.reason or reason
         self.hang_up()
         await wait_for_event(self._process.exited, within_seconds=GRACE_SECONDS)
-        if not self._is_killed:  # only once, because the number may be reused later
+        if not self._is_killed:  # only once, because the process id may be reused later
             self._is_killed = True
             leftovers.end_session(self._process.pid, since=self._start)
         await wait_for_event(self._process.exited, within_seconds=GRACE_SECONDS)
 
     async def serve(self, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> int | None:
-        """Copy input and output until the command has ended. Returns its exit code, if known."""
+        """Copy input and output until the command has ended. Returns its exit code (128 + N for signal N), if known."""
         try:
             await stream.send_message(pb.ShellOutput(opened=True))
             async with asyncio.TaskGroup() as tasks:
@@ -195,42 +196,50 @@ class Shell:
             os.close(file)
         self._outputs = ()
         await self.end()
-        for path in self._prepared.files:
-            path.unlink(missing_ok=True)
-        self._prepared.enclosure.remove()
 
     def _spawn(
         self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext
     ) -> tuple[int, tuple[tuple[int, str], ...]]:
-        """Start the command. Returns the descriptors of its input, and of its outputs with kinds."""
-        if wish.terminal:
-            master, slave = os.openpty()
-            resize(master, wish.size)
-            name = os.ttyname(slave)
-            if (person := prepared.enclosure.person) is not None:
-                os.chown(name, person.uid, person.gid)
-            # A session leader that opens a terminal gets it as its controlling terminal.
-            actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0)]
-            actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
-            theirs: tuple[int, ...] = (slave,)
-            ours: tuple[int, tuple[tuple[int, str], ...]] = (os.dup(master), ((master, "data"),))
-        else:
-            (stdin, feed), (output, stdout), (errors, stderr) = os.pipe(), os.pipe(), os.pipe()
-            actions = [(os.POSIX_SPAWN_DUP2, file, place) for place, file in enumerate((stdin, stdout, stderr))]
-            theirs = (stdin, stdout, stderr)
-            ours = (feed, ((output, "data"), (errors, "errors")))
-        words = [shim.SHELL, "-c", _START, "remuda-shell", prepared.work_dir, str(context.open_files)]
-        words += [*prepared.enclosure.joins, "--", *prepared.argv]
-        with marks.mark_children(prepared.key):
-            pid = os.posix_spawn(
-                shim.SHELL,
-                words,
-                dict(prepared.env),
-                file_actions=actions,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=shim.RESET,
-            )
+        """Start the command. Returns the agent's descriptors for its input and its outputs, each output with its kind:
+        "data" (stdout or terminal) or "errors" (stderr)."""
+        opened: list[int] = []
+        try:
+            if wish.terminal:
+                opened += os.openpty()
+                master, slave = opened
+                resize(master, wish.size)
+                name = os.ttyname(slave)
+                if (person := prepared.enclosure.person) is not None:
+                    os.chown(name, person.uid, person.gid)
+                # A session leader that opens a terminal gets it as its controlling terminal.
+                actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, name, os.O_RDWR, 0)]
+                actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+                theirs: tuple[int, ...] = (slave,)
+                ours: tuple[int, tuple[tuple[int, str], ...]] = (os.dup(master), ((master, "data"),))
+                opened.append(ours[0])
+            else:
+                for _ in range(3):
+                    opened += os.pipe()
+                stdin, feed, output, stdout, errors, stderr = opened
+                actions = [(os.POSIX_SPAWN_DUP2, file, place) for place, file in enumerate((stdin, stdout, stderr))]
+                theirs = (stdin, stdout, stderr)
+                ours = (feed, ((output, "data"), (errors, "errors")))
+            words = [shim.SHELL, "-c", _START, "remuda-shell", prepared.work_dir, str(context.open_files)]
+            words += [*prepared.enclosure.joins, "--", *prepared.argv]
+            with marks.mark_children(prepared.key):
+                pid = os.posix_spawn(
+                    shim.SHELL,
+                    words,
+                    dict(prepared.env),
+                    file_actions=actions,
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=shim.RESET,
+                )
+        except BaseException:
+            for file in opened:
+                os.close(file)
+            raise
         for file in theirs:
             os.close(file)
         for file in (ours[0], *(file for file, _ in ours[1])):
@@ -261,7 +270,7 @@ class Shell:
                 view = view[os.write(self._input, view) :]
             except BlockingIOError:
                 await self._ready(self._input, writing=True)
-            except OSError:  # it has closed its input
+            except OSError:  # the command has closed its input
                 return
 
     def _close_input(self) -> None:
@@ -270,7 +279,8 @@ class Shell:
             self._input = -1
 
     async def _pump(self, file: int, kind: str, send: Callable[[pb.ShellOutput], Awaitable[None]]) -> None:
-        """Send output until it ends. After the session leader has ended, only output that is already there is sent."""
+        """Send output from the descriptor `file` (`kind`: see `_spawn`) until it is closed, or the shell is being ended
+        and `file` has no more data now."""
         while True:
             is_last = self._ending.is_set()
             try:
@@ -307,7 +317,8 @@ def resize(terminal: int, size: pb.TerminalSize) -> None:
 
 
 async def pass_on(order: Path, wish: pb.ShellOpen, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    """Forward the shell's input and output to and from the agent that runs the job."""
+    """Forward the shell's input and output to and from the other agent that runs the job's steps. `order`: the file
+    that describes the delegated job (`delegation.files`)."""
     parsed = Order.read(order)
     forwarded = pb.ShellOpen()
     forwarded.CopyFrom(wish)
@@ -336,7 +347,7 @@ async def _other_agent(order: Order) -> AsyncIterator[AgentStub]:
 
 
 async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    """Serve one `Shell` call: run the command, or tell the client why it cannot run."""
+    """Serve one `Shell` call: run the command, or tell the client why it cannot run. `first`: its first message."""
     try:
         last = await _run_shell(jobs, first, stream)
     except AgentError as error:
@@ -358,7 +369,7 @@ async def _run_shell(
     """Run the command of a `Shell` call. Returns the last message to send; None if another agent has sent it."""
     wish = first.open
     if first.WhichOneof("input") != "open":
-        raise BadRequestError("the first message of a shell says what to open")
+        raise BadRequestError("the first message of a Shell call must be `open`")
     job = jobs.get(wish.id)
     enforcement = await job.footprint.load_enforcement()
     entrance = job.entrance(enforcement)
@@ -370,13 +381,13 @@ async def _run_shell(
         return None
     if len(job.shells) >= MOST_AT_ONCE:
         raise AgentError(f"the job has {MOST_AT_ONCE} shells already; end one first")
-    prepared = prepare(entrance, enforcement, job.journal.folder, job.journal.key, wish)
-    shell = Shell(prepared, wish, jobs.context)
-    job.shells.add(shell)
-    try:
-        code = await shell.serve(stream)
-    finally:
-        job.shells.discard(shell)
+    with prepare(entrance, enforcement, job.journal.folder, job.journal.key, wish) as prepared:
+        shell = Shell(prepared, wish, jobs.context)
+        job.shells.add(shell)
+        try:
+            code = await shell.serve(stream)
+        finally:
+            job.shells.discard(shell)
     if shell.reason:
         return pb.ShellOutput(refused=shell.reason)
     return pb.ShellOutput(exit_code=128 + signal.SIGHUP if code is None else code)

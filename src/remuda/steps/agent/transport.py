@@ -1,9 +1,9 @@
 """How clients reach the agent (unix socket or TCP port), and which processes may call it.
 
-A unix socket is for this user only, by file mode and peer credentials. A TCP port of the loopback address is open to
-every user: there each call carries a token, from a file for this user only. The processes of a job may not call the
-agent that runs them, or one job could read and cancel another. Where jobs run as the agent's own user this keeps honest
-jobs apart, not hostile ones: see docs/reference/agent.md.
+A unix socket is for this user and root only, by file mode and peer credentials. A TCP port of the loopback address is
+open to every user: there each call carries a token, from a file for this user only. The processes of a job may not call
+the agent that runs them, or one job could read and cancel another. Where jobs run as the agent's own user this keeps
+honest jobs apart, not hostile ones: see docs/reference/agent.md.
 """
 
 import asyncio
@@ -49,7 +49,8 @@ class Transport:
             announce_endpoint(data, host=host, port=port, token=self.token)
 
     def guard(self, server: Server, is_of_a_job: Callable[[int], bool]) -> None:
-        """Make the server refuse calls of other users, of processes of jobs, and over TCP those without the token."""
+        """Make the server refuse calls over TCP without the token, and calls over a unix socket by other users (except
+        root) or by processes for whose id `is_of_a_job` is true."""
         # The peer of a connection does not change, and an older process never becomes part of a newer job.
         checked: WeakSet[asyncio.Transport] = WeakSet()
 
@@ -62,16 +63,17 @@ class Transport:
                     checked.add(connection)
             elif not hmac.compare_digest(self.token.encode(), str(event.metadata.get(TOKEN_KEY, "")).encode()):
                 raise GRPCError(
-                    Status.UNAUTHENTICATED, "the call carries no valid token; it stands in the data folder's endpoint"
+                    Status.UNAUTHENTICATED, "the call has no valid token; the file `endpoint` in the data folder has it"
                 )
 
         listen(server, RecvRequest, check)
 
 
 @contextmanager
-def open_transport(data: Path, *, at: str | None, socket: Path | None) -> Iterator[Transport]:
-    """Listen at `at`: `unix` (the default), `tcp` or `tcp:HOST:PORT`. Raises AgentError if that is not possible."""
-    kind, _, place = (at or "unix").partition(":")
+def open_transport(data: Path, *, listen_at: str | None, socket: Path | None) -> Iterator[Transport]:
+    """Listen at `unix` (the default), `tcp` or `tcp:HOST:PORT`. Raises AgentError if that is not possible.
+    `socket`: path of the unix socket, by default in the data folder; if it is too long, a temporary one is used."""
+    kind, _, place = (listen_at or "unix").partition(":")
     (data / "endpoint").unlink(missing_ok=True)
     if kind == "unix" and not place:
         with socket_path(data, socket) as path, _unix(path) as listener:
@@ -85,7 +87,9 @@ def open_transport(data: Path, *, at: str | None, socket: Path | None) -> Iterat
             finally:
                 (data / "endpoint").unlink(missing_ok=True)
     else:
-        raise AgentError(f"--listen: unix, tcp or tcp:HOST:PORT is needed (and --socket only with unix), not {at}")
+        raise AgentError(
+            f"--listen: unix, tcp or tcp:HOST:PORT is needed (and --socket only with unix), not {listen_at}"
+        )
 
 
 @contextmanager

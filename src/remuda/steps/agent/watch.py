@@ -14,7 +14,7 @@ from remuda.wire.proto import agent_pb2 as pb
 
 CHUNK_BYTES = 64 * 1024
 BATCH_BYTES = 64 * 1024
-"""Size of a batch of results; the last one may go over it."""
+"""Results are added to a batch until it has this size, so it may be larger by a part of the last result."""
 
 
 class Subscription:
@@ -83,7 +83,8 @@ class Watcher:
         self._wake = asyncio.Event()
 
     def handle(self, request: pb.WatchRequest) -> None:
-        """Subscribe, unsubscribe or confirm. Subscribing to a job again sets a new position."""
+        """Subscribe to a job, unsubscribe, or confirm what the client has stored. A second subscribe to the same job
+        continues at the positions in log and results that it names."""
         match request.WhichOneof("request"):
             case "subscribe":
                 self._subscribe(request.subscribe)
@@ -92,7 +93,7 @@ class Watcher:
             case "confirm":
                 job = self._jobs.find(request.confirm.id)
                 if job is not None:
-                    job.confirm(request.confirm.log_offset, request.confirm.result_seq)
+                    job.confirm(request.confirm.log_offset)
                     job.presence.attach(self)
 
     async def send_all(self, send: Callable[[pb.WatchEvent], Awaitable[None]]) -> None:

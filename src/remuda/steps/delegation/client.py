@@ -1,4 +1,4 @@
-"""The program that has another agent run a part of a job: `remuda-agent delegate FILE`. FILE is the order.
+"""The program that has another agent run a part of a job: `remuda-agent delegate FILE`. FILE: the order (`files`).
 
 It prints the log of the other agent's job and exits with its exit code; SIGTERM cancels that job. The connection is the
 stdin and stdout of a command (ssh, docker exec ...), which is restarted with growing delays. Progress is stored on disk
@@ -56,7 +56,7 @@ class CommandChannel(LiveChannel):
         super().__init__(path=order.command[0], config=_WINDOWS)
         self._order = order
         self._process: asyncio.subprocess.Process | None = None
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
         if order.token:
             listen(self, SendRequest, self._add_token)
 
@@ -65,7 +65,7 @@ class CommandChannel(LiveChannel):
         ours, theirs = sockets.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                *self._order.command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._said
+                *self._order.command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._stderr
             )
         _, protocol = await asyncio.get_running_loop().create_connection(self._protocol_factory, sock=ours)
         return protocol
@@ -76,10 +76,10 @@ class CommandChannel(LiveChannel):
         text = ""
         if self._process is not None:
             code = await self._wait_for_command(self._process)
-            self._said.seek(0)
-            errors = self._said.read()[-2000:].decode("utf-8", "replace").strip()
+            self._stderr.seek(0)
+            errors = self._stderr.read()[-2000:].decode("utf-8", "replace").strip()
             text = f"`{' '.join(self._order.command)}` ended with {code}" + (f": {errors}" if errors else "")
-        self._said.close()
+        self._stderr.close()
         return text
 
     async def _wait_for_command(self, process: asyncio.subprocess.Process) -> int:
@@ -127,7 +127,7 @@ class Delegate:
                 await stub.Close(pb.CloseRequest(id=self._order.id))
 
     async def _persist(self) -> None:
-        """Reconnect until the job has ended. Raises _FinalError after too long without contact."""
+        """Reconnect until the job has ended. Raises _FinalError after `patience_seconds` without output or results."""
         failures, reached_at = 0, self._clock.monotonic()
         while True:
             began = self._returns.log_offset, self._returns.next_seq
@@ -145,7 +145,7 @@ class Delegate:
             await self._clock.sleep(_BACKOFF.delay(failures, jitter=random.random()))
 
     async def _attend(self) -> None:
-        """Open one connection and pass on the job's output until it ends. Raises _LostError if it breaks."""
+        """Connect once and pass on the job's output until the job ends. Raises _LostError if the connection breaks."""
         async with self._connect() as stub:
             if not self._returns.is_started:
                 if self._cancelled.is_set():
@@ -208,7 +208,8 @@ class Delegate:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[AgentStub]:
-        """Yield a client over a new connection. Connection errors are raised as `_LostError` or `_FinalError`."""
+        """Yield a client over a new connection. Errors in the block are raised as `_FinalError` if the other agent
+        refuses the job, as `_LostError` if the connection or a call fails."""
         channel = CommandChannel(self._order)
         reason = ""
         try:

@@ -23,15 +23,15 @@ _AGENT = b"00O"
 _LAST_WORDS = (b"Job succeeded", b"ERROR: Job failed")
 """The last line of the other agent's log, left out because the job goes on here."""
 _NOT_OURS = ("log_start", "log_end")
-"""Offsets in the log there, meaningless here."""
+"""Keys of a result that are left out: offsets in the other agent's log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     command: Sequence[str]
-    """Its stdin and stdout lead to the other agent."""
+    """The command whose stdin and stdout lead to the other agent."""
     key: str
-    """Identifies this run; the same when it is ordered again."""
+    """Identifies this part of the job; the same if the order is written again after a crash."""
     results: Path
     steps: str
     work_dir: str = ""
@@ -44,11 +44,11 @@ class Order:
     policy: str = ""
     run_as: str = ""
     token: str = ""
-    """For an agent that listens on TCP."""
+    """Token of the other agent, if that listens on TCP."""
     patience_seconds: float = 300.0
     """How long the other agent may be out of reach."""
     hold_failed_seconds: int = 0
-    """How long a failed job is kept there."""
+    """How long the other agent keeps a failed job for debugging."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -65,7 +65,7 @@ class Order:
 
     @property
     def id(self) -> str:
-        """Id of the job at the other agent, derived from the whole order, secrets included, so nobody can guess it."""
+        """Id of the job at the other agent: a hash of key, steps, masks and variables, so that nobody can guess it."""
         text = json.dumps([self.key, self.steps, list(self.masks), [dict(variable) for variable in self.variables]])
         return f"delegated-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
@@ -113,7 +113,7 @@ class Returns:
         self.is_started = True
 
     def note_log(self, offset: int, *, holds_line_end: bool) -> None:
-        """Store that the log before `offset` was printed. `holds_line_end`: except for its last line feed."""
+        """Store that the log before `offset` was printed. `holds_line_end`: its last line feed was not printed yet."""
         fd = os.open(self._place, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.pwrite(fd, f"{offset:020d} {holds_line_end:d}\n".encode(), 0)
@@ -152,7 +152,8 @@ class Returns:
 
 
 class PlainLog:
-    """Removes timestamps from log lines. A line feed is printed with the next line, which may continue the line."""
+    """Removes timestamps from log lines. The line feed of a line is printed only with the next line, because the next
+    line may be marked as its continuation."""
 
     def __init__(self, returns: Returns) -> None:
         self._returns = returns

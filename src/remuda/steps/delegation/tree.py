@@ -30,7 +30,8 @@ _SYSTEM = "runner_system_failure"
 
 
 def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
-    """Write the order for the other agent to a file that the job cannot read. Raises DefinitionError."""
+    """Write the order for the other agent, of the delegating step `node`, to a file that the job cannot read. Raises
+    DefinitionError if steps cannot be delegated to that agent."""
     host = node.parent
     assert host is not None
     command = (host.environment or {}).get("agent")
@@ -79,7 +80,7 @@ def request_text(calls: Sequence[Call], context: Inherited) -> str:
 
 
 def read_context(text: str) -> Inherited:
-    """Return the context in the step text of a request; empty if no agent wrote it. Raises DefinitionError."""
+    """Return the context in the step text of a request; empty if it has none. Raises DefinitionError if malformed."""
     parts = text.split("\n---\n")
     if len(parts) != 3 or not parts[2].startswith(f'{{"{_CONTEXT}":'):
         return Inherited()
@@ -106,7 +107,7 @@ def _context_of(tree: Tree, host: Node) -> Inherited:
 
 
 def _plain(context: Inherited) -> dict[str, Any]:
-    """Convert a context to JSON values. Steps with sensitive outputs are left out: only inputs can be marked so."""
+    """Convert a context to JSON, which can mark only inputs as sensitive: steps with sensitive outputs are left out."""
     return {
         "inputs": reveal(dict(context.inputs)),
         "steps": {name: reveal(step) for name, step in context.steps.items() if not is_sensitive(step)},
@@ -159,7 +160,7 @@ def _seconds_left(node: Node, facts: Facts) -> int:
 def read_returned(
     path: Path, count: int, place: tuple[int, int] = (0, 0)
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
-    """Read results after the first `count`, the end if it is there, and the next `place`.
+    """Read from a file the results after the first `count`, the end of the job (else None), and the next `place`.
 
     `place`: the file offset to read from, and how many results are before it; a new agent begins at (0, 0).
     """
@@ -179,7 +180,8 @@ def read_returned(
 
 
 def translate_result(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a result of the other agent to one of this job: paths are relative to this job's steps."""
+    """Convert a step result from the agent that runs steps for `node` to one of this job: put the path of the parent of
+    `node`, which opened the environment, before its `path` and `environment`; drop `version` and `seq`."""
     assert node.parent is not None
     path = node.parent.path
     result = {name: value for name, value in event.items() if name not in ("version", "seq")}

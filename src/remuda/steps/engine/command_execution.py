@@ -15,7 +15,7 @@ from remuda.lib.waiting import unwrap_group_error
 from remuda.steps.delegation.tree import end_elsewhere, outcome_of, read_returned, translate_result
 from remuda.steps.engine import hold, step_results
 from remuda.steps.engine.job_state import JobState
-from remuda.steps.engine.launching import grace_seconds, is_told_by_us, launch
+from remuda.steps.engine.launching import grace_seconds, is_report_trusted, launch
 from remuda.steps.engine.output_files import MOST_MASKS, read_failure, read_masks
 from remuda.steps.engine.process_execution import JobCallbacks, ProcessExecution
 from remuda.steps.engine.step_outputs import read_step_outputs
@@ -76,7 +76,7 @@ class CommandExecution:
             execution.look_again()
 
     def resume_output(self) -> None:
-        """Read output again that was paused because clients had not stored enough of the log."""
+        """Continue to read output, which was paused while clients had not yet confirmed enough of the log."""
         if self._is_held_back and not self._state.log.holds_back():
             self._is_held_back = False
             self.look_again()
@@ -86,8 +86,9 @@ class CommandExecution:
             execution.kill()
 
     def kill_for(self, cause: Cause, text: str) -> Callable[[], None]:
-        """Kill all running commands at once, except those that have already ended with exit code 0. Returns a function
-        that stores the reason; the caller calls it later, because the disk may be full now."""
+        """Kill all running commands at once, and stop their steps for `cause`, except those whose command has already
+        ended with exit code 0. Returns a function that stores the reason; the caller calls it later, because the disk
+        may be full now."""
         state = self._state
         nodes = [node for serial, node in state.tree.open.items() if serial in self._executions]
         records = {node: shim.read_record(state.journal.step_files(node.serial)) for node in nodes}
@@ -111,7 +112,7 @@ class CommandExecution:
 
     @contextmanager
     def start_nothing(self) -> Iterator[None]:
-        """Let no command start inside the block, while all processes of the job are killed: steps wait."""
+        """Delay the start of commands until the end of the block, in which all processes of the job are killed."""
         self._may_start.clear()
         try:
             yield
@@ -129,7 +130,7 @@ class CommandExecution:
         enclosure = self._state.enforcement.enclose(node)
         if enclosure.limits_disk:
             enclosure = await asyncio.to_thread(enclosure.since, Path(files.own_path(".disk")))
-            await self._may_start.wait()  # from here to the start nothing else is waited for
+            await self._may_start.wait()  # again, because from here to the start there is no other await
         if self._state.log.is_closed(node.serial):
             run = _Run(masks=read_masks(files.masks, 0, rest=True)[0][:MOST_MASKS])
             self._state.mask(run.masks)
@@ -196,7 +197,8 @@ class CommandExecution:
         prepared = launch(state.tree, state.facts, node, files)
         if prepared.only_for_shells:
             names = ", ".join(prepared.only_for_shells)
-            state.warn(f"too large for the environment of programs, known to the script's shell only: {names}")
+            text = "variables too large for the environment of programs, known to the script's shell only"
+            state.warn(f"{text}: {names}")
         return replace(state.enforcement.around_launch(prepared, node, enclosure, files), key=state.facts.key)
 
     async def _judge(self, node: Node, run: _Run, enclosure: Enclosure, files: StepFiles) -> Finished:
@@ -209,7 +211,7 @@ class CommandExecution:
         if node.phase == DELEGATE:
             returned = self._fold(node, files)
             result = returned if returned is not None and sequence.find_stop(node) is None else result
-        if is_told_by_us(node) and (fault := read_failure(files.failure)):
+        if is_report_trusted(node) and (fault := read_failure(files.failure)):
             result = failure(fault, Kind.SYSTEM, fault=Fault.PLATFORM, exit_code=result.exit_code)
         if sequence.find_stop(node) is None and (broken := await enclosure.find_broken_limit()):
             result = failure(broken, Kind.LIMIT, exit_code=result.exit_code)
@@ -240,7 +242,8 @@ class CommandExecution:
         state.finish(node, result, replace(product, ended_at=ended_at))
 
     def _fold(self, node: Node, files: StepFiles) -> Finished | None:
-        """Store new results of steps that another agent runs for this one. Returns its overall result, once known."""
+        """Store new results of the steps that another agent runs for `node`. Returns their overall result; None until
+        the other agent has reported it."""
         events, end, self._returned[node.serial] = read_returned(
             files.results, node.folded, self._returned.get(node.serial, (0, 0))
         )

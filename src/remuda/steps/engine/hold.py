@@ -1,8 +1,9 @@
 """Keeps the environments of a failed job for debugging: postpones its cleanup steps until the hold is over.
 
-Cleanup steps close an environment (such as a container) or stop services. A user's shell gets into the outermost open
-environment, the last one opened; if the platform puts one around the job's own steps, the shell runs there or is
-refused, never on the machine itself. The job's container is paused until a user opens a shell there.
+Cleanup steps close an environment (such as a container) or stop services. A user's shell runs in the outermost open
+environment (if several are outermost, in the one opened last); if the platform puts an environment around the job's own
+steps, the shell runs in that or is refused, never on the machine. The job's container is paused until a user opens a
+shell in it.
 
 Files: `closings` has a JSON line for each postponed step (how to run it, and enter its environment), `held` the
 variables that steps have exported. A postponed step is on disk before it counts as done; running it twice does no harm.
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.dataclass import dataclass
-from remuda.lib.files import write_whole
+from remuda.lib.files import read_whole_lines, write_whole
 from remuda.steps.errors import AgentError
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.job_tree.evaluation import Facts
@@ -32,9 +33,9 @@ from remuda.steps.process.launch import Launch
 from remuda.steps.process.marks import VARIABLE
 
 CLOSING_SECONDS = 60.0
-"""Time limit of a closing step that names none."""
+"""Least and default time limit of a postponed cleanup step."""
 KILLED_SECONDS = 10.0
-"""How long the end of a killed closing step is waited for."""
+"""How long to wait for the end of a cleanup step that was killed."""
 _STOPS = "builtin://service_stop@"
 _CLOSINGS, _HELD = "closings", "held"
 
@@ -48,9 +49,9 @@ class Way:
     prefix: tuple[str, ...] = ()
     """Words before a command; empty: the command runs on the machine itself."""
     order: str = ""
-    """The order file of another agent that runs the steps."""
+    """Path of the order file (`delegation.files`) of another agent that runs the steps; empty: this agent does."""
     has_agents_rights: bool = False
-    """True if our own program passes the command on, with the agent's rights; else the job's program with the job's."""
+    """True if a built-in program with the agent's rights passes the command on, else a program of the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class Closing:
     env: Mapping[str, str] = field(default_factory=dict)
     work_dir: str = "/"
     is_jobs: bool = False
-    """It runs as the user of the job's own steps."""
+    """True if the cleanup step runs as the user of the job's own steps, else as the agent's."""
     way: Way | None = None
     """How to enter the environment that the step closes, unless that is part of another environment."""
     seconds: float = CLOSING_SECONDS
@@ -79,7 +80,8 @@ class Closing:
 
 
 def is_put_off(tree: Tree, node: Node) -> bool:
-    """True if a step is a cleanup step whose job has failed and was not cancelled."""
+    """True if a step is a cleanup step to postpone: a list of steps that contains it has failed for good (no retry), or
+    the job has timed out; and the job was not cancelled."""
     loaded = node.loaded
     stops = loaded is not None and loaded.kind is ReferenceKind.BUILTIN and loaded.reference.startswith(_STOPS)
     if tree.cancelled or node.parent is None or node.is_inserted or not (node.phase == CLOSE or stops):
@@ -103,15 +105,18 @@ def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
 
 
 def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
-    """Store how to end the environments that another agent keeps: `command` with a copy of the file it started with."""
+    """Store how to end the environments that another agent keeps: run `command` with the path of a copy of `order`, the
+    file for that agent. Does nothing if that is stored already."""
     copy = order.with_name(f"held-{order.name}")
     if copy.exists():
         return
-    write_whole(copy, order.read_bytes())
     _add(folder, Closing(argv=(*command, str(copy)), way=Way(order=str(copy))))
+    # Last: the copy means that the line is stored, too.
+    write_whole(copy, order.read_bytes())
 
 
 def _add(folder: Path, closing: Closing) -> None:
+    read_whole_lines(folder / _CLOSINGS)  # removes a last line cut by a crash, which would damage the new one
     with open(os.open(folder / _CLOSINGS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
         file.write(json.dumps(asdict(closing)).encode() + b"\n")
 
@@ -125,7 +130,7 @@ def closings(folder: Path) -> list[Closing]:
                 try:
                     steps.append(_read_closing(json.loads(line)))
                 except (ValueError, KeyError, TypeError, AttributeError):
-                    # The other closing steps still have to run.
+                    # The other cleanup steps still have to run.
                     logger.error("cannot parse a line of %s: skipping a postponed cleanup step", folder / _CLOSINGS)
     return steps
 
@@ -141,7 +146,8 @@ def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
 
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
     """How to enter the environment of a running job's own steps (not that of hooks around the checkout). `is_inside`:
-    these never run on the machine itself. Raises AgentError if it is not open now, or a policy-inserted step runs."""
+    these steps never run on the machine itself. Raises AgentError if they need an environment that is not open now, or
+    while a policy-inserted step runs."""
     way: Way | None = None
     for node in tree.open.values():
         if node.is_inserted:
@@ -166,7 +172,7 @@ def no_shell_beside(inserted: Node) -> str:
     """Message that refuses shells while a policy-inserted step runs, whose files a shell could change."""
     assert inserted.insertion is not None
     return (
-        f'the step "{inserted.insertion.call.name}" of a policy runs, and no shell is open beside it; try again later'
+        f'the step "{inserted.insertion.call.name}" of a policy runs, and no shell may run beside it; try again later'
     )
 
 
@@ -195,8 +201,8 @@ def exports_held(folder: Path) -> dict[str, str]:
 
 
 def keeps_container(node: Node) -> bool:
-    """True if the step would remove a container that the platform has started. It is paused while it is kept, because
-    later steps work in its directory, some with the agent's rights."""
+    """True if the step would remove a container that the platform has started. Such a container is paused while it is
+    kept for debugging, because later steps work in the job's directory, some with the agent's rights."""
     return node.phase == CLOSE and is_own(node, {"container"}) and has_agents_rights(node)
 
 
@@ -207,7 +213,7 @@ async def pause(launch: Launch) -> bool:
 
 
 async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run a postponed cleanup step and ignore its exit code. Raises OSError or ValueError if it cannot be started."""
+    """Run a postponed cleanup step by `argv`; ignore its exit code. Raises OSError or ValueError if it cannot start."""
     await _run(argv, env, closing.work_dir, closing.seconds)
 
 

@@ -41,9 +41,9 @@ from remuda.steps.process.job_processes import describe_survivors
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 UNWANTED = "unwanted"
-"""File in the folder of a job that is forgotten as soon as everything of it is closed."""
+"""A file of this name in a job's folder means: remove the job as soon as all its environments are closed."""
 NOTIFY_SECONDS = 0.05
-"""How long news waits for more news before clients are notified."""
+"""Delay before listeners are notified, so that several changes cause one notification."""
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +64,6 @@ class Job:
         self.journal = journal
         self.listeners: set[Callable[[], None]] = set()
         self.closed = False
-        self.confirmed = (0, 0)
-        """The positions that a client has confirmed: log offset and result number."""
         self._context = context
         self._was_found = bool(journal.past)
         self._request = StartRequest()
@@ -99,7 +97,7 @@ class Job:
             journal.record_damage(self.log.damage)
         if journal.damage:
             logger.error(
-                "job %s: its files in %s are damaged, its steps do not go on: %s",
+                "job %s: its files in %s are damaged, its steps are not continued: %s",
                 self.id,
                 journal.folder,
                 journal.damage,
@@ -121,8 +119,8 @@ class Job:
         return self.journal.end
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """Where a user's shell would run; None if the job has not begun, or has ended and is not on hold. Raises
-        AgentError if no shell can be opened now."""
+        """Where a user's shell would run; None if the job has not begun, was killed, or has ended and is not on hold.
+        Raises AgentError if no shell can be opened now."""
         if self._is_killed:
             return None
         if self._executor is not None:
@@ -131,9 +129,8 @@ class Job:
             return hold.entrance(facts, way, tree.exports)
         return self.hold.entrance(enforcement)
 
-    def confirm(self, log_offset: int, result_seq: int) -> None:
-        """Record that a client has stored the log up to `log_offset` and the results up to `result_seq`."""
-        self.confirmed = max(log_offset, self.confirmed[0]), max(result_seq, self.confirmed[1])
+    def confirm(self, log_offset: int) -> None:
+        """Record that a client has stored all log bytes before `log_offset`."""
         if not self.closed:
             self.log.confirm(log_offset)
             if self._executor is not None:
@@ -150,7 +147,8 @@ class Job:
 
     @property
     def must_be_closed(self) -> bool:
-        """True if environments outside of this machine would remain if the job were killed without cleanup steps."""
+        """True if the job must not be killed, because its cleanup steps have to run first: it is on hold, or has opened
+        environments outside of this machine."""
         if self._executor is None or self.end is not None:
             return self.hold.is_active
         return any(
@@ -169,7 +167,7 @@ class Job:
         self.hold.release()
 
     def kill(self) -> None:
-        """Kill all steps and let none start any more. `footprint.kill_rest` kills what has left their sessions."""
+        """Kill all steps and let none start. `footprint.kill_rest` kills processes that left the steps' sessions."""
         self._is_killed = True
         self._end_shells()
         if self._executor is not None:
@@ -178,12 +176,14 @@ class Job:
 
     @property
     def can_be_stopped_for_disk(self) -> bool:
-        """True if the job runs and was not stopped for that before: cleanup steps after it may free space."""
+        """True if the job runs and was not stopped for a full disk before. A job is stopped only once, because its
+        cleanup steps may free space."""
         return self._executor is not None and not self._has_filled_disk
 
     async def stop_for_disk(self, use: DiskUse, release: Callable[[], object]) -> None:
-        """End the running steps of a job that has filled the disk; steps with `always()` still run. `release` is called
-        when none of its processes runs any more; it frees disk space for storing the reason."""
+        """End the running steps of a job that has filled the disk; steps with `always()` still run. `use`: what the job
+        has written, for the message. `release` frees disk space for storing that message; it is called when no process
+        of the job runs any more."""
         self._has_filled_disk = True
         executor = self._executor
         if executor is None:
@@ -206,7 +206,7 @@ class Job:
         self._notify()
 
     async def run(self) -> None:
-        """Run the job to its end. An error here ends the job with a system failure, and never the agent."""
+        """Run the job to its end. An error of the agent ends the job with a system failure, and never the agent."""
         try:
             if self.journal.damage and self.end is None:
                 await self._break(f"the agent's files of this job are damaged: {self.journal.damage}")
@@ -253,7 +253,8 @@ class Job:
         self._executor = None
         self._end_shells()
         await self.footprint.end_processes(enforcement.sweep)
-        if request.hold_failed_seconds:  # what failed may have been allowed to, or the job was cancelled since
+        # Cleanup steps may have been postponed for a failure that was allowed, or before the job was cancelled.
+        if request.hold_failed_seconds:
             await self.hold.close(enforcement, self.id)
         self._finish(outcome)
 
@@ -341,7 +342,7 @@ class Job:
         self._notify()
 
     async def _break(self, error: str) -> None:
-        """End the job with a system failure, even if its files are not writable. If it is on hold, end only that."""
+        """End the job with a system failure, even if its files are not writable; if on hold, end only the hold."""
         outcome = system_failure(self.log.secrets.mask(error))
         if self.end is not None:  # it was on hold
             logger.warning("failed job %s is no longer kept for debugging because of an error: %s", self.id, error)
@@ -363,7 +364,7 @@ class Job:
             self._executor.state.finish(node, failure(error, Kind.SYSTEM, fault=Fault.RUNNER), is_last=True)
 
     def _store_or_keep(self, act: Callable[[], None]) -> None:
-        """Call `act`, which writes to journal or log. If it fails, keep both in memory from now on and repeat it."""
+        """Call `act`, which writes to journal or log. If it fails, keep both in memory from now on and repeat `act`."""
         try:
             act()
             return
@@ -376,7 +377,11 @@ class Job:
         try:
             act()
         except Exception:
-            logger.exception("job %s: cannot keep its log and journal in memory, its end may be lost", self.id)
+            logger.exception(
+                "job %s: cannot write to its log or journal, not even to the copies in memory that replace the files; "
+                "a log line, a step result or the job's end may be missing at the server",
+                self.id,
+            )
 
     def _end_with(self, outcome: Outcome) -> JobEnd:
         used = self.journal.account.total(self._work_dir_bytes)

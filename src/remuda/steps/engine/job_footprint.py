@@ -51,15 +51,15 @@ class JobFootprint:
 
     @property
     def uid(self) -> int | None:
-        """The user that the job's steps run as; None if that is the agent's own, or not known yet."""
+        """Id of the user that the job's steps run as; None if that is the agent's own user, or not known yet."""
         return self._user.uid if self._user is not None and self._request().run_as else None
 
     def may_run_as(self, uid: int | None) -> bool:
-        """Return True if the job may have processes of this user. A job whose user is not known yet may have any."""
+        """Return True if the job has a user of its own (`run_as`) whose id is `uid` or not known yet."""
         return bool(self._request().run_as) and self.uid in (uid, None)
 
     def kill(self) -> None:
-        """Kill all steps and let none start any more. `kill_rest` kills what has left their sessions."""
+        """Kill all steps and let none start any more. `kill_rest` kills processes that left the steps' sessions."""
         for path in self._journal.folder.glob("step-*.pid"):
             if (serial := path.stem.partition("-")[2]).isdecimal():
                 kill_unattended(self._journal.step_files(int(serial)), self._context)
@@ -73,7 +73,8 @@ class JobFootprint:
         self._report_survivors(survivors)
 
     async def end_processes(self, sweep: Callable[[Clock], Awaitable[tuple[str, ...]]]) -> None:
-        """End what steps left running: SIGTERM, after a grace period SIGKILL. `sweep` kills by control group."""
+        """End what steps left running: SIGTERM, after a grace period SIGKILL. `sweep` kills processes in the job's
+        control groups or of its user, and returns descriptions of those that do not end."""
         processes = self.find_processes(everywhere=self._was_found)
         await leftovers.terminate(processes, self._context.clock)
         survivors = await sweep(self._context.clock)
@@ -92,7 +93,7 @@ class JobFootprint:
         return not any(other.may_run_as(uid) for other in tuple(self._others()))
 
     async def search_disk(self, processes: Collection[int]) -> DiskSearch:
-        """Where to search for files that the job, with these process ids, has written since it began."""
+        """Return where to search for files that the job has written since it began. `processes`: its process ids."""
         enforcement = await self.load_enforcement()
         work_dir = self._request().work_dir
         ended = self._journal.account.total().get("disk_written_bytes", 0)
@@ -104,6 +105,6 @@ class JobFootprint:
         )
 
     def _find_beginning(self) -> float:
-        """A time before which no file of the job was modified, also if the wall clock was set back since."""
+        """Return a time before which the job has modified no file, also if the wall clock was set back since."""
         clock = self._context.clock
         return min(self._stored_at, clock.wall() - (clock.monotonic() - self._known_since))

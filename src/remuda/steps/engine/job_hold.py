@@ -22,7 +22,7 @@ class JobHold:
         self._context = context
         self._is_released = LightEvent()
         self.has_ended = LightEvent()
-        """Set when everything of the job is closed."""
+        """Set when the hold is over and the job's environments are closed, as far as that was possible."""
 
     @property
     def is_active(self) -> bool:
@@ -47,7 +47,8 @@ class JobHold:
         self._is_released.set()
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """Where a user's shell would run during the hold. Raises AgentError if no environment was ever opened."""
+        """Where a user's shell would run during the hold; None if the job is not on hold or was released. Raises
+        AgentError if the job's own steps need an environment that was never opened."""
         if not self.is_active or self._is_released.is_set():
             return None
         folder, request = self._journal.folder, self._journal.read_request()

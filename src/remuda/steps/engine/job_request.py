@@ -66,7 +66,7 @@ def read_facts(
 
 
 def server_ca_file(folder: Path) -> Path:
-    """CA certificates with which policy-inserted steps verify the server. The job cannot write to it."""
+    """Path of the CA certificates with which policy-inserted steps verify the server. The job cannot write to it."""
     return folder / "server_ca.pem"
 
 
@@ -81,7 +81,8 @@ def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
 
 
 def read_enforcement(request: StartRequest, journal: Journal, person: JobUser | None) -> PolicyEnforcement:
-    """Build the policy enforcement of a job. `person`: the user of its steps, if not the agent's own."""
+    """Return the object that checks and limits the job's steps by the runner's step policy. `person`: the user who runs
+    the steps; None: the agent's own user."""
     policy = parse_policy(request.policy)
     return PolicyEnforcement(
         policy=policy,
@@ -117,7 +118,7 @@ def _find_slot(request: StartRequest, journal: Journal) -> SlotGroup | None:
 
 
 def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, ...]:
-    """Folders that the job must not see: the request's, and the temporary folder of the agent's socket."""
+    """Folders that the job must not see: those in the request and, if it names any, the agent's temporary folder."""
     place = temporary_folder(journal.folder.parent.parent) if request.hidden else None
     return (*request.hidden, str(place)) if place is not None else tuple(request.hidden)
 
@@ -125,7 +126,8 @@ def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, 
 def build_closing_command(
     enforcement: PolicyEnforcement, closing: hold.Closing, folder: Path, number: int
 ) -> tuple[list[str], dict[str, str]]:
-    """Command line and environment that run the `number`th postponed cleanup step as the right user."""
+    """Command line and environment that run the `number`th postponed cleanup step: as the user of the job's steps if
+    `closing.is_jobs`, else as the agent's."""
     if not closing.is_jobs or enforcement.person is None:
         return list(closing.argv), dict(closing.env)
     enclosure = Enclosure(

@@ -1,6 +1,7 @@
 """The state of a running job: its tree of steps, its journal and its log.
 
-Every change of a step is stored in the journal before the tree takes it over, so that a new agent finds the same tree.
+Every change of a step is an event that is stored in the journal and applied to the tree, so that a new agent can
+rebuild the same tree.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -73,7 +74,7 @@ class JobState:
         self.log.open(node.serial, first, stream=node.stream)
 
     def stop(self, node: Node, cause: Cause, text: str = "") -> None:
-        """Store a reason to end a step and all its inner steps, and notify those that run."""
+        """Store a reason to end a step and all its inner steps, and call `on_stop`, so that running commands end."""
         self.record(replay.stop_event(node, cause, text))
         for callback in self.on_stop:
             callback()
@@ -89,7 +90,8 @@ class JobState:
         self.finish(node, result, StepProduct(outputs=outputs))
 
     def finish(self, node: Node, result: Finished, product: StepProduct = NO_PRODUCT, *, is_last: bool = False) -> None:
-        """Store the result, or that the step is tried again (unless `is_last`). Removes the step's files."""
+        """Store that a step, or an attempt at it, has ended with `result` and `product`. A failed step with retries
+        left is tried again, unless `is_last`. Removes the attempt's files."""
         now = self.context.clock.now()
         product = replace(product, ended_at=product.ended_at or now)
         retry_at = None if is_last else sequence.retry_at(node, result, now=now)

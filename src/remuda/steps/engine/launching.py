@@ -1,11 +1,11 @@
 """Prepares the process of a step that begins: writes the step's files and determines its command line.
 
-The process is the shell of a script, the command of a definition, or one of our own programs (`remuda-step NAME`),
-which run on the machine itself. In an environment with an `exec` prefix, that prefix is started with the path of a file
-that has the command; nested environments nest prefixes. Secrets are never arguments.
+The process is the shell of a script, the command of a definition, or a built-in program (`remuda-step NAME`), which
+runs on the machine itself. In an environment with an `exec` prefix, that prefix is started with the path of a file that
+has the command; nested environments nest prefixes. Secrets are never arguments.
 
-A job that is confined to a container must not influence what runs outside: its variables do not reach our own programs,
-and its own steps may not use them.
+A job that is confined to a container must not influence what runs outside: only a few harmless variables of it reach
+built-in programs, and its own steps may not run these programs.
 """
 
 import json
@@ -42,13 +42,13 @@ from remuda.steps.process.marks import VARIABLE
 from remuda.steps.process.step_files import EXCHANGE, StepFiles, make_empty, make_empty_folder
 
 LONG_GRACE_SECONDS = 15.0
-"""For programs that end something elsewhere before they end themselves."""
+"""Grace period of programs that first end processes in an environment or of another agent, then themselves."""
 _READ = frozenset({"CI_JOB_ID", "CI_JOB_STATUS", "REMUDA_PATIENCE_SECONDS", SERVER_CA})
-"""The variables that our own programs read."""
+"""The variables that built-in programs read."""
 
 
 def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
-    """Write the files that the step's program reads. Raises DefinitionError if the step cannot run."""
+    """Write the files that a step's program reads; return how to start it. Raises DefinitionError if it cannot run."""
     loaded, entered = node.loaded, node.entered
     assert loaded is not None
     os.makedirs(facts.work_dir, mode=0o700, exist_ok=True)
@@ -112,9 +112,9 @@ def grace_seconds(node: Node) -> float:
     return max(usual, float(reveal(environment.entered.inputs.get("grace_seconds", 0))))
 
 
-def is_told_by_us(node: Node) -> bool:
-    """True if our own program runs the command in an environment that the platform has configured. Only then its report
-    that the platform caused a failure is trusted."""
+def is_report_trusted(node: Node) -> bool:
+    """True if a built-in program runs the step's command in an environment that the platform, not the user, has
+    configured. Only then the program's report that the platform caused a failure is trusted."""
     host = node.host
     return host is not None and _is_ours(host) and not host.is_users
 
@@ -124,8 +124,9 @@ def _is_ours(host: Node) -> bool:
 
 
 def _refuse_outside(node: Node) -> None:
-    """Raise DefinitionError for our own program in a job that is confined to a container of the platform. A checkout is
-    refused while it is open: through the repository the job could make git run programs with the agent's rights."""
+    """Raise DefinitionError if a user's step calls a built-in program inside an environment of the platform, such as
+    the job's container. A checkout in it is refused whoever calls it, because through the repository the job could make
+    git run programs with the agent's rights."""
     assert node.loaded is not None
     host = node.host
     while host is not None:
@@ -136,7 +137,8 @@ def _refuse_outside(node: Node) -> None:
 
 
 def _make_home(node: Node, insertion: Node, job: Path) -> None:
-    """Create an empty home before the first command of a policy-inserted step, replacing what the job put there."""
+    """Create an empty home for the policy-inserted step `insertion` if `node` is its first command, replacing what the
+    job put at that path. `job`: the job's folder."""
     home = find_exchange_files(job, insertion).home
     home.parent.mkdir(mode=0o700, exist_ok=True)
     while node is not insertion and node.index == 0 and node.parent is not None:
@@ -148,8 +150,8 @@ def _make_home(node: Node, insertion: Node, job: Path) -> None:
 
 
 def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, str]:
-    """Environment of our own programs: for a confined job only variables that they read, and none that could make them
-    run another program or use another configuration."""
+    """Environment of a built-in program: for a confined job only variables that the program reads, and none that could
+    make it run another program or use another configuration."""
     if facts.is_confined:
         is_agents = has_agents_rights(node)
         names = _READ | _names_asked_for(node) | ({"HOME"} if node.is_inserted and not is_agents else set())
@@ -161,14 +163,15 @@ def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, 
 
 
 def _names_asked_for(node: Node) -> set[str]:
-    """Variables that the inputs of the step `secrets` name. They are harmless: that program starts no other."""
+    """Names of variables that the inputs of the step `secrets` ask for; empty for other steps. The program gets them,
+    which is harmless because it starts no other program."""
     secrets = reveal(node.entered.inputs.get("secrets")) if is_own(node, {"secrets"}) else None
     sources = [secret.get("environment") for secret in secrets.values() if isinstance(secret, dict)] if secrets else []
     return {str(source.get("name")) for source in sources if isinstance(source, dict)}
 
 
 def _base_env(facts: Facts, node: Node) -> dict[str, str]:
-    """Base environment on the machine. With the agent's rights, HOME is the agent's, where the job cannot write."""
+    """The machine's variables for a step. If it has the agent's rights, the job cannot write to its HOME."""
     return dict(facts.agent_env if has_agents_rights(node) else facts.base_env)
 
 
@@ -234,7 +237,8 @@ def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write a file atomically: it may be in use. Raises DefinitionError if the job has put a folder there."""
+    """Write a file. An existing one is replaced atomically, because it may be in use. Raises DefinitionError if the job
+    has put a folder there."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -245,14 +249,17 @@ def _put(path: Path, data: bytes) -> None:
             aside.rename(path)
         except IsADirectoryError:
             aside.unlink()
-            raise DefinitionError(f"{path.name}: it has to be a plain file; something of the job is there") from None
+            raise DefinitionError(
+                f"{path.name}: it has to be a plain file; the job has put something else there"
+            ) from None
         return
     with close_after(file):
         write_all(file, data)
 
 
 def _find(program: str, work_dir: str, path: str) -> None:
-    """Raise DefinitionError if program or working directory does not exist, with a better message than a shell's."""
+    """Raise DefinitionError if program or working directory does not exist, with a better message than the shell's.
+    `path`: the PATH in which to search."""
     if not os.path.isdir(work_dir):
         raise DefinitionError(f"work_dir {work_dir}: no such directory")
     if not program:

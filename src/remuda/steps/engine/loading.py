@@ -24,7 +24,8 @@ from remuda.steps.resolving.values import Resolved
 
 
 class _Nearby:
-    """Cache entry of a local step. Files modified a moment ago are not cached: their time stamp may stay the same."""
+    """Cache entry of a local step. A file that was modified a moment ago counts as changed, because a second change
+    could leave its time stamp the same."""
 
     def __init__(self, loaded: Loaded, path: str) -> None:
         self.loaded = loaded
@@ -74,8 +75,8 @@ def check_room(tree: Tree, node: Node) -> None:
 
 
 async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, substitutes: Mapping[str, str]) -> Loaded:
-    """Find and read the step that `node` refers to. `substitutes`: references that a policy wants instead of others.
-    Raises DefinitionError if it is invalid, ResolveError if it cannot be fetched."""
+    """Find and read the step that `node` refers to. `substitutes` maps references to those that a policy uses instead.
+    Raises DefinitionError if the step is invalid, ResolveError if it cannot be fetched."""
     reference = node.call.reference
     assert reference is not None
     frame = node.frame
@@ -92,7 +93,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         folder, root = "/", None
     is_the_jobs = frame.parent is None and node.is_users
     if facts.is_confined and is_the_jobs and reference.kind is ReferenceKind.LOCAL:
-        # It is read with the agent's rights, which a job that can put links there does not have.
+        # The agent reads the file with its own rights, so no link of the job may lead out of the working directory.
         root = facts.work_dir
     key = (reference, folder, root)
     if reference.kind is ReferenceKind.LOCAL and (nearby := _nearby.get(key)) is not None and nearby.is_unchanged():
@@ -127,8 +128,8 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
 
 
 def _fetch_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
-    """Proxies, certificates and credentials for fetching a package. The job cannot influence those of a policy-inserted
-    step. For a confined job, copies of its certificate files are used."""
+    """Environment for fetching a package (proxies, certificates, credentials). The job cannot influence that of a
+    policy-inserted step. For a confined job, copies of its certificate files are used."""
     if node.is_inserted:
         return {**facts.agent_env, **facts.inserted_env}
     env = {**facts.request_env, **tree.exports}

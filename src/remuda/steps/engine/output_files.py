@@ -36,7 +36,7 @@ def read_exports(path: Path) -> dict[str, str]:
 
 
 def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
-    """Return the complete lines (`rest`: also an unfinished last one) from `offset` on, and the next line's offset."""
+    """Return a mask file's lines from `offset` on, an unfinished one only with `rest`, and the offset after them."""
     most = MOST_MASK_BYTES - offset
     try:
         data = _read(path, "mask file", offset, most=most)
@@ -48,7 +48,8 @@ def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[li
 
 
 def read_failure(path: Path) -> str | None:
-    """Error of our own program that failed to run a command in an environment. The job cannot write this file."""
+    """Return why the built-in program that runs commands in an environment failed; None if it did not. The job cannot
+    write the file `path`."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

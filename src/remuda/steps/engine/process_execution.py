@@ -31,7 +31,7 @@ from remuda.steps.process.step_files import StepFiles
 from remuda.steps.process.worker_pool import WorkerPool
 
 BATCH_SECONDS = 0.01
-"""Output is read at most this often, so that a step that prints much costs little."""
+"""Pause between two reads of output, so that a step that prints often costs little. None after a full read."""
 CLAIM_SECONDS = 2.0
 """How long a shim that has claimed a step may take to write down its process id."""
 MOST_STARTS = 4
@@ -93,7 +93,7 @@ class ProcessExecution:
         self._is_new = is_new
         self._workers = workers
         self._again: Callable[[], StepProcess | None] | None = None
-        """Starts it once more, if the worker that was given the step may have died before it took it."""
+        """Starts the step in a new worker, if the waiting worker that got it may have died before it took it."""
         self._launch: Launch | None = None
         self._starts_left = MOST_STARTS
         self._files = files
@@ -108,14 +108,14 @@ class ProcessExecution:
         self._abandoned = False
         self._pipe: Pipe | None = None
         self._watch: Watch | None = None
-        """Watches a file in place of the line to a child process."""
+        """Watches a file if no line (`shim_process`) reports the end of the command."""
         self._has_unread = True
         """True if the raw file may have bytes that were not read."""
         self._goes_by_files = True
-        """True if there is no line to its process."""
+        """True if the end of the command and new output are noticed by files, because there is no line to a shim."""
         self._is_dismissed = False
         self.record: shim.Record | None = None
-        """The result that the shim has written at its end."""
+        """What the shim or worker has written into the pid file."""
         self.masks: list[str] = []
         """Texts that the step asked to be masked."""
         self.worker_waits = False
@@ -130,7 +130,7 @@ class ProcessExecution:
 
     @property
     def is_jobs_doing(self) -> bool:
-        """True if the job probably caused a missing exit code: shim killed, or pid file changed."""
+        """True if a missing exit code is probably the job's doing: it has killed the shim, or changed the pid file."""
         status = self._process.status if self._process else None
         return status is not None and status <= 0
 
@@ -160,7 +160,7 @@ class ProcessExecution:
                 if ended and (successor := await self._winner_over(process)):
                     process = successor
                     continue
-                if not ended and not self._is_dismissed and self._is_told(process):
+                if not ended and not self._is_dismissed and self._has_reported(process):
                     self._dismiss(process)
                 size = self._take_output()
                 over = self._end_if_due(process)
@@ -214,7 +214,7 @@ class ProcessExecution:
         return self._watch_process(pid, start=None, line=line)
 
     def _led(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
-        """Have a worker (`anew`: a new one) run the step; None if it is not our program, or none can be forked."""
+        """Have a worker (`anew`: a new one) run the step; None if it is no built-in program or no fork is possible."""
         if not launch.program:
             return None
         request = build_request(
@@ -235,8 +235,8 @@ class ProcessExecution:
 
     @contextmanager
     def _ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
-        """Create the output pipe of a shim and the socket to it, while it is started. Yields our end of the socket, and
-        the two descriptors for the shim; -1 and None if the step uses no pipe."""
+        """Create the output pipe of a shim and the socket to it, while it is started. Yields the agent's end of the
+        socket, and the shim's descriptors of socket and pipe; -1 and None if the step uses no pipe."""
         if not launch.piped:
             yield -1, None
             return
@@ -289,12 +289,12 @@ class ProcessExecution:
             self._watch.arm()
 
     def _takes(self) -> bool:
-        """True if data in the pipe is the step's, not of processes it left behind, and the log accepts more."""
+        """True if the pipe is to be read: its data is the step's, not that of leftovers, and the log is not paused."""
         return (not self._is_dismissed or self._job.is_stopped()) and not self._job.holds_back()
 
-    def _is_told(self, process: StepProcess) -> bool:
+    def _has_reported(self, process: StepProcess) -> bool:
         if not self._goes_by_files or self._pipe is None:
-            return process.told.is_set()
+            return process.reported.is_set()
         record = shim.read_record(self._files)
         return record is not None and record.exit_code is not None
 
@@ -319,8 +319,8 @@ class ProcessExecution:
             self._pipe = None
 
     async def _winner_over(self, process: StepProcess) -> StepProcess | None:
-        """After our shim or worker ended: the process that runs the step instead, because an earlier agent had claimed
-        it or it has to be started again. None if the step is over."""
+        """After this agent's shim or worker ended: return the process that runs the step instead, because an earlier
+        agent had claimed the step or it has to be started again. None if the step is over."""
         if self._abandoned:
             return None
         deadline = self._context.clock.monotonic() + CLAIM_SECONDS
@@ -339,7 +339,8 @@ class ProcessExecution:
         return self._adopt(record) if record.pid != process.pid else None
 
     def _can_start_again(self) -> bool:
-        """True if there is no reason to end the step, and its pid file, without a process id, is our ended shim's."""
+        """True if the step may be started again: no reason to end it, starts left, and no earlier agent can have
+        started it, so that an empty pid file is that of this agent's ended shim."""
         return self._is_new and self._starts_left > 0 and not self._job.has_cause()
 
     def _take_output(self) -> int:
@@ -371,15 +372,15 @@ class ProcessExecution:
             masks, self._masks_read = masks[: MOST_MASKS - len(self.masks)], MOST_MASK_BYTES
         if self._masks_read >= MOST_MASK_BYTES:
             self._job.warn(
-                f"a step may have {MOST_MASKS} texts masked, and {MOST_MASK_BYTES} bytes of them; the rest is not"
+                f"a step may have {MOST_MASKS} texts masked, and {MOST_MASK_BYTES} bytes; further ones are not masked"
             )
         if masks:
             self.masks += masks
             self._job.mask(masks)
 
     def _end_if_due(self, process: StepProcess) -> bool:
-        """Send SIGTERM, or SIGKILL after the grace period, if there is a reason to end the step. Returns False while
-        other processes of the step have to be waited for."""
+        """Send SIGTERM, or SIGKILL after the grace period, if there is a reason to end the step. Returns False
+        between the two signals while a process of the step's group lives, so that the caller waits for it."""
         if process.exited.is_set() and not self._job.is_stopped():
             return True
         if not self._job.has_cause():
@@ -408,7 +409,8 @@ class ProcessExecution:
             await asyncio.sleep(0)
             return
         if size:
-            await wait_for_event(process.exited if self._is_dismissed else process.told, within_seconds=BATCH_SECONDS)
+            event = process.exited if self._is_dismissed else process.reported
+            await wait_for_event(event, within_seconds=BATCH_SECONDS)
             return
         now = self._context.clock.now()
         # The end of other processes in the group is not reported by the kernel.
@@ -423,7 +425,8 @@ class ProcessExecution:
 
 
 def kill_unattended(files: StepFiles, context: AgentContext) -> None:
-    """Kill a step that this agent neither started nor adopted, and make sure that it cannot start again."""
+    """Kill the process that has claimed a step, whichever agent started it. If there is none, make sure that the step
+    cannot start any more."""
     if not shim.forbid(files) and (claim := shim.read_claim(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=context.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)

@@ -64,7 +64,7 @@ def _bash(path: str) -> str | None:
 
 
 def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: Mapping[str, str]) -> str:
-    """Content of the script file. `bash`: None if not known yet. `variables` are set in the shell but not exported."""
+    """Content of the script file. `bash`: bash runs it (None: not known yet). `variables` are set but not exported."""
     lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
     match bash:
         case True:

@@ -24,8 +24,8 @@ class StepExecutor:
         end_shells: Callable[[str], Awaitable[None]],
         end_processes: Callable[[], Awaitable[None]],
     ) -> None:
-        """`notify`: there is news for clients. `end_shells` ends all open shells of the job, shows their users the
-        reason, and waits for that; `end_processes` does so for background processes of steps."""
+        """`notify`: there is news for clients. `end_shells` ends all open shells of the job, shows their users its
+        argument, and waits for their end. `end_processes` ends what earlier steps left running."""
         self.state = state
         self._end_shells = end_shells
         self._end_processes = end_processes
@@ -49,8 +49,8 @@ class StepExecutor:
         if is_new and not await self._start.begin(node):
             return
         if node.follows_job and (is_new or (node.has_command and shim.read_claim(state.files_of(node)) is None)):
-            # What the job left running could trace the step, where both have one user. The step counts as begun, so no
-            # shell can be opened that would start more.
+            # Processes that the job left running could trace the step if both have the same user. The step counts as
+            # begun, so no shell can be opened that would start more of them.
             await self._end_shells(hold.no_shell_beside(node))
             await self._end_processes()
         if not node.has_command:
@@ -79,13 +79,13 @@ class StepExecutor:
                 state.enforcement.give(files, node, has_raw=False)
             if hold.keeps_container(node):
                 if not await hold.pause(prepared):
-                    state.warn("the container is not kept for a look: it cannot be paused")
+                    state.warn("the container is not kept for debugging: it cannot be paused")
                     return False
                 if not hold.is_put_off(state.tree, node):  # the job was cancelled meanwhile
                     return False
             hold.put_off(state.journal.folder, node, prepared, is_jobs=is_jobs)
         except (AgentError, OSError):
-            # Executed now, the step itself fails for that reason, and not the job.
+            # If the command is executed now, this error fails only the step, not the job.
             return False
         reach("agent.put_off")
         state.finish(node, SKIPPED, StepProduct(suffixes=set()))

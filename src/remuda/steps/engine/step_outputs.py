@@ -14,7 +14,7 @@ from remuda.steps.process.step_files import StepFiles
 
 
 def read_step_outputs(node: Node, files: StepFiles, suffixes: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Outputs and exports of a step, of whose files those with `suffixes` exist. Raises DefinitionError if invalid."""
+    """Return outputs and exports of a step. `suffixes`: which of its files exist. Raises DefinitionError if invalid."""
     exports = read_exports(files.exports) if ".exports" in suffixes else {}
     return _outputs(node, files, suffixes), exports
 

@@ -25,8 +25,8 @@ DEEPEST = 32
 _SIGNALS = frozenset(int(number) for number in signal.valid_signals())
 
 
-_TOLD = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
-"""Failures that the step's own output does not mention."""
+_LOGGED_KINDS = (Kind.LOAD, Kind.POLICY, Kind.LIMIT, Kind.OUTPUTS)
+"""Failures that the step's own output does not mention, so that the agent writes them to the log."""
 
 
 def start_event(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class StepProduct:
     details: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of its result: `usage`, `policy`, `resolved`."""
     suffixes: set[str] | None = None
-    """Which of its files there are; None: look."""
+    """Which of the step's files in the exchange folder exist; None: unknown, list the folder."""
 
 
 NO_PRODUCT = StepProduct()
@@ -62,7 +62,7 @@ def finish_event(
     log: tuple[int, int],
     is_retried: bool,
 ) -> dict[str, Any]:
-    """Event for clients that an attempt at a step has ended. `log`: byte offsets of its log lines."""
+    """Event for clients that an attempt at a step has ended. `log`: byte offsets of begin and end of its log lines."""
     shown = Shown(secrets)
     event = _event(node, secrets, "finished", now) | {
         "status": str(result.status),
@@ -175,8 +175,8 @@ def section(node: Node) -> str:
 
 
 def choose_end_time(written_at: float | None, *, started_at: float, now: float) -> float:
-    """When a step ended: `written_at`, the time stamp of its exit code, if it lies between start and now, because the
-    wall clock may have been changed since."""
+    """When a step ended: `written_at`, the time stamp of its exit code, if that lies between start and now, else now.
+    It may lie outside if the wall clock was changed."""
     if written_at is not None and started_at <= written_at <= now:
         return written_at
     return max(now, started_at)
@@ -191,7 +191,7 @@ def last_words(node: Node, result: Finished, *, retry_at: float | None, now: flo
         return [f'step "{name}" failed: {result.error}; attempt {node.attempt + 1} follows in {retry_at - now:g} s']
     if node.call.continue_on_error:
         return [f'WARNING: step "{name}" failed: {result.error}']
-    return [f'ERROR: step "{name}": {result.error}'] if result.kind in _TOLD else []
+    return [f'ERROR: step "{name}": {result.error}'] if result.kind in _LOGGED_KINDS else []
 
 
 def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, Any]:

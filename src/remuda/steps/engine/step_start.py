@@ -23,7 +23,7 @@ from remuda.steps.language.values import ReferenceKind
 from remuda.steps.policy.values import Decision
 
 _LOCAL = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
-"""Kinds that are found without asking a server."""
+"""Kinds of references that are loaded without a server, and so without a time limit."""
 
 
 class StepStart:
@@ -37,12 +37,13 @@ class StepStart:
     def interrupt_loading(self) -> None:
         """Cancel the loading of packages for steps that were stopped meanwhile."""
         for node, timeout in self._loading.items():
-            # One that has expired already is on its way out.
+            # A timeout that has expired already cannot be rescheduled.
             if sequence.find_stop(node) is not None and not timeout.expired():
                 timeout.reschedule(asyncio.get_running_loop().time())
 
     async def begin(self, node: Node) -> bool:
-        """Begin a step. Returns False if it failed, or policy-inserted steps have to run before it."""
+        """Begin a step. Returns False if it is finished already (failed, stopped or denied), or if policy-inserted
+        steps have to run before it."""
         state = self._state
         if node.state is State.DELAYED:
             state.record(replay.again_event(node))
@@ -108,7 +109,7 @@ class StepStart:
         return entered
 
     def _enter(self, node: Node, loaded: Loaded, entered: Entered, *, timeout_seconds: float | None) -> None:
-        """Store that the step has begun; the tree first, because the event for clients is built from it."""
+        """Store that the step has begun; the tree is changed first, because the event for clients is built from it."""
         state = self._state
         state.mask(secrets_of(loaded, entered))
         if loaded.remark:

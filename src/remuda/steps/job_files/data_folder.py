@@ -7,6 +7,7 @@
     endpoint     instead of both, if the agent listens on TCP: JSON with host, port and token
     agent.log    warnings and errors of the agent after its start; stderr may be a pipe that nobody reads
     jobs/        see `journal`
+    packages/    fetched packages of steps; see `resolving.cache`
     damaged/     folders of jobs whose files were damaged; see `journal`
     reserve/     disk space that is released when the disk is full; see `disk`
 
@@ -38,7 +39,7 @@ LONGEST_SOCKET_PATH = 100
 LARGEST_LOG_BYTES = 1024 * 1024
 _TEMPORARY = "remuda-agent-"
 _BEFORE_FORMAT = ("agent.", "lost+found")
-"""Names in a folder without a format may begin like this: rests of a start that died early, a new disk."""
+"""A folder without the file `format` may have names that begin like this, from a killed start or on a new disk."""
 
 
 def default_data(environ: Mapping[str, str]) -> Path:
@@ -50,7 +51,7 @@ def default_data(environ: Mapping[str, str]) -> Path:
 
 
 def socket_in(data: Path) -> Path | None:
-    """Read the path of the agent's socket. None if no agent has been started there, or it listens on TCP."""
+    """Read the socket's path from an agent's data folder; None if no agent was started there, or it listens on TCP."""
     try:
         return Path(os.fsdecode((data / "socket").read_bytes().rstrip(b"\n")))
     except FileNotFoundError:
@@ -58,13 +59,13 @@ def socket_in(data: Path) -> Path | None:
 
 
 def temporary_folder(data: Path) -> Path | None:
-    """Return the temporary folder with the agent's socket, if the data folder's path is too long for a socket."""
+    """Return the temporary folder of the agent's socket if the data folder's path is too long for one, else None."""
     socket = socket_in(data)
     return socket.parent if socket is not None and socket.parent.name.startswith(_TEMPORARY) else None
 
 
 def endpoint_in(data: Path) -> dict[str, Any] | None:
-    """Read host, port and token of an agent that listens on TCP, from its data folder."""
+    """Read host, port and token of an agent that listens on TCP, from its data folder; None if there is none."""
     try:
         endpoint: dict[str, Any] = json.loads((data / "endpoint").read_bytes())
     except FileNotFoundError:
@@ -74,9 +75,9 @@ def endpoint_in(data: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def occupy(data: Path) -> Iterator[Callable[[], bool]]:
-    """Create and lock the data folder during the block. Yields a function that is True while the folder still exists.
+    """Create and lock the data folder during the block. Yields a function that returns True while the folder exists.
 
-    Raises DataInUseError if another agent has it, AgentError if the folder cannot be used.
+    Raises DataInUseError if another agent has locked it, AgentError if the folder cannot be used.
     """
     _make_private(data)
     with ExitStack() as stack:
@@ -95,7 +96,7 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
-    """Yield the path for the unix socket, a temporary one if the usual is too long. Removes it at the end."""
+    """Yield the socket's path: `requested` or in `data`, or if too long a temporary one. Then removes the socket."""
     _remove_temporary(data / "socket")
     path = Path(os.path.abspath(requested or data / "agent.sock"))
     temporary: str | None = None
@@ -120,7 +121,7 @@ def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
 
 
 def _is_still(folder: int, data: Path) -> bool:
-    """True if the path `data` still leads to this open folder, and not to a newer one of the same name."""
+    """True if the path `data` still leads to `folder`, an open descriptor, and not to a newer folder of that name."""
     try:
         return os.path.samestat(os.fstat(folder), os.stat(data))
     except OSError:
@@ -180,7 +181,7 @@ def _make_private(data: Path) -> None:
 
 def _check_format(path: Path) -> None:
     content = path.read_bytes().strip() if path.exists() else b""
-    if not content.isdigit():  # damaged: no agent writes that; each job has its own version
+    if not content.isdigit():  # missing, or damaged: no agent writes that; each job has its own version
         write_whole(path, f"{FORMAT}\n".encode())
     elif int(content) != FORMAT:
         raise AgentError(

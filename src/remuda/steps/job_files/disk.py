@@ -17,10 +17,10 @@ from remuda.steps.job_tree.outcome import Fault, Finished, Kind, failure
 from remuda.steps.process.step_files import is_jobs_doing
 
 ROOM_SECONDS = 300.0
-"""How long a full disk is waited for."""
+"""How long jobs wait for space after the disk became full."""
 LOOK_SECONDS = 1.0
 LEAST_BYTES = 1024**2
-"""Less free space counts as full; on a small disk a part of it."""
+"""Less free space counts as full; on a small disk a 64th of the disk."""
 LEAST_FILES = 8
 """Fewer free inodes count as full."""
 RESERVE_BYTES = 16 * 1024**2
@@ -49,7 +49,7 @@ def count_free(filesystem: os.statvfs_result, *, is_root: bool) -> int:
 
 
 class Reserve:
-    """Disk space that the agent occupies with a file, and releases when the disk is full.
+    """Disk space and inodes that the agent occupies with files, and releases when the disk is full.
 
     The file `bytes` is made last and removed first, so the reserve is complete if that file has its full size.
     """
@@ -95,30 +95,40 @@ class Reserve:
 
 class DiskSpace:
     def __init__(self, has_room: Callable[[Path], bool] = has_room) -> None:
-        self._has_room = has_room
+        self.has_room = has_room
         self._full_since: float | None = None
+        self._is_relieving = False
         self.relieve: Callable[[], Awaitable[None]] | None = None
         """Frees space on a full disk; called once each time it becomes full."""
 
     async def look(self, folder: Path, clock: Clock) -> None:
-        """Call `relieve` if the disk has become full. Called regularly: a job may fill it without printing anything."""
-        if self._has_room(folder):
+        """Call `relieve` if the disk of `folder` became full. Called regularly: a job may fill it without printing."""
+        if self._is_relieving:
+            return
+        if self.has_room(folder):
             self._full_since = None
         elif self._full_since is None:
-            await self._relieve(clock.monotonic())
+            await self._relieve(folder, clock.monotonic())
 
-    async def _relieve(self, now: float) -> None:
-        self._full_since = now
-        if self.relieve is not None:
-            with suppress(OSError):
-                await self.relieve()
+    async def _relieve(self, folder: Path, now: float) -> None:
+        self._full_since, self._is_relieving = now, True
+        try:
+            if self.relieve is not None:
+                with suppress(OSError):
+                    await self.relieve()
+        finally:
+            self._is_relieving = False
+        if self.has_room(folder):
+            self._full_since = None
 
     async def wait(self, folder: Path, clock: Clock, meanwhile: Callable[[], object] = lambda: None) -> float:
-        """Wait for space, but not for too long. Returns the seconds waited. `meanwhile`: called about once a second."""
+        """Wait until the disk has space, or has been full for `ROOM_SECONDS`. Returns the seconds waited in both cases.
+        Space that appears while `relieve` runs does not count: the job that filled the disk may fill it again.
+        `meanwhile`: called about once a second."""
         began = now = clock.monotonic()
-        while not self._has_room(folder):
+        while self._is_relieving or not self.has_room(folder):
             if self._full_since is None:
-                await self._relieve(now)
+                await self._relieve(folder, now)
                 now = clock.monotonic()
                 continue
             with suppress(OSError):  # the disk has no space to record anything
@@ -143,12 +153,11 @@ def describe_error(error: OSError, folder: Path) -> str:
 
 
 def judge_start_error(error: OSError, folder: Path) -> Finished:
-    """Return the result of a step that did not start: the user's fault if the command is too long or a
-    file in the way.
-    """
+    """Return the result of a step that did not start: the user's fault if the command is too long or the job has
+    replaced one of the step's files, else the runner's."""
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
     if is_jobs_doing(error, folder):
         name = os.path.basename(error.filename2 or error.filename)
-        return failure(f"{name}: {error.strerror}; something of the job is there", Kind.LOAD)
+        return failure(f"{name}: {error.strerror}; the job has put something else there", Kind.LOAD)
     return failure(f"the agent cannot run the step: {describe_error(error, folder)}", Kind.SYSTEM, fault=Fault.RUNNER)

@@ -19,7 +19,7 @@ from remuda.steps.job_files.disk import LEAST_FILES
 from remuda.steps.process.usage import format_bytes
 
 LEAST_SHARE = 10
-"""A job with less than this part of a disk has not filled it."""
+"""A job with less than one part in this many of a disk has not filled it: 10 means a tenth."""
 MEASURE_SECONDS = 30.0
 """Time limit for measuring all jobs together, because the others wait meanwhile."""
 _TURN = 100
@@ -40,18 +40,18 @@ class DiskUse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSearch:
     paths: Iterable[Path | str | None]
-    """Files and folders. None stands for a look that found nothing, after which the search can be interrupted."""
+    """Files and folders. None: nothing was found yet; it gives the caller a chance to interrupt the search."""
     since: float
     """When the job began. Files that were changed before are not its own."""
     processes: Iterable[int] = ()
     written: int = 0
-    """How much it is known to have written."""
+    """Bytes that the job is known to have written, also by processes that have ended."""
 
 
 def choose_filler(uses: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
     """Return the job with the most bytes (`needs_files`: files) on the disk, else the one that has written the most.
 
-    Only a job with at least a tenth of the disk is chosen.
+    Only a job with at least a tenth of the disk is chosen; None if there is none.
     """
     if needs_files:
         return _largest({job: use.files for job, use in uses.items()}, disk_files)

@@ -1,8 +1,8 @@
 """Resource usage of a whole job, summed up from the results of its steps. Pure, except for the size of a folder.
 
-Processor time and disk traffic are added; for memory the highest peak of one step counts. The control group of a slot
-also counts processes outside of steps; its values are used where they are larger. Network traffic is not measured,
-because processes share the machine's network.
+Processor time and disk traffic are added; for memory the highest peak of one step counts. A control group of the
+whole job also counts processes outside of steps; its values are used where they are larger. Network traffic is not
+measured, because processes share the machine's network.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_SECONDS = 0.25
-"""The size of a folder that takes longer to measure is not known."""
+"""A folder whose measuring takes longer has an unknown size."""
 _ADDED = {
     "cpu_user_seconds": "cpu_user_seconds",
     "cpu_system_seconds": "cpu_system_seconds",
@@ -31,18 +31,18 @@ class Account:
         self._by_groups = False
 
     def add(self, used: Mapping[str, Any]) -> None:
-        for name, known_as in _ADDED.items():
+        for name, total in _ADDED.items():
             if isinstance(value := used.get(name), int | float):
-                self._sums[known_as] = self._sums.get(known_as, 0) + value
+                self._sums[total] = self._sums.get(total, 0) + value
         peaks = [used[name] for name in _PEAKS if isinstance(used.get(name), int)]
         self._peak = max([self._peak, *peaks[:1]])
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def count_whole(self, used: Mapping[str, Any]) -> None:
         """Replace sums by the values that a control group counted for the whole job, where these are larger."""
-        for name, known_as in _ADDED.items():
+        for name, total in _ADDED.items():
             if isinstance(value := used.get(name), int | float):
-                self._sums[known_as] = max(self._sums.get(known_as, 0), value)
+                self._sums[total] = max(self._sums.get(total, 0), value)
         self._peak = max(self._peak, used.get("memory_peak_bytes", 0))
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 

@@ -39,7 +39,7 @@ from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFil
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 VERSION = 2
-"""Version of the private lines."""
+"""Version of the events, without their `public` part."""
 _PUBLIC_VERSION = 1
 _LARGE = ("variables", "env", "steps", "masks", "mask_prefixes")
 """Fields of a request that a running job has in other forms, which take less memory."""
@@ -48,7 +48,7 @@ DAMAGED = "damaged"
 MOST_DAMAGED = 5
 """Number of folders of damaged jobs that are kept."""
 _DAMAGED_FILE = (errno.EISDIR, errno.EIO)
-"""Errors that another attempt does not help against."""
+"""Errors that show a damaged file: another attempt would fail, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +76,16 @@ class Journal:
         self.cancelled = False
         self.leftovers: list[Leftover] = []
         self.results: list[bytes] = []
-        """What clients see."""
+        """The events for clients, as JSON, in order."""
         self.past: list[dict[str, Any]] = []
-        """What happened to steps before this agent had the job."""
+        """Events from before this agent adopted the job, from which the tree is rebuilt; empty after the job's end."""
         self.account = Account()
-        self.has_told_used = False
+        self.has_recorded_usage = False
         self.end: JobEnd | None = None
         self.is_released = False
         """True if a hold has ended."""
         self.is_foreign = False
-        """True if another version of the agent wrote it: the job cannot go on."""
+        """True if another version of the agent wrote the journal: the job cannot go on."""
         self.id = ""
         """Id of the job as the agent accepted it; empty if an earlier version of the agent did."""
         self.damage = ""
@@ -135,7 +135,7 @@ class Journal:
         return request
 
     def read_storage_time(self) -> float:
-        """Return the file system's time of the request: `accepted_at` differs if the clock was set."""
+        """Return when the request was written, by file time; `accepted_at` differs if the clock was set."""
         with suppress(OSError):
             return (self.folder / "request").stat().st_ctime
         return self.accepted_at
@@ -174,9 +174,9 @@ class Journal:
             reach("agent.result_stored")
 
     def record_used(self, used: Mapping[str, Any], now: float) -> None:
-        if used and not self.has_told_used:
+        if used and not self.has_recorded_usage:
             self.record({"event": "used"}, {"event": "used", "time": stamp(now), "used": dict(used)})
-            self.has_told_used = True
+            self.has_recorded_usage = True
 
     def record_end(self, end: JobEnd) -> None:
         self._add({"event": "end"} | asdict(end))
@@ -269,7 +269,7 @@ class Journal:
                 self.end = _end_of(event)
                 self.past.clear()
             case "used":
-                self.has_told_used = True
+                self.has_recorded_usage = True
             case "released":
                 self.is_released = True
             case _:
@@ -298,7 +298,7 @@ def keep_damaged(folder: Path) -> None:
 
 
 def without_large(request: StartRequest) -> StartRequest:
-    """Return a copy without large fields, because clearing does not free their memory. Changes `request`, too."""
+    """Clear the large fields of `request`, and return a copy to use instead: clearing alone frees no memory."""
     for name in _LARGE:
         request.ClearField(name)
     copy = StartRequest()

@@ -1,11 +1,11 @@
 """The job's log: masked lines with timestamps in one file. Bytes and offsets are the same in agent, manager and cell.
 
-    2026-11-15T09:40:00.123456Z 01O text        (00: the agent's own lines, `+` for the blank: continues the line)
+    2026-11-15T09:40:00.123456Z 01O text        (01: stream, 00: the agent; `+` for the blank: continues a line)
 
 Steps that run at the same time have different stream numbers. Log bytes are written first, then the *mark*, in one
-write: how long the log is and, for every open step, how far its raw file is consumed and the masker's state. Only bytes
-before the mark are sent to clients. After a crash a new agent cuts the file at the mark and reads the raw files from
-the recorded offsets. So bytes that a client has seen never change, and the agent's own lines are written once.
+write: how long the log is and, for every open step, how far its raw output file is read and the masker's state. Only
+bytes before the mark are sent to clients. After a crash a new agent cuts the log at the mark and reads the raw files
+from the recorded offsets. So bytes that a client has seen never change, and a step's first and last lines appear once.
 
 Bytes that a client has confirmed are freed on the disk, by punching holes into the file. When unconfirmed bytes reach a
 limit, steps are paused until more is confirmed. An unfinished line is written after a short delay.
@@ -33,7 +33,7 @@ PARTIAL_SECONDS = 0.5
 """How long an unfinished line waits for its end."""
 READ_BYTES = 64 * 1024
 HOLE_BYTES = 16 * 1024 * 1024
-"""Consumed raw output is given back to the disk in pieces of this size."""
+"""Consumed raw output and confirmed log bytes are freed on the disk in pieces of at least this size."""
 MOST_WAITING_BYTES = 1024**3
 """Limit of unconfirmed bytes for a job without a limit of its own; at most a tenth of the free disk space."""
 JOB = 2**32 - 1
@@ -49,7 +49,7 @@ _VERSION, _FORMER_VERSION = 2, 1
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """How much of one step's output is safely in the log, and the state of its masker there."""
+    """How much of one step's output is safely in the log, and the state of its masker at that point."""
 
     serial: int
     stream: int
@@ -129,7 +129,7 @@ class LogFile:
         self._most_waiting = waiting_limit_bytes or default_waiting_bytes(folder)
         self._held_since: float | None = None
         self._tail: bytes | None = None
-        """Bytes after the end of the file, when nothing can be written any more."""
+        """Bytes after those in the file, kept in memory since `leave_disk`; None: all bytes are written to the file."""
 
     def _read_files(self, folder: Path) -> int:
         """Restore the log up to its mark. Returns the offset of the first byte that was not freed."""
@@ -197,7 +197,7 @@ class LogFile:
         self._mark_file.close()
 
     def open(self, serial: int, *lines: str, stream: int = 1) -> None:
-        """Write the first lines of a step, unless they are in the log already."""
+        """Write the first lines of the attempt `serial` at a step, unless they are in the log already."""
         if serial not in self._parts:
             self._parts[serial] = Part(serial=serial, stream=stream)
             if lines:
@@ -214,7 +214,7 @@ class LogFile:
         return serial in self._parts and self._parts[serial].closed
 
     def close(self, serial: int, *lines: str) -> None:
-        """Write the last lines of a step, unless they are in the log already. Call it after `Output.finish`."""
+        """Write the last lines of the attempt `serial`, unless they are in the log. Call it after `Output.finish`."""
         part = self._parts.setdefault(serial, Part(serial=serial, stream=1))
         if not part.closed:
             part.closed = True
@@ -229,11 +229,11 @@ class LogFile:
         self._parts.pop(serial, None)
 
     def keep(self, serials: Collection[int]) -> None:
-        """Drop the recorded state of all steps except these."""
+        """Drop the recorded state of all steps except these, and except that of the job itself."""
         self._parts = {serial: part for serial, part in self._parts.items() if serial in serials or serial == JOB}
 
     def write_output(self, part: Part, data: bytes, after: Part) -> None:
-        """Write lines of a step's output up to the size limit. `after`: the state of the step to record with them."""
+        """Write lines of a step's output up to the size limit, and record `after` as its state instead of `part`."""
         if self.mark.full:
             return
         room = self._limit_bytes - self.mark.length
@@ -260,7 +260,7 @@ class LogFile:
         return b"".join(head + part + b"\n" for text in texts for part in text.split(b"\n"))
 
     def _write(self, data: bytes) -> None:
-        # The mark is only read by a new process, so it may be changed before it is written.
+        # `self.mark` changes last, so that only bytes that are written are sent to clients.
         mark = Mark(length=self.mark.length + len(data), checksum=crc32(data, self.mark.checksum), full=self.mark.full)
         if self._tail is not None:
             self._tail += data

@@ -6,8 +6,9 @@ precedence to the highest: the agent's base, the request, job variables, CI_JOB_
 of the enclosing steps (inner ones override outer ones), of the entry, of the definition. A variable's expression sees
 the layers of lower precedence.
 
-A step that a policy inserted gets nothing of the request, the job variables and the job's exports, because a deny list
-of names that could change what a program does is never complete.
+The environment of a step that a policy inserted has nothing of the request, the job variables and the job's exports,
+because a deny list of names that could change what a program does is never complete. Its expressions can read job
+variables (`vars`).
 """
 
 import os
@@ -56,42 +57,44 @@ class Facts:
     hold_failed_seconds: int = 0
     """How long the environments of a failed job are kept."""
     deadline: float | None = None
-    """When the job's time is used up."""
+    """When the job's timeout passes; None: never."""
     is_confined: bool = False
-    """Its own steps run in an environment of the platform, or as another user, or in a sandbox."""
+    """The job's own steps run in an environment of the platform, or as another user, or in a sandbox."""
     inserted_env: Mapping[str, str] = field(default_factory=dict)
     """The predefined variables of inserted steps, with values that the job cannot change."""
     is_apart: bool = False
-    """Its own steps run as another user than the agent, or in a sandbox."""
+    """The job's own steps run as another user than the agent, or in a sandbox."""
     is_inside: bool = False
-    """Its own steps run in an environment that the platform opens, such as a container, and never on the machine."""
+    """The job's own steps run in an environment that the platform opens, such as a container, never on the machine."""
 
 
 def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
     """Evaluate the `if` condition of a step. `level`: whether the step's list has failed or was stopped."""
     is_cancelled = level.stopped is Cause.CANCEL
-    context = _outer(tree, facts, node, failed=level.failed or (level.stopped is not None), cancelled=is_cancelled)
+    context = _entry_context(
+        tree, facts, node, failed=level.failed or (level.stopped is not None), cancelled=is_cancelled
+    )
     return holds(node.call.condition, context)
 
 
 def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) -> Entered:
-    """Evaluate inputs, environment, command and working directory of a step. Raises DefinitionError if invalid."""
+    """Evaluate a step's inputs, environment and command for the attempt `serial`. Raises DefinitionError if invalid."""
     invocation: Mapping[str, Any] = {}
     if node.phase:
         assert node.parent is not None
         inputs = node.parent.entered.inputs
-        context = _own(facts, node, loaded, inputs, _environment_around(tree, facts, node), serial)
+        context = _definition_context(facts, node, loaded, inputs, _environment_around(tree, facts, node), serial)
     else:
-        outer = _outer(tree, facts, node)
+        outer = _entry_context(tree, facts, node)
         invocation = expand_env(node.call.env, outer)
         expanded = expand(dict(node.call.inputs), outer)
         inputs = expanded if loaded.is_script else check_inputs(loaded.step.spec, expanded)
-        context = _own(facts, node, loaded, inputs, dict(outer.env) | dict(invocation), serial)
+        context = _definition_context(facts, node, loaded, inputs, dict(outer.env) | dict(invocation), serial)
     definition = loaded.step.definition
     definition_env: Mapping[str, Any] = {}
     if definition.env:
         definition_env = expand_env(definition.env, context)
-        context = _own(facts, node, loaded, inputs, dict(context.env) | dict(definition_env), serial)
+        context = _definition_context(facts, node, loaded, inputs, dict(context.env) | dict(definition_env), serial)
     command, work_dir = _command(definition.exec, context, facts)
     return Entered(
         inputs=inputs,
@@ -103,7 +106,7 @@ def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) 
 
 
 def reference_text(tree: Tree, facts: Facts, node: Node, text: str) -> str:
-    return str(reveal(expand_text(text, _outer(tree, facts, node))))
+    return str(reveal(expand_text(text, _entry_context(tree, facts, node))))
 
 
 def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
@@ -117,7 +120,7 @@ def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
     if not definition.outputs and not spec.outputs:
         return {}
     env = _environment_below(tree, facts, node, node.entered)
-    context = _own(facts, node, node.loaded, node.entered.inputs, env, node.serial, steps=node.steps)
+    context = _definition_context(facts, node, node.loaded, node.entered.inputs, env, node.serial, steps=node.steps)
     return check_outputs(spec, expand(dict(definition.outputs), context))
 
 
@@ -180,8 +183,9 @@ def _command(command: Exec | None, context: Context, facts: Facts) -> tuple[tupl
     return words, os.path.normpath(os.path.join(facts.work_dir, place))
 
 
-def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancelled: bool = False) -> Context:
-    """Return the context for the expressions of a step's entry: that of the step whose file contains the entry."""
+def _entry_context(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancelled: bool = False) -> Context:
+    """Return the context for expressions in a step's entry: that of the step whose file contains the entry. `failed`,
+    `cancelled`: what status functions such as `failure()` see."""
     frame = node.frame
     assert frame.loaded is not None
     output_file, export_file, input_file = find_exchange_files(facts.folder, frame).exchange_paths()
@@ -200,7 +204,7 @@ def _outer(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancel
     )
 
 
-def _own(
+def _definition_context(
     facts: Facts,
     node: Node,
     loaded: Loaded,
@@ -209,7 +213,8 @@ def _own(
     serial: int,
     steps: Mapping[str, Any] | None = None,
 ) -> Context:
-    """Return the context for the expressions of a step's own definition."""
+    """Return the context for expressions in a step's definition file, in contrast to the entry that calls it. `inputs`,
+    `env`, `steps`: what expressions can refer to. `serial`: number of the attempt."""
     output_file, export_file, input_file = StepFiles(facts.folder, serial, exchange_of(node)).exchange_paths()
     return Context(
         env=env,
@@ -225,7 +230,8 @@ def _own(
 
 
 def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
-    """Return the job variables for a step. An inserted one gets values and file copies that the job cannot change."""
+    """Return the job variables that a step's expressions see. For an inserted step, file variables are copies, and
+    predefined variables have values, that the job cannot change."""
     if not node.is_inserted:
         return facts.variables
     files = facts.inserted_files if exchange_of(node) == INSERTED_EXCHANGE else {}
@@ -253,11 +259,8 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
 
 
 def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[str, str]:
-    """Return variables with which an inserted step has its own home, and git uses only repositories that the step
-    trusts.
-
-    The job controls the configuration of all other repositories.
-    """
+    """Return variables that give an inserted step its own home, and make git refuse repositories that are not marked as
+    safe in that home, because the job controls their configuration."""
     serial = insertion.serial if insertion.serial >= 0 else tree.serials
     home = str(StepFiles(facts.folder, serial, exchange_of(insertion)).home)
     return {"HOME": home, "GIT_CONFIG_COUNT": "0", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}

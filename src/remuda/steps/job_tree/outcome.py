@@ -32,11 +32,11 @@ class Fault(StrEnum):
 
 
 class Kind(StrEnum):
-    EXIT = "exit"  # the command said so
-    LOAD = "load"  # it could not be found, read or evaluated; nothing ran
-    POLICY = "policy"  # it may not run here
-    LIMIT = "limit"  # it used more than it may
-    OUTPUTS = "outputs"  # what it wrote or was to give cannot be used
+    EXIT = "exit"  # the command failed by its exit code, or the job removed the exit code
+    LOAD = "load"  # the step could not be found, read, evaluated or started; no command ran
+    POLICY = "policy"  # a policy does not let the step run
+    LIMIT = "limit"  # the step exceeded a resource limit
+    OUTPUTS = "outputs"  # the step's outputs or exports are missing or invalid
     TIMEOUT = "timeout"
     CANCEL = "cancel"
     STEP = "step"  # one of the steps below it failed
@@ -64,12 +64,13 @@ class Outcome:
     exit_code: int = 0
     """Exit code of the step that determined the outcome; -1 if it has none."""
     message: str = ""
-    """Ends in `exit status N` if there is a number, and contains these words nowhere else."""
+    """Ends in `exit status N` if there is an exit code N, and contains the words `exit status` nowhere else."""
     log_line: str = "Job succeeded"
 
 
 def failure(error: str, kind: Kind, *, fault: Fault = Fault.USER, exit_code: int | None = None) -> Finished:
-    """Return a failed result. Only errors about an exit code keep the words `exit status`, which clients parse."""
+    """Return a failed result. Clients parse `exit status` in errors, so it is changed to `exit-status` unless the error
+    is of the kind EXIT or STEP."""
     if kind not in (Kind.EXIT, Kind.STEP):
         error = error.replace("exit status", "exit-status")
     return Finished(status=Status.FAILURE, exit_code=exit_code, error=error, fault=fault, kind=kind)

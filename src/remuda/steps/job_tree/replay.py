@@ -1,6 +1,6 @@
 """Creates the events of a job's journal and applies them to the tree of its steps. Pure: no I/O.
 
-The engine stores each event before it applies it; after a crash the stored events give the same tree again.
+The engine stores each event and applies it; after a crash the stored events give the same tree again.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,8 @@ def enter_event(
     log_start: int,
     timeout_seconds: float | None,
 ) -> Event:
-    """Return the event "a step begins". `timeout_seconds`: of a policy; replaces the step's own if it is shorter."""
+    """Return the event "a step begins" at the time `at` (`text`: the same, formatted). `timeout_seconds`: of a policy;
+    replaces the step's own if it is shorter."""
     event: Event = {"event": "enter", "node": node.key, "serial": serial, "stream": stream, "at": at, "text": text}
     event["log_start"] = log_start
     own = node.call.timeout_seconds

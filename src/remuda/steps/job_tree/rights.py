@@ -13,11 +13,11 @@ from remuda.steps.language.values import ReferenceKind
 from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
 
 OWN = "remuda-step"
-"""First word of a command that is one of our own programs."""
+"""First word of a command that is a built-in program."""
 ENGINE_CLIENTS = frozenset({"container", "service", "service_stop"})
-"""Our own steps that only talk to a container engine. Limits apply to their containers, not to them."""
+"""Built-in steps that only talk to a container engine. Limits apply to their containers, not to them."""
 TRUSTED = ENGINE_CLIENTS | {"sign"}
-"""Our own steps that need the agent's rights for what a job must not reach."""
+"""Built-in steps that need the agent's rights, because a job must not reach what they use, such as a signing key."""
 
 
 def has_agents_rights(node: Node) -> bool:
@@ -34,9 +34,8 @@ def opens_with_agents_rights(host: Node) -> bool:
 
 
 def opener_of(node: Node) -> Node | None:
-    """Return the enclosing step whose `exec` words start the node's commands: the innermost built-in, else the
-    outermost.
-    """
+    """Return the enclosing step whose `exec` words start the node's commands: the innermost with a built-in program,
+    else the outermost."""
     host = node.host
     while host is not None and host.host is not None and exec_words(host)[:1] != (OWN,):
         host = host.host
@@ -77,18 +76,16 @@ def runs_in_container(node: Node) -> bool:
 
 
 def has_private_files(node: Node, *, is_job_apart: bool) -> bool:
-    """True if the job cannot reach the step's input and output files. `is_job_apart`: it has a user or sandbox.
-
-    That is so for built-in programs that no user called, unless they run as the job's user or in its sandbox.
-    """
+    """True if the job cannot reach the step's input and output files: for built-in programs that no user called, unless
+    they run as the job's user or in its sandbox. `is_job_apart`: the job has a user of its own or a sandbox."""
     return is_own_program(node) and node.call.origin != "user" and (not is_job_apart or _is_trusted(node))
 
 
 def exchange_of(node: Node) -> str:
     """Return the name of the exchange folder with a step's input, output and export files, if they are not private.
 
-    An inserted step has its own, which the job's steps cannot reach, because it may have more rights than they do; but
-    a container of the job has only the folder of the job's steps.
+    An inserted step on the machine has another folder, which the job's steps cannot reach, because it may have more
+    rights than they do. In a container it uses theirs, because the container has no other.
     """
     insertion = node.insertion
     return INSERTED_EXCHANGE if insertion is not None and insertion.host is None else EXCHANGE

@@ -26,7 +26,8 @@ from remuda.steps.job_tree.tree import OPEN, Node, State, Tree
 __all__ = ["Cause", "Fault", "Finished", "Outcome", "Status"]
 
 AFTER_SECONDS = 300.0
-"""Time limit of a step that runs after a failure, if it has no timeout and that of the steps around is used up."""
+"""Least time for a step that runs after a failure and has no timeout, even if the job's timeout or that of an enclosing
+step has passed."""
 
 GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL."""
@@ -57,7 +58,8 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Action: finish the step with this result, because all steps inside it have ended or it is not retried."""
+    """Action: finish the step with this result: its inner steps have ended, its condition is invalid, or its retry is
+    not needed because the job was stopped."""
 
     node: Node
     result: Finished
@@ -73,7 +75,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Action: do nothing before this time, when a failed step is retried."""
+    """Action: do nothing until this time (as `Clock.now`), when a failed step is retried."""
 
     until: float
 
@@ -103,7 +105,7 @@ Condition = Callable[[Node, Level], bool]
 
 
 def next_actions(tree: Tree, holds: Condition, *, now: float, job_deadline: float | None = None) -> list[Action]:
-    """Return all actions that are to be done now. Actions that are already in progress are returned again."""
+    """Return all actions to do now; those already in progress are returned again. `holds` evaluates `if` conditions."""
     if tree.root.cursor == len(tree.root.children):
         return [End(outcome(tree))]
     return list(_of_list(tree, tree.root, holds, now, job_deadline))
@@ -176,7 +178,8 @@ def level_of(parent: Node) -> Level:
 
 
 def find_stop(node: Node) -> tuple[Node, Cause] | None:
-    """Return the recorded cause to end this step, with the step it is recorded at: this one or an enclosing one."""
+    """Return the cause to end this step, with the step at which it is recorded: this one or an enclosing one; None if
+    there is none. For a step that runs after a failure, causes recorded at its enclosing steps do not count."""
     for outer in node.up():
         if outer.cause is not None:
             return outer, outer.cause
@@ -253,7 +256,7 @@ def _stop_result(node: Node, owner: Node, cause: Cause, *, exit_code: int | None
         error = "the job took longer than its limit"
     else:
         seconds = owner.call.timeout_seconds
-        limit = f"its limit of {seconds:g} s" if seconds is not None else "what was left after that of the steps around"
+        limit = f"its limit of {seconds:g} s" if seconds is not None else "the time left by the steps around it"
         error = f"the step{'' if owner is node else f' {owner.path}'} took longer than {limit}"
     return failure(error, Kind.TIMEOUT, exit_code=exit_code)
 
@@ -271,7 +274,7 @@ def conclude(node: Node) -> Finished:
 
 
 def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
-    """Return when a step that ended with this result is retried, if it is. Each attempt has the full timeout."""
+    """Return when a step with this result is retried; None if it is not. Each attempt has the full timeout."""
     retry = node.call.retry
     if retry is None or result.status is not Status.FAILURE or node.attempt > retry.times or result.kind is Kind.POLICY:
         return None
@@ -282,7 +285,8 @@ def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
 
 
 def job_status(tree: Tree, node: Node) -> str:
-    """Return the value of CI_JOB_STATUS for a step that begins."""
+    """Return the value of CI_JOB_STATUS for a step that begins: "running", or in steps that run after a failure
+    "success", "failed" or "canceled"."""
     sheltered = [outer for outer in node.up() if outer.is_after]
     if not sheltered:
         return "running"

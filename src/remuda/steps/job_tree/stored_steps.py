@@ -17,11 +17,12 @@ _SCRIPT = Loaded(
     kind=ReferenceKind.BUILTIN,
     version=SCRIPT_VERSION,
 )
-"""The step that the agent itself is: a text for a shell."""
+"""The script step, which needs no package: the agent itself runs its text in a shell."""
 
 
 def load_known(node: Node) -> Loaded | None:
-    """Return a step without lookup: environment phase, group, script. DefinitionError for an unknown script version."""
+    """Return a step that needs no lookup (`phase_step`, group, script); None for others. Raises DefinitionError
+    for an unknown script version."""
     if node.phase:
         assert node.parent is not None
         assert node.parent.loaded is not None

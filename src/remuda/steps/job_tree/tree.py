@@ -1,4 +1,4 @@
-"""The job as a tree of steps with their states. Pure: no I/O, and changed only by the methods of `Tree` and `Node`.
+"""The job as a tree of steps with their states. Pure: no I/O. Only journal events (`replay`) and a cancel change it.
 
 A node is one entry of a list. When it begins it turns out to be a command, a list of steps, an environment with inner
 steps (between the steps that open and close it), or a group whose members run at the same time. The position of a step
@@ -51,7 +51,7 @@ class Loaded:
     folder: str = ""
     root: str | None = None
     text: str = ""
-    """Of the definition, which may change before it is read again."""
+    """Text of the definition, for the journal: the file may change before it is read again."""
     digest: str | None = None
     commit: str | None = None
     version: str | None = None
@@ -66,7 +66,7 @@ class Loaded:
 
     @property
     def is_program(self) -> bool:
-        """True for built-in steps and nodes without a package, whose command may be one of the agent's own programs."""
+        """True for built-in steps and nodes without a package, whose command can be a built-in program."""
         return self.kind in (ReferenceKind.BUILTIN, None)
 
 
@@ -106,7 +106,7 @@ NOTHING_INSERTED = Inserted()
 
 
 class Node:
-    """One step with its state. Only `Tree` changes it."""
+    """One step with its state."""
 
     __slots__ = (
         "attempt",
@@ -173,7 +173,7 @@ class Node:
         self.started_text = ""
         self.log_start = 0
         self.folded = 0
-        """How many results of another agent were taken over."""
+        """How many results of another agent were applied."""
         self.children: list[Node] = []
         self.cursor = 0
         """How many of the children are finished, if they run one after the other."""
@@ -182,7 +182,7 @@ class Node:
         self.steps: dict[str, Any] = {}
         """What expressions in its own list see under `steps`."""
         self.exports: dict[str, str] = {}
-        """Of an inserted step: the exports of its parts, for the later ones."""
+        """Of an inserted step: the exports of its inner steps, for later inner steps."""
         self.environment: Mapping[str, Any] | None = None
         """How to run something in the environment that it has opened."""
 
@@ -297,7 +297,7 @@ class Tree:
         """True once there was a reason to end any step."""
         self.timed_out = False
         self.exports: dict[str, str] = dict(inherited.exports)
-        """Of all steps so far."""
+        """Exports of all steps so far."""
         self.masks: list[str] = []
         """Texts that steps asked to be masked, and sensitive values."""
         self.serials = 0
@@ -376,7 +376,7 @@ class Tree:
             child.index = index
 
     def fold(self, node: Node, event: Mapping[str, Any]) -> None:
-        """Add the outputs and exports of a step that another agent runs, so that later steps can use them."""
+        """Add the outputs and exports of a step that another agent runs for `node`, for use by later steps."""
         node.folded += 1
         assert node.parent is not None
         if "name" in event:

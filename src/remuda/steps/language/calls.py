@@ -1,7 +1,7 @@
 """Parses the entries of a list of steps (`run:`, `parallel:`) into `Call` values; used by `reading`.
 
-Both sets of key names that GitLab has used are accepted. Some keys are our extensions: without `spec: {remuda: 1}` they
-are refused with a message, because another step runner would ignore them silently.
+Both sets of key names that GitLab has used are accepted. Some keys are Remuda's extensions: without `spec: {remuda: 1}`
+they are refused with a message, because another step runner would ignore them silently.
 """
 
 import re
@@ -137,7 +137,8 @@ def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
 
 
 def read_condition(fields: Fields, node: Node | None, place: str) -> str | None:
-    """Return the expression of `if` without its braces; None if missing or not an expression."""
+    """Return the expression of `if` without its braces; None if it is missing or neither a text nor a boolean. Reports
+    mistakes to `fields`."""
     if node is None:
         return None
     if not isinstance(node.value, str | bool) or node.value == "":

@@ -18,7 +18,8 @@ _WORDS = {"object": "struct"}
 
 
 def check_inputs(spec: Spec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all declared inputs with values or defaults, marked if declared sensitive. Raises CheckError."""
+    """Return all declared inputs with values or defaults, marked if declared sensitive. Raises CheckError if an
+    input is unknown, missing, of the wrong type, or sensitive without being declared so."""
     unknown, missing = 'step does not accept input with name "{}"', 'input "{}" required, but not defined'
     return _check("input", spec.inputs, values, unknown=unknown, missing=missing, takes_secrets=False)
 
@@ -40,7 +41,7 @@ def _check(
     takes_secrets: bool,
 ) -> dict[str, Any]:
     """Return values with defaults filled in. `what`, `unknown` and `missing` are for messages. `takes_secrets`: accept
-    a sensitive value for a parameter that is not declared sensitive. Raises CheckError."""
+    a sensitive value for a parameter that is not declared sensitive. Raises CheckError for mistakes in `values`."""
     mistakes = [unknown.format(name) + did_you_mean(name, declared) for name in values if name not in declared]
     checked: dict[str, Any] = {}
     for name, parameter in declared.items():

@@ -65,7 +65,7 @@ class DocumentError(DefinitionError):
 
 
 def read_documents(text: str) -> list[Node]:
-    """Parse the first two documents of a text; an empty document has the value None. Raises DocumentError."""
+    """Parse the first two documents of a text; an empty one has the value None. Raises DocumentError if invalid."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(1, f"the text has more than {MAX_CHARACTERS} characters")
@@ -131,7 +131,7 @@ def _blank_lines(part: str) -> int:
 
 
 def _json_lines(part: str, line: int) -> Iterator[int]:
-    """Yield the line numbers of the root, of every key and of every list item, in order, of a valid JSON text."""
+    """Yield the line numbers of the root, each key and each list item of a valid JSON text that begins at `line`."""
     follows_colon = False
     for token in _TOKEN.findall(part):
         if token == "\n":

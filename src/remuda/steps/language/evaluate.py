@@ -34,7 +34,7 @@ __all__ = [
 
 FUNCTIONS = ("str", "num", "bool")
 STATUS_FUNCTIONS = ("success", "failure", "cancelled", "always")
-"""Only in `if`."""
+"""Functions that are only allowed in `if`."""
 _MAX_WORK = 2_000_000
 """Parts of values that one call may look at."""
 
@@ -57,9 +57,9 @@ class Context:
     input_file: str = ""
     """A JSON file with the step's inputs (an extension)."""
     failed: bool = False
-    """True if an earlier step has failed; for `if`."""
+    """True if an earlier step has failed, or the list of steps was stopped for any reason; for `if`."""
     cancelled: bool = False
-    """True if the job was stopped; for `if`."""
+    """True if the job was cancelled; for `if`."""
 
     def names(self) -> dict[str, Any]:
         return {
@@ -79,18 +79,18 @@ class Context:
 
 def expand(value: Any, context: Context) -> Any:
     """Evaluate all expressions in a value, also in the keys of mappings. A string that is exactly one expression
-    becomes a value of any type. Raises ExpressionError."""
+    becomes a value of any type. Raises ExpressionError if an expression is invalid or fails."""
     return operations.check_bounds(_expand(value, _Evaluation(context)))
 
 
 def expand_text(text: str, context: Context) -> str | Sensitive:
-    """Evaluate all expressions in a text. The result is sensitive if a value in it is. Raises ExpressionError."""
+    """Evaluate all expressions in a text; sensitive if a value in it is. Raises ExpressionError if one fails."""
     value: str | Sensitive = _Evaluation(context).text(text)
     return value
 
 
 def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sensitive]:
-    """Evaluate names and values of environment variables. Raises ExpressionError, also for an invalid name."""
+    """Evaluate names and values of environment variables. Raises ExpressionError if one fails or is invalid."""
     evaluation = _Evaluation(context)
     expanded: dict[str, str | Sensitive] = {}
     for written, text in env.items():
@@ -123,10 +123,9 @@ def runs_after_failure(condition: str | None) -> bool:
 
 def unknown_functions(tree: Node, *, statuses: bool = False) -> list[str]:
     """Names of called functions that do not exist. `statuses`: allow status functions such as `always()`."""
-    known = FUNCTIONS + STATUS_FUNCTIONS if statuses else FUNCTIONS
-    return [
-        node.function for node, _ in syntax.walk(tree) if isinstance(node, syntax.Call) and node.function not in known
-    ]
+    functions = FUNCTIONS + STATUS_FUNCTIONS if statuses else FUNCTIONS
+    calls = (node for node, _ in syntax.walk(tree) if isinstance(node, syntax.Call))
+    return [call.function for call in calls if call.function not in functions]
 
 
 def _calls(tree: Node, functions: Iterable[str]) -> bool:
@@ -264,7 +263,7 @@ class _Evaluation:
         return self._names[name]
 
     def _subject(self, node: Node) -> tuple[Any, bool]:
-        """Evaluate what is to the left of `.` or `[`; also True if it is marked sensitive as a whole."""
+        """Evaluate what is left of `.` or `[`. Returns its plain value, and True if it was sensitive as a whole."""
         self._spend(1)
         value = self._root(node.name) if isinstance(node, syntax.Name) else self._value(node)
         return (value.value, True) if isinstance(value, Sensitive) else (value, False)

@@ -26,7 +26,7 @@ class Fields:
         self.is_job = is_job
         """True for the request of a job, False for the file of a package."""
         self.extended = False
-        """True if the spec names our version."""
+        """True if the spec allows Remuda's extensions (`remuda: 1`)."""
         self._report = report
         self._lenient = lenient
 

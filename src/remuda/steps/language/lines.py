@@ -68,7 +68,7 @@ def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_delegated(data: bytes, *, what: str = "output file") -> dict[str, Any]:
-    """Outputs from the step result of another step runner (`outputs: delegate` in the spec). Raises CheckError."""
+    """Outputs from the step result of another step runner (`outputs: delegate`). Raises CheckError if it is invalid."""
     if len(data) > MAX_BYTES:
         raise CheckError(f"{what}: has {len(data)} bytes, and {MAX_BYTES} are allowed")
     result = _load(data, what)

@@ -28,10 +28,10 @@ from remuda.steps.language.values import (
 )
 
 VERSION = 1
-"""Version of our extensions."""
+"""Version of Remuda's extensions."""
 
 _PACKAGE_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}(?:[-+][0-9A-Za-z.+-]+)?")
-_LARGEST_KEPT = 64 * 1024
+_LARGEST_CACHED = 64 * 1024
 _DEFINITION_KEYS = ("exec", "run", "outputs", "delegate", "env", "type")
 _DEFINITION_EXTENSIONS = ("finally", "environment")
 
@@ -42,7 +42,7 @@ def read_step(
     """Parse the text of a definition file. Raises DefinitionError with all mistakes; `file` is its name for messages.
     `lenient` ignores unknown keys. `bare` also accepts only the definition, or only its list of steps, as in a job's
     payload. `job`: entries may have the key `origin`. Results are cached, because a step is often called many times."""
-    read = _remembered if len(text) <= _LARGEST_KEPT else _read
+    read = _read_cached if len(text) <= _LARGEST_CACHED else _read
     return read(text, file, lenient, bare, job)
 
 
@@ -65,7 +65,7 @@ def _read(text: str, file: str, lenient: bool, bare: bool, job: bool) -> Step:
     return Step(spec=spec, definition=definition)
 
 
-_remembered = lru_cache(maxsize=128)(_read)
+_read_cached = lru_cache(maxsize=128)(_read)
 
 
 def _bare(documents: list[Node]) -> Node | None:

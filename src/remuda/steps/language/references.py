@@ -1,8 +1,8 @@
 """Parses references to steps, the string or mapping of a `step:` key. No I/O; `resolving` fetches what they refer to.
 
 The kinds are tried in GitLab's order: dynamic (with an expression, parsed again after evaluation), local, builtin, then
-git or OCI, whose distinction GitLab does not document. Here, an `@` after the host means git, unless a digest follows;
-else a `:` in the last part of the path means OCI.
+git or OCI, whose distinction GitLab does not document. Here, a blank with a path after it means OCI; else an `@` after
+the host means git, unless a digest follows; else a `:` in the last part of the path means OCI.
 """
 
 import re

@@ -27,15 +27,16 @@ class Report:
             raise DefinitionError("\n".join(dict.fromkeys(lines)))
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown word: the most similar known word, or a list of all known words."""
-    names = sorted(known)
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """Return a hint for an unknown word: the most similar allowed word, or a list of all of them."""
+    names = sorted(allowed)
     return did_you_mean(word, names) or (f"; known: {', '.join(names)}" if names else "")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Hint with the most similar known word, or empty, where known words are too many to list or may be secret."""
+def did_you_mean(word: str, allowed: Iterable[str]) -> str:
+    """Return a hint with the most similar allowed word; empty if none is similar. Unlike `nearest` it never lists all
+    words, which may be many or secret."""
     import difflib  # imported only for a mistake
 
-    close = difflib.get_close_matches(word[:100], list(islice(known, MOST_COMPARED)), n=1)
+    close = difflib.get_close_matches(word[:100], list(islice(allowed, MOST_COMPARED)), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""

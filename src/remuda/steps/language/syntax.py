@@ -106,7 +106,7 @@ class Binary(Node):
 
 @lru_cache(maxsize=256)
 def parse_expression(text: str) -> Node:
-    """Parse one expression without braces. Raises ExpressionError. Cached, because conditions repeat."""
+    """Parse one expression without braces. Raises ExpressionError if invalid. Cached, because conditions repeat."""
     parser = _Parser(text, 0, closes=False)
     tree = parser.expression()
     if parser.position < len(text):

@@ -6,7 +6,7 @@ from remuda.lib.dataclass import dataclass
 from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.syntax import Node, parse_embedded
 
-_LARGEST_KEPT = 4096
+_LARGEST_CACHED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,17 +16,17 @@ class Hole:
     tree: Node
     source: str
     line: int = 0
-    """Its line in a text of several lines."""
+    """Its line in a text of several lines, from 1 on; 0 if the text has only one line."""
 
 
 Parts = tuple[str | Hole, ...]
 
 
 def parse_template(text: str) -> Parts:
-    """Literal strings (not empty, never adjacent) and expressions, in order. Raises ExpressionError."""
+    """Literal strings (not empty, never adjacent) and expressions, in order. Raises ExpressionError if invalid."""
     if OPENER not in text:
         return (text,) if text else ()
-    return _remembered(text) if len(text) <= _LARGEST_KEPT else _parse(text)
+    return _parse_cached(text) if len(text) <= _LARGEST_CACHED else _parse(text)
 
 
 def _parse(text: str) -> Parts:
@@ -55,4 +55,4 @@ def _parse(text: str) -> Parts:
     return tuple(parts)
 
 
-_remembered = lru_cache(maxsize=512)(_parse)
+_parse_cached = lru_cache(maxsize=512)(_parse)

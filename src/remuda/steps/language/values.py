@@ -49,9 +49,9 @@ class Spec:
     inputs: Mapping[str, Parameter] = field(default_factory=dict)
     outputs: Mapping[str, Parameter] = field(default_factory=dict)
     delegates_outputs: bool = False
-    """`outputs: delegate`"""
+    """`outputs: delegate`: the outputs are those of another step."""
     remuda: int | None = None
-    """The version of our extensions that the file asks for; without it they are unknown keys."""
+    """The version of Remuda's extensions that the file asks for; without it they are unknown keys."""
     version: str | None = None
     """Version of the step package, if it has one (an extension)."""
 
@@ -80,7 +80,7 @@ class Reference:
     url: str = ""
     """GIT: may hold credentials and, in the long form, expressions."""
     version: str = ""
-    """GIT: revision; BUILTIN: wanted version, like 1, 1.2 or 1.2.3; empty: the newest."""
+    """GIT: revision; BUILTIN: beginning of the version, like 1, 1.2 or 1.2.3; empty: the newest."""
     registry: str = ""
     repository: str = ""
     tag: str = ""

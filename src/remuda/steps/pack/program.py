@@ -12,8 +12,8 @@ from pathlib import Path
 PROTOCOL = 1
 """Version of the agent's gRPC service."""
 IDLE_EXIT_SECONDS = 60.0
-"""How long an agent that a manager or a plugin has started stays without jobs and connections. One with jobs that
-nobody has fetched stays as long as those want it."""
+"""How long an agent that a manager or a plugin has started stays without connections, running jobs, and ended jobs that
+still wait for their client."""
 
 
 class Form(StrEnum):
@@ -41,7 +41,8 @@ _OF_LOADER = ("STATICX_", "_PYI_", "_MEIPASS")
 def leave_loader() -> None:
     """Remove the environment variables that lead to the libraries of a frozen program.
 
-    Programs of a job must not use these, nor another process of the agent: the copy is removed when this process ends.
+    Programs of a job and other processes of the agent must not use these libraries, which are removed when this process
+    ends.
     """
     if form() is not Form.FROZEN:
         return
@@ -55,7 +56,8 @@ def leave_loader() -> None:
 
 
 def certificates(root: Path = Path("/")) -> dict[str, str]:
-    """Return SSL_CERT_FILE for a frozen program, which looks for certificates where the build machine had them."""
+    """Return {"SSL_CERT_FILE": path} for a frozen program, which else looks for certificates where its build had them.
+    Empty if it is set already, no certificates are found, or the program is not frozen."""
     if form() is not Form.FROZEN or "SSL_CERT_FILE" in os.environ:
         return {}
     bundle = next((name for name in _AUTHORITIES if (root / name).is_file()), None)
@@ -69,7 +71,7 @@ def form() -> Form:
 
 
 def own_file() -> Path | None:
-    """Return the path of this program if it is one file (zip or frozen)."""
+    """Return the path of this program if it is one file (zip or frozen), else None."""
     match form():
         case Form.FROZEN:
             return Path(_Loader.file or sys.executable)
@@ -80,7 +82,7 @@ def own_file() -> Path | None:
 
 
 def own_command(*words: str) -> list[str]:
-    """Return the command line for this program with arguments; `step NAME` runs a standard step in each form."""
+    """Return the command line for this program, whatever its form, with arguments; `step NAME` runs a standard step."""
     match form():
         case Form.FROZEN:
             return [str(own_file()), *words]

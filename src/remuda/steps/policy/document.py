@@ -20,6 +20,8 @@ VERSION = 1
 """Version of the form in which layers are sent together."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+_LARGEST = 2.0**53
+"""Of a limit: greater numbers do not fit into what the limits are used for."""
 _TIME = re.compile(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_.-]+(?::\d{1,5})?|\*|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 _ENGINE = re.compile(r"(?:unix|tcp|http)://\S+|\*\*")
@@ -30,8 +32,8 @@ _CONDITIONS = {"success()", "failure()", "always()"}
 
 
 def parse_policy(text: str) -> Policy:
-    """Parse `{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; empty for an empty text. Raises
-    PolicyError.
+    """Parse `{"version": 1, "layers": [{"author": ..., "document": {...}}]}`. An empty text gives an empty policy.
+    Raises PolicyError if it is invalid.
 
     `"delegated": true`: this agent runs a part of a job for another agent, which runs the policy-inserted steps itself.
     `"variables"` and `"server_ca"` are what the manager passes to policy-inserted steps.
@@ -90,7 +92,7 @@ def _variables(outer: "_Mapping") -> dict[str, str]:
     variables = {name: fields.text(name, "") for name in fields}
     for name, value in variables.items():
         if not _NAME.fullmatch(name) or "\0" in value:
-            raise PolicyError(f"{fields.path(name)}: no variable that a process can be given")
+            raise PolicyError(f"{fields.path(name)}: not a valid name or value of an environment variable")
     return variables
 
 
@@ -213,28 +215,28 @@ def _network(value: Any, where: str) -> tuple[tuple[str, ...], ...]:
 
 def _size(value: Any, where: str) -> int:
     match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, (int, str)) and value is not True else None
-    size = int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ")) if match else 0
-    if size <= 0:
+    size = float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ") if match else 0
+    if not 1 <= size <= _LARGEST:
         raise PolicyError(f'{where}: {value!r} is no size; write bytes, or for example "512m" or "2g"')
-    return size
+    return int(size)
 
 
 def _seconds(value: Any, where: str) -> float:
     if isinstance(value, str) and value.strip() and (match := _TIME.fullmatch(value.strip())):
-        value = int(match[1] or 0) * 3600 + int(match[2] or 0) * 60 + float(match[3] or 0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        value = float(match[1] or 0) * 3600 + float(match[2] or 0) * 60 + float(match[3] or 0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
         raise PolicyError(f'{where}: {value!r} is no time; write seconds, or for example "30m" or "1h 30m"')
     return float(value)
 
 
 def _positive(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
         raise PolicyError(f"{where}: {value!r} is no number of processors; write for example 1.5")
     return float(value)
 
 
 def _whole(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _LARGEST:
         raise PolicyError(f"{where}: {value!r} is no whole number above 0")
     return value
 
@@ -252,23 +254,23 @@ def _check_names(layers: Collection[Layer]) -> None:
             seen[name] = layer.author
 
 
-def nearest(key: str, known: Collection[str]) -> str:
-    """Return a hint with the most similar known key; empty if none is similar."""
+def nearest(key: str, keys: Collection[str]) -> str:
+    """Return a hint with the most similar one of `keys`; empty if none is similar."""
     import difflib  # imported only for a mistake
 
-    close = difflib.get_close_matches(key, sorted(known), n=1)
+    close = difflib.get_close_matches(key, sorted(keys), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 class _Mapping:
-    """A JSON object with its position, for messages. `known` are the allowed keys; None allows any."""
+    """A JSON object with its position, for messages. `allowed` are the keys it may have; None allows any."""
 
-    def __init__(self, value: Any, where: str, known: Collection[str] | None, *, separator: str = ".") -> None:
+    def __init__(self, value: Any, where: str, allowed: Collection[str] | None, *, separator: str = ".") -> None:
         if not isinstance(value, dict):
             raise PolicyError(f"{where}: an object is needed, not {_kind(value)}")
         for key in value:
-            if known is not None and key not in known:
-                near = nearest(str(key), known) or f"; known are {', '.join(sorted(known))}"
+            if allowed is not None and key not in allowed:
+                near = nearest(str(key), allowed) or f"; known are {', '.join(sorted(allowed))}"
                 raise PolicyError(f"{where}{separator}{key}: unknown key{near}")
         self._value: Mapping[str, Any] = value
         self._where = where
@@ -316,7 +318,7 @@ class _Mapping:
         return value
 
     def choice(self, key: str, words: tuple[str, ...]) -> str:
-        """Value of a key, one of these words (default: the first). Raises PolicyError."""
+        """Value of a key (default: the first of `words`). Raises PolicyError if it is none of `words`."""
         value = self._value.get(key, words[0])
         if value not in words:
             options = ", ".join(dict.fromkeys(words))

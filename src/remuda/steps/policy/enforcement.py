@@ -1,7 +1,8 @@
 """Applies a job's policy to its steps; the engine calls it for every step that begins, runs and ends.
 
-A step's limits are combined with those of the steps that contain it; those of our own programs that work for the job
-from outside are exempt. It has no state but the request, so after a restart an agent gives the same answers.
+A step's limits are combined with those of the steps that contain it. Built-in steps that only talk to a container
+engine are exempt: the limits apply to their containers. Everything follows from the request, so after a restart an
+agent gives the same answers.
 """
 
 import asyncio
@@ -85,7 +86,8 @@ class PolicyEnforcement:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables such as HOME for another user or a sandbox. All other sources of variables override them."""
+        """Variables such as HOME for another user or a sandbox. They override the agent's base environment; all other
+        sources of variables override them."""
         if self.person is None and (self.sandbox is None or self.sandbox.hidden):
             return {}
         temporary = f"{self._work_dir}.tmp"
@@ -131,8 +133,9 @@ class PolicyEnforcement:
         return decide(self.policy, _subject(node, loaded), within=within)
 
     def decide_inputs(self, node: Node, loaded: Loaded, entered: Entered, env: Mapping[str, str]) -> Decision:
-        """Decide whether the policy allows a step with these inputs. `env`: the step's variables, among which
-        DOCKER_HOST may name a container engine; empty if our own programs do not get them."""
+        """Decide whether the policy allows a step with these inputs: a container step of a user must not name a
+        container engine that is not allowed. `env`: the step's variables, in which DOCKER_HOST can name an engine;
+        empty if built-in programs do not get them."""
         if not node.is_users or not is_own_name(loaded, ENGINE_CLIENTS):
             return FREE
         address = str(reveal(entered.inputs.get("engine") or "") or env.get("DOCKER_HOST", ""))
@@ -192,7 +195,7 @@ class PolicyEnforcement:
         )
 
     def wrap_in_sandbox(self, launch: Launch, node: Node, env_file: Path) -> Launch:
-        """Wrap the launch in the job's sandbox, unless there is none or it has the agent's rights."""
+        """Wrap a launch in the job's sandbox, if any (see `wrap_command`), unless the step has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
         argv, env = self.wrap_command(
@@ -213,10 +216,10 @@ class PolicyEnforcement:
         is_own: bool,
         is_inserted: bool = False,
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Return command line and environment that run a command in the job's sandbox. The program that creates it runs
-        outside, so the command's variables are written to `env_file`. `is_own`: one of our own programs. `is_inserted`:
-        files of policy-inserted steps are visible. Raises AgentError if our program cannot be loaded in the sandbox,
-        DefinitionError if the variables cannot be set."""
+        """Return command line and environment that run a command in the job's sandbox. The program that creates the
+        sandbox runs outside, so the command's variables are written to `env_file`. `is_own`: it is a built-in program.
+        `is_inserted`: files of policy-inserted steps are visible. Raises AgentError if a built-in program cannot be
+        loaded in the sandbox, DefinitionError if the variables cannot be set."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
             why = problem(self.person.uid, self.person.gid, shown=hidden_folders.own_places())
@@ -232,12 +235,12 @@ class PolicyEnforcement:
         return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
 
     def refusal(self, enclosure: Enclosure) -> str | None:
-        """Why an allowed step must not start: the policy refuses limits that are not enforced (advisory)."""
+        """Why an allowed step must not start: the policy refuses advisory (not enforced) limits. None if it may."""
         author = self.policy.refuses_advisory
         if author is None or not enclosure.advisory:
             return None
         weak = "; ".join(f"{name}: {why}" for name, why in enclosure.advisory.items())
-        return f"the policy of {author} wants no step whose limits are advisory ({weak})"
+        return f"the policy of {author} refuses steps whose limits are advisory ({weak})"
 
     def report(self, decision: Decision, enclosure: Enclosure | None) -> dict[str, Any]:
         """The key `policy` of a step result: decision and limits. Empty if the job is not restricted."""
@@ -253,7 +256,7 @@ class PolicyEnforcement:
 
     def files_in_shared_places(self) -> Iterator[str | None]:
         """Yield paths of files that the job's own user has in shared folders such as /tmp, and None for each file of
-        others, so that a search can be interrupted. Nothing if other jobs have the same user."""
+        another user, so that a search can be interrupted. Nothing if other jobs have the same user."""
         if self._own_uid is not None and not user_cleanup.is_listed(self._own_uid):
             for entry in user_cleanup.search_files(self._own_uid):
                 yield entry and entry.path
@@ -270,7 +273,7 @@ class PolicyEnforcement:
         return survivors
 
     async def end_processes(self, clock: Clock) -> tuple[str, ...]:
-        """Kill what steps have left running, while the job goes on. Returns what does not end."""
+        """Kill what steps left running, while the job goes on. Returns descriptions of processes that do not end."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)
@@ -278,7 +281,7 @@ class PolicyEnforcement:
         return survivors
 
     def leave_slot(self) -> None:
-        """Remove the control group of the job, unless a container is still in it."""
+        """Remove the control group of the job, unless it existed before the job or still contains a process."""
         if self.slot is not None:
             self.slot.remove()
 
@@ -296,9 +299,10 @@ class PolicyEnforcement:
         return self._job / EXCHANGE
 
     def give(self, files: StepFiles, node: Node, *, has_raw: bool) -> None:
-        """Create the files that a step writes, and give the job's user access to them, to those of the list that
-        contains the step, and to file variables. Raises DefinitionError, or an OSError that `is_jobs_doing` recognizes,
-        if a container of the job has replaced a file by a link; the job's user cannot do that in the agent's folder."""
+        """Create the files that a step writes (`has_raw`: also the raw output), and give the job's user access to them,
+        to those of the enclosing list of steps, and to file variables. Raises DefinitionError, or an OSError that
+        `is_jobs_doing` recognizes, if a container of the job has replaced a file by a link; the job's user cannot do
+        that in the agent's folder."""
         assert self.person is not None
         raw = [files.own_path(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
@@ -318,7 +322,7 @@ class PolicyEnforcement:
             with os.scandir(folder) as entries:
                 names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
             for name in names:
-                if not _is_given(name, steps):
+                if not _is_for(name, steps):
                     continue
                 is_steps = name.startswith(f"{files.name}.") or place == INSERTED_EXCHANGE
                 if node.is_inserted and is_steps and _is_read(name):
@@ -345,8 +349,8 @@ class PolicyEnforcement:
 
 
 def _end_processes(uid: int) -> None:
-    """Kill all processes of a user, repeatedly, because one may start another before it is killed; none for a user of
-    the machine's user list. Run it in a thread: that list may be on another machine."""
+    """Kill all processes of a user, repeatedly, because one may start another before it is killed; does nothing for a
+    user in the machine's user list. Run it in a thread: that list may be on another machine."""
     if user_cleanup.is_listed(uid):
         return
     for _ in range(_LOOKS):
@@ -383,7 +387,7 @@ def _is_read(file: str) -> bool:
     return not suffix or suffix.startswith(("script", "inputs", "command"))
 
 
-def _is_given(file: str, steps: Collection[str]) -> bool:
+def _is_for(file: str, steps: Collection[str]) -> bool:
     """True for files of these steps, and for those of no step, such as file variables."""
     name, _, suffix = file.partition(".")
     return name in steps or not (suffix and is_step_name(name))

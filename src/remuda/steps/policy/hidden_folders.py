@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 SEARCH = ("/usr/local/bin", "/usr/bin", "/bin")
-# The waiting shell ignores the signals that end the command; the command does not.
+# bubblewrap, which waits for the command, ignores the signals that end the command; `hide` resets them for the command.
 STAY = 'trap "" HUP INT TERM; exec "$@"'
 WITH_VARIABLES = f'exec 9<"$1"; shift; {STAY}'
-"""Like `STAY`, with a file of bubblewrap options: the variables of the command."""
+"""Like `STAY`; the first argument is a file with bubblewrap options, which set the variables of the command."""
 FROM_FILE = ("--args", "9")
 _RIGHTS = (
     *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "SETFCAP"),
@@ -41,13 +41,13 @@ def hide(
     command: Sequence[str],
     *,
     hidden: Iterable[str],
-    kept: Iterable[str] = (),
-    lent: Iterable[str] = (),
+    writable: Iterable[str] = (),
+    readable: Iterable[str] = (),
     fixed: Iterable[str] = (),
     env_file: str = "",
 ) -> tuple[str, ...]:
-    """Return the command line that runs a command while `hidden` folders appear empty, except for paths in them that
-    are `kept`, or `lent` read-only. `fixed` paths outside can be neither changed nor replaced. All are absolute.
+    """Return the command line that runs a command while `hidden` folders appear empty, except for `writable` and
+    `readable` paths in them. `fixed` paths outside can be neither changed nor replaced. All are absolute.
     `env_file`: bubblewrap options that set the command's variables; without it the environment is inherited."""
     covered = _outermost(os.path.realpath(path) for path in hidden if os.path.isdir(path))
     start = ["-c", WITH_VARIABLES, "remuda-sandbox", env_file] if env_file else ["-c", STAY, "remuda-sandbox"]
@@ -59,7 +59,12 @@ def hide(
         words += ["--ro-bind-try", "/sys", "/sys"]
     else:
         words += ["--unshare-user"]
-    words += _arrange(covered, kept=_below(covered, kept), lent=_below(covered, lent), fixed=_outside(covered, fixed))
+    words += _arrange(
+        covered,
+        writable=_below(covered, writable),
+        readable=_below(covered, readable),
+        fixed=_outside(covered, fixed),
+    )
     for socket in filter(os.path.exists, _service_manager_sockets()):
         words += ["--ro-bind", os.devnull, socket]
     return (*words, "--", find_program("env") or "env", "--default-signal=HUP,INT,TERM", *command)
@@ -131,28 +136,30 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 
 
 def _below(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """The real paths of those that are in a hidden folder (`covered`)."""
+    """The real paths of those `paths` that are in one of the hidden folders `covered`."""
     real = (os.path.realpath(path) for path in paths)
     return [path for path in real if any(path == outer or path.startswith(f"{outer}/") for outer in covered)]
 
 
 def _outside(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """The real paths of those that are in no hidden folder (`covered`), without those below another one."""
+    """The real paths of those `paths` that are in none of the hidden folders `covered`; only outermost ones."""
     real = [os.path.realpath(path) for path in paths]
     below = _below(covered, real)
     return _outermost(path for path in real if path not in below)
 
 
-def _arrange(covered: Sequence[str], *, kept: Iterable[str], lent: Iterable[str], fixed: Sequence[str]) -> list[str]:
-    """Bubblewrap options that hide the `covered` folders, and show again in them what is `lent` (read only) or `kept`
-    (writable); outer folders first. Every folder above a `fixed` path, which the job must not replace, is a mount, too,
-    because a mount point cannot be renamed."""
+def _arrange(
+    covered: Sequence[str], *, writable: Iterable[str], readable: Iterable[str], fixed: Sequence[str]
+) -> list[str]:
+    """Bubblewrap options that hide the `covered` folders, except for `readable` and `writable` paths in them; outer
+    folders first. Every folder above a `fixed` path, which the job must not replace, is a mount, too, because a mount
+    point cannot be renamed."""
     above = {parent for path in fixed for parent in _parents(path)}
     mounts = [(path, 0, ["--dev-bind", path, path]) for path in above]
     mounts += [(path, 1, ["--ro-bind-try", path, path]) for path in fixed]
     mounts += [(path, 2, ["--tmpfs", path]) for path in covered]
-    mounts += [(path, 3, ["--ro-bind-try", path, path]) for path in lent]
-    mounts += [(path, 4, ["--bind-try", path, path]) for path in kept]
+    mounts += [(path, 3, ["--ro-bind-try", path, path]) for path in readable]
+    mounts += [(path, 4, ["--bind-try", path, path]) for path in writable]
     return [word for _, _, words in sorted(mounts) for word in words]
 
 

@@ -1,4 +1,4 @@
-"""Finds out which limits the agent can enforce on this machine, once when it starts, by using each ability."""
+"""Finds out which limits the agent can enforce on this machine, by trying each ability once, at its first use."""
 
 import hashlib
 import os
@@ -28,13 +28,13 @@ class Ability:
 
     name: str
     enforced: bool
-    """If steps run as another user (`run_as`); without that everything is advisory."""
+    """True if the limit is enforced for steps that run as another user (`run_as`); for others it is advisory."""
     detail: str
 
 
 def find_host(data: Path, cgroup: str = "") -> Host:
-    """Test what the agent can enforce on this machine. The data folder `data` names its control groups, so that agents
-    do not share them. `cgroup`: the group in which they are created, if not the agent's own."""
+    """Test what the agent can enforce on this machine. Its control groups are named after the data folder `data`, so
+    that agents do not share them. `cgroup`: the group in which they are created, if not the agent's own."""
     groups = find_groups(groups_name(data), parent=cgroup or None)
     return Host(is_root=os.geteuid() == 0, groups=groups, has_networks=can_leave_network())
 

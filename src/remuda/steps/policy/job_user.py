@@ -23,7 +23,8 @@ class JobUser:
     uid: int
     gid: int
     env: dict[str, str] = field(default_factory=dict)
-    """Weaker than the job's variables. No HOME if the user has none."""
+    """USER, LOGNAME and HOME of a user in the machine's user list, which the job's variables override. No HOME if that
+    folder does not exist."""
 
 
 def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
@@ -36,7 +37,7 @@ def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
     if own != 0:
         raise BadRequestError(f"run_as: this agent is user {own}, not root, so it cannot start steps as {text}")
     if person.uid == 0 or person.gid == 0:
-        raise BadRequestError("run_as: root is what steps are to be kept from; name another user")
+        raise BadRequestError("run_as: steps must not run as root; name another user")
     return person
 
 
@@ -100,7 +101,7 @@ def _env(entry: pwd.struct_passwd) -> dict[str, str]:
 
 
 def _barrier(folder: Path, person: JobUser) -> Path | None:
-    """Find the outermost parent folder that the user has no permission to enter."""
+    """Return the outermost parent folder that the user has no permission to enter; None if there is none."""
     for parent in reversed(folder.absolute().parents):
         status = parent.stat()
         if status.st_uid == person.uid:

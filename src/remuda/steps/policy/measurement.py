@@ -34,7 +34,8 @@ async def until_exceeded(
     pids: int | None,
     clock: Clock,
 ) -> str:
-    """Measure repeatedly, and return a message only when a limit is exceeded. `disk_before`: size before the step."""
+    """Measure a step's `session` and `folder` until a limit is exceeded; return a message. `disk_before`: size of the
+    folder before the step."""
     if disk_bytes is None and memory_bytes is None and pids is None:
         await asyncio.Event().wait()
     while True:
@@ -54,7 +55,7 @@ async def until_exceeded(
 
 
 def disk_error(size: int, limit: int, *, before: int = 0) -> str | None:
-    """Error message if a step made its work folder, of the size `before`, grow by more than `limit` bytes."""
+    """Error message if the work folder has grown from `before` to `size` by more than `limit` bytes, else None."""
     if size - before <= limit:
         return None
     grown = format_bytes(size - before)

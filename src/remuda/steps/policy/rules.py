@@ -156,7 +156,7 @@ def _glob(text: str) -> re.Pattern[str]:
 
 
 def _inserter(policy: Policy, names: Iterable[str]) -> int | None:
-    """Index of the layer that inserts a step with one of these names."""
+    """Index of the layer that inserts a step with one of these names; None if none does."""
     searched = set(names)
     for index, layer in enumerate(policy.layers):
         if any(insertion.call.name in searched for insertion in layer.insertions):

@@ -18,7 +18,7 @@ _RESOLVER = "/run/systemd/resolve"
 _HIDDEN_FOLDERS = ("/etc/gitlab-runner", "/etc/remuda")
 _HIDDEN_FILES = ("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-")
 _TEMPORARY = ("/tmp", "/var/tmp", "/run")
-# The waiting shell ignores the signals that end a step; the step does not.
+# bubblewrap, which waits for the step, ignores the signals that end a step; `_wrap` resets them for the step.
 # Missing folders are made first, with the rights of the sandbox.
 # The step's variables are in a file: a job's LD_PRELOAD must not affect these programs.
 _STAY = (
@@ -40,29 +40,29 @@ class Sandbox:
     writable: tuple[str, ...] = ()
     """Folders of the job's project that stay, such as caches; created if they are missing."""
     hidden: tuple[str, ...] = ()
-    """The only folders that it does not see, if there are any."""
+    """If not empty, only these folders are hidden, and everything else is as on the machine (`hidden_folders`)."""
 
     readable: tuple[str, ...] = ()
-    """Files of the agent that it sees although it sees nothing else there."""
+    """Files of the agent that the job sees, although the rest of the agent's data folder is hidden."""
 
     def wrap(
         self, command: Sequence[str], *, env_file: str, is_own: bool, is_inserted: bool = False
     ) -> tuple[str, ...]:
-        """Command line that runs a command in the sandbox. `env_file` contains `variable_options`. `is_own`: our own
+        """Command line that runs a command in the sandbox. `env_file` contains `variable_options`. `is_own`: a built-in
         program, whose code has to be visible. `is_inserted`: files of policy-inserted steps have to be visible."""
         shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable)
-        kept = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
+        writable = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:
-            kept += (self.inserted,)
+            writable += (self.inserted,)
         missing = [folder for folder in self.writable if not os.path.isdir(folder)]
         if self.hidden:
             for folder in missing:
                 os.makedirs(folder, mode=0o700, exist_ok=True)
             fixed = hidden_folders.own_code()
             return hidden_folders.hide(
-                command, hidden=self.hidden, kept=kept, lent=shown, fixed=fixed, env_file=env_file
+                command, hidden=self.hidden, writable=writable, readable=shown, fixed=fixed, env_file=env_file
             )
-        return _wrap(command, env_file=env_file, shown=shown, kept=kept, missing=missing)
+        return _wrap(command, env_file=env_file, shown=shown, writable=writable, missing=missing)
 
 
 def variable_options(env: Mapping[str, str]) -> bytes:
@@ -90,7 +90,7 @@ def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str,
 def _try_sandbox(uid: int | None, gid: int | None, shown: tuple[str, ...]) -> str | None:
     if hidden_folders.find_program("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
-    tried = _wrap(["/bin/sh", "-c", '[ $# = 0 ] || ls "$@" >/dev/null', "sh", *shown], shown=shown, kept=())
+    tried = _wrap(["/bin/sh", "-c", '[ $# = 0 ] || ls "$@" >/dev/null', "sh", *shown], shown=shown, writable=())
     try:
         done = subprocess.run(
             tried,
@@ -112,7 +112,7 @@ def _wrap(
     command: Sequence[str],
     *,
     shown: Sequence[str],
-    kept: Sequence[str],
+    writable: Sequence[str],
     missing: Sequence[str] = (),
     env_file: str = os.devnull,
 ) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ def _wrap(
     for place in _TEMPORARY:
         words += ["--tmpfs", place]
     words += ["--ro-bind-try", _RESOLVER, _RESOLVER, "--proc", "/proc", "--dev", "/dev"]
-    words += [*hidden_folders.bind("--ro-bind-try", shown), *hidden_folders.bind("--bind-try", kept)]
+    words += [*hidden_folders.bind("--ro-bind-try", shown), *hidden_folders.bind("--bind-try", writable)]
     return (*words, "--", hidden_folders.find_program("env") or "env", "--default-signal=HUP,INT,TERM", *command)
 
 

@@ -18,14 +18,15 @@ from remuda.steps.process.cgroups import Groups, StepGroup, find_groups, list_pl
 from remuda.steps.process.limits import Limits
 
 NOTE = "slot"
-"""File in the job's folder: which groups existed before, and what they had used."""
+"""File in the job's folder: which groups existed before the job, and what they had used then."""
 _KEYS = {"memory": "slot_memory", "cpu": "slot_cpus", "pids": "slot_pids"}
 """Names in the runner's configuration."""
 
 
 class SlotGroup:
     def __init__(self, path: str, *, limits: Limits, name: str, job: Path) -> None:
-        """`path`: the group's, in every cgroup hierarchy. `name`: the folder of the agent's groups in it."""
+        """`path`: of the group in each cgroup hierarchy. `name`: of the folder in it for the agent's groups of steps.
+        `job`: the job's folder."""
         self.limits = limits
         self.path = path
         self._name = name
@@ -47,33 +48,33 @@ class SlotGroup:
         if lacking:
             why = "; ".join(dict.fromkeys(lacking.values()))
             raise AgentError(
-                f"this runner holds jobs to {', '.join(lacking)}, which cannot be done on this machine: {why}. Let the "
-                "agent make control groups there (it has to be root), or remove the limit from [runners.remuda]"
+                f"this runner limits jobs by {', '.join(lacking)}, which cannot be done on this machine: {why}. Let "
+                "the agent make control groups there (it has to be root), or remove the limit from [runners.remuda]"
             )
 
     def usage(self) -> dict[str, float]:
         """What the whole job has used so far, with the keys of a result; empty if unknown."""
-        used, noted = self._group.usage(), self._note_content
-        if used is None or noted is None:
+        used, note = self._group.usage(), self._note_content
+        if used is None or note is None:
             return {}
-        before: dict[str, Any] = noted["used"]
+        before: dict[str, Any] = note["used"]
         usage = {name: value - (before.get(name) or 0) for name, value in asdict(used).items() if value is not None}
-        if noted["there"]:
+        if note["there"]:
             # The peak may be that of an earlier job.
             usage.pop("memory_peak_bytes", None)
         return usage
 
     def count_refused_forks(self) -> int:
-        """How often this group's pids limit refused a process. Some kernels count that in the step's group."""
+        """How often this group's pids limit refused a process. Some kernels count it in the step's group instead."""
         return self._group.count_refused_forks()
 
     def remove(self) -> None:
         """Remove the group after the job, unless it existed before or still contains a process."""
-        noted = self._note_content
-        if noted is None:
+        note = self._note_content
+        if note is None:
             return
         for place in list_places(self.path):
-            if str(place) not in noted["there"]:
+            if str(place) not in note["there"]:
                 with suppress(OSError):
                     place.rmdir()
 
@@ -88,10 +89,10 @@ class SlotGroup:
     @property
     def _note_content(self) -> dict[str, Any] | None:
         try:
-            noted: dict[str, Any] = json.loads(self._note.read_bytes())
+            note: dict[str, Any] = json.loads(self._note.read_bytes())
         except (OSError, ValueError):
             return None
-        return noted
+        return note
 
 
 def limits_of(memory_bytes: int, cpus: float, pids: int) -> Limits:

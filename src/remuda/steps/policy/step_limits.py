@@ -48,7 +48,7 @@ class Enclosure:
     """The reason by name of the limit."""
     is_inside: bool = False
     disk_before: int = 0
-    """Size of the work folder when the step began."""
+    """Size of the work folder in bytes when the step began."""
 
     @property
     def limits_disk(self) -> bool:
@@ -56,13 +56,13 @@ class Enclosure:
 
     @property
     def replaces_proxies(self) -> bool:
-        """True if the step has a network allow list: its proxy variables are replaced by our own proxy."""
+        """True if the step has a network allow list: its proxy variables are replaced by those of Remuda's proxy."""
         network = self.spec.get("network") or ()
         return bool(network) and all(network)
 
     def since(self, file: Path) -> "Enclosure":
-        """Copy with the present size of the work folder, against which the disk limit is measured. The size is stored
-        in `file`, so that an agent that adopts the step uses the same."""
+        """Copy with the size of the work folder before the step, against which the disk limit is measured. The size is
+        stored in `file`, so that an agent that adopts the step uses the same."""
         try:
             before = int(file.read_bytes())
         except (OSError, ValueError):
@@ -83,7 +83,8 @@ class Enclosure:
         return [*own_command("enclose"), json.dumps(spec), *command], dict(env)
 
     def report(self) -> dict[str, Any]:
-        """The keys `enforced`, `advisory` and `why` for the step's result."""
+        """Part of the step's result: names of the limits that were `enforced` and of the `advisory` ones, and why a
+        limit is only advisory (`why`)."""
         return {"enforced": list(self.enforced), "advisory": list(self.advisory), "why": dict(self.advisory)}
 
     def usage(self) -> dict[str, float]:
@@ -92,7 +93,7 @@ class Enclosure:
         return {} if used is None else {name: value for name, value in asdict(used).items() if value is not None}
 
     async def find_broken_limit(self) -> str | None:
-        """Message about the limit that the ended step has exceeded."""
+        """Message about the limit that the ended step has exceeded; None if it has exceeded none."""
         limits, group = self.limits, self.group
         whole = self.slot.limits.memory_bytes if self.slot else None
         if group is not None and (limits.memory_bytes or whole) and group.count_memory_kills():
@@ -107,7 +108,7 @@ class Enclosure:
         return None
 
     def hint(self) -> str | None:
-        """Message about how a limit may have caused a failure, such as processes that could not start."""
+        """Message if a limit may have caused a failure, for example because processes could not start; else None."""
         if self.group is None:
             return None
         refused, whole = self.group.count_refused_forks(), self.slot.limits.pids if self.slot else None
@@ -121,7 +122,7 @@ class Enclosure:
         return None
 
     async def until_exceeded(self, session: int, clock: Clock) -> str:
-        """Measure limits that the kernel does not enforce; return a message only when one is exceeded."""
+        """Measure limits that the kernel does not enforce until the step's `session` exceeds one; return a message."""
         limits = NO_LIMITS if self.is_inside else self.limits
         return await measurement.until_exceeded(
             folder=self.work_dir,
@@ -163,9 +164,10 @@ def enclose(
     apart: bool = False,
     slot: SlotGroup | None = None,
 ) -> Enclosure:
-    """Set up the limits of a step. `key`: name of its control groups. `inside`: it runs in a container with its own
-    limits, and only a client of it here. `apart`: something other than a separate user isolates it from the agent.
-    `slot`: the control group of the job, which contains those of the step."""
+    """Set up the limits of a step. `key`: name of its control groups. `person`: its user, if not the agent's. `inside`:
+    the step runs in a container with its own limits, and on the machine only a client of the container. `apart`:
+    something other than a separate user isolates the step from the agent. `slot`: the control group of the job, which
+    contains those of the step."""
     if slot is not None and slot.limits.cpus and limits.cpus:
         # In version 1 a group may not have more than its parent.
         limits = replace(limits, cpus=min(limits.cpus, slot.limits.cpus))
@@ -232,7 +234,8 @@ def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
 def _split_by_enforcement(
     host: Host, limits: Limits, *, is_apart: bool, inside: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Names of the enforced limits, and the advisory ones with the reason. `is_apart`: isolated from the agent."""
+    """Names of the enforced limits, and the advisory ones with the reason. `is_apart`: the step is isolated from the
+    agent. `inside`: see `enclose`."""
     enforced: list[str] = []
     advisory: dict[str, str] = {}
     for name in ("steps", *limits.names()):
@@ -245,7 +248,7 @@ def _split_by_enforcement(
 
 
 def _weakness(host: Host, name: str, *, inside: bool) -> str:
-    """Why this machine does not enforce a limit, whatever the user of the step; empty if it does."""
+    """Why this machine does not enforce a limit, whatever the step's user; else empty. `inside`: see `enclose`."""
     match name:
         case "steps" | "timeout":
             return ""

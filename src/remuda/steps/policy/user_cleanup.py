@@ -1,8 +1,8 @@
 """Kills the processes of a job's own user when the job is over, and removes its files in shared folders such as /tmp.
 
 The next job in the slot has the same user and would own these files. A user in the machine's user list may be a person,
-so nothing of theirs is touched. In the PID namespace of a container engine the same number is a different user. A
-set-user-id program counts as a process of the user who started it.
+so nothing of theirs is touched. Processes in containers of another user's engine (such as root's) are spared:
+there the same user id can be another user. A set-user-id program counts as a process of the user who started it.
 """
 
 import os
@@ -15,6 +15,7 @@ from fcntl import ioctl
 from pathlib import Path
 
 from remuda.lib.safe_paths import close_after, remove_tree
+from remuda.steps.process.job_processes import all_processes, has_ended, read_stat, read_uids
 
 _NS_GET_USERNS, _NS_GET_OWNER_UID = 0xB701, 0xB704
 PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue")
@@ -31,14 +32,12 @@ def is_listed(uid: int) -> bool:
 def kill_processes(uid: int) -> bool:
     """Kill all processes of the user. Returns True if there were any."""
     own, has_killed = os.readlink("/proc/self/ns/pid"), False
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+    for pid in all_processes():
         with suppress(OSError):
-            folder = Path("/proc", name)
-            if _lives_as(uid, folder) and (os.readlink(folder / "ns/pid") == own or _maker(folder / "ns/pid") == uid):
+            namespace = Path(f"/proc/{pid}/ns/pid")
+            if _lives_as(uid, pid) and (os.readlink(namespace) == own or _maker(namespace) == uid):
                 has_killed = True
-                os.kill(int(name), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
     return has_killed
 
 
@@ -63,15 +62,13 @@ def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
                 os.unlink(entry.path)
 
 
-def _lives_as(uid: int, process: Path) -> bool:
+def _lives_as(uid: int, pid: int) -> bool:
     """True if a process lives and any of its user ids is `uid`: the owner of its /proc folder is only one of them."""
-    lines = (process / "status").read_bytes().splitlines()
-    fields = {name: value.split() for name, _, value in (line.partition(b":") for line in lines)}
-    return str(uid).encode() in fields[b"Uid"] and fields[b"State"][0] not in (b"Z", b"X")
+    return uid in read_uids(pid) and (stat := read_stat(pid)) is not None and not has_ended(pid, stat)
 
 
 def _maker(namespace: Path) -> int:
-    """Creator of the user namespace to which a namespace (/proc/PID/ns/...) belongs: root for container engines."""
+    """Id of the user who made the user namespace that owns `namespace` (/proc/PID/ns/...): 0 for a root engine's."""
     with (
         close_after(os.open(namespace, os.O_RDONLY)) as opened,
         close_after(ioctl(opened, _NS_GET_USERNS)) as users,

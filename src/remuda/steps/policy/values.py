@@ -66,7 +66,7 @@ class Policy:
 
     layers: tuple[Layer, ...] = ()
     is_delegated: bool = False
-    """It applies to a part of a job: nothing is inserted around that."""
+    """True if it applies to a part of a job that another agent has delegated: nothing is inserted around that part."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Predefined variables of inserted steps, with the values of the server and the runner, whatever the job says."""
     server_ca: str = ""
@@ -82,7 +82,7 @@ class Policy:
 
     @property
     def refuses_advisory(self) -> str | None:
-        """The author of the first layer that refuses steps with advisory limits."""
+        """The author of the first layer that refuses steps with advisory limits; None if all accept them."""
         return next((layer.author for layer in self.layers if layer.refuses_advisory), None)
 
 
@@ -107,7 +107,7 @@ class Decision:
 
     allowed: bool
     rule: str
-    """The rule that denied it, or else one of every layer."""
+    """The rule that denied the step; if it is allowed, the rules that allowed it, one of every layer."""
     reason: str
     """For messages."""
     limits: Limits = NO_LIMITS

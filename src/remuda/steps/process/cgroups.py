@@ -172,7 +172,7 @@ class StepGroup:
 
 def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | None = None) -> Groups:
     """Find the cgroup hierarchies in which this process may create groups, and enable their controllers. `name`: folder
-    for all groups of this agent; `parent`: where to create it, by default REMUDA_CGROUP or the agent's own."""
+    for all groups of this agent; `parent`: the group for it, by default REMUDA_CGROUP or the agent's own."""
     parent = os.environ.get(PARENT_VARIABLE) if parent is None else parent
     v1: dict[str, Path] = {}
     lacking: dict[str, str] = {}
@@ -219,7 +219,7 @@ def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
 
 
 def _divide(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
-    """Enable the controllers from `top` down to `base` and return those of `base`; failures go to `lacking`."""
+    """Enable controllers from `top` down to `base`. Returns those of `base`; adds reasons of failures to `lacking`."""
     for level in (*reversed([parent for parent in base.parents if parent.is_relative_to(top)]), base):
         controllers = set((_text(level / "cgroup.controllers") or "").split()) & set(V2)
         try:
@@ -227,7 +227,9 @@ def _divide(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
         except OSError as error:
             why = "other processes are in that control group" if error.errno == errno.EBUSY else error.strerror
             for controller in controllers:
-                lacking[controller] = f"{level} cannot be divided ({why}); name an empty one with {PARENT_VARIABLE}"
+                lacking[controller] = (
+                    f"{level} cannot be divided into groups for steps ({why}); name an empty one with {PARENT_VARIABLE}"
+                )
     return frozenset((_text(base / "cgroup.subtree_control") or "").split()) & frozenset(V2)
 
 
@@ -245,7 +247,8 @@ def _enable(level: Path, controllers: set[str]) -> None:
 
 
 def _make_room(level: Path) -> bool:
-    """Move the agent into a subgroup, so that controllers can be enabled in `level`; False if others are in it."""
+    """Move the agent and its children into a subgroup, so that controllers can be enabled in `level`. Returns False,
+    without a change, if other processes are in `level`."""
     members = {int(pid) for pid in (_text(level / "cgroup.procs") or "").split()}
     own = {os.getpid(), *_children()}
     if not members or not members <= own:

@@ -63,7 +63,8 @@ def enter(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def leave_network() -> None:
-    """Enter a new network namespace with only a loopback interface; if not root, also the user namespace that needs."""
+    """Enter a new network namespace with only a loopback interface. If not root, this also needs a new user
+    namespace, in which this process keeps its user and group."""
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
         _call("unshare", _NEW_NETWORK)

@@ -1,8 +1,8 @@
-"""Builds the environment variables of a step's process, and separates those that are too large for the kernel.
+"""Prepares environment variables for the processes of steps: selects those of the agent that steps may see, checks
+those of a request, writes file variables, and separates variables that are too large for the kernel.
 
-Later sources override earlier ones: the allowed part of the agent's environment, the request's variables, the job
-variables, CI_JOB_STATUS, the step's variables. The kernel refuses programs whose environment is too large, so variables
-that do not fit become shell variables: the script sees them, the programs it starts do not.
+The kernel refuses programs whose environment is too large, so variables that do not fit become shell variables: the
+script sees them, the programs it starts do not. `job_tree.evaluation` defines which source overrides which.
 """
 
 import os
@@ -16,7 +16,7 @@ from remuda.steps.errors import BadRequestError
 from remuda.steps.language.values import NAME
 from remuda.wire.proto.agent_pb2 import StartRequest, Variable
 
-KEPT = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "TZ", "USER", "LOGNAME", "SHELL"})
+ALLOWED = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "TZ", "USER", "LOGNAME", "SHELL"})
 PROXIES = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
 SERVER_CA = "CI_SERVER_TLS_CA_FILE"
 AUTHORITIES = frozenset({SERVER_CA, "SSL_CERT_FILE", "SSL_CERT_DIR"})
@@ -24,7 +24,7 @@ AUTHORITIES = frozenset({SERVER_CA, "SSL_CERT_FILE", "SSL_CERT_DIR"})
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 LARGEST_ENTRY_BYTES = 128 * 1024 - 1
-"""Linux accepts no longer `NAME=value`, its NUL included."""
+"""Size up to which Linux accepts a `NAME=value`, including the NUL at its end."""
 LARGEST_ENVIRONMENT_BYTES = 1024 * 1024
 """Half of what Linux accepts by default for arguments and environment together."""
 
@@ -38,14 +38,13 @@ class Environment:
 
 
 def clean_base(environ: Mapping[str, str]) -> dict[str, str]:
-    allowed = {
-        key: value for key, value in environ.items() if key in KEPT or key.startswith("LC_") or key.lower() in PROXIES
-    }
-    return {"PATH": DEFAULT_PATH} | allowed
+    """Return those variables of the agent's environment that steps may see, always with a PATH."""
+    names = [name for name in environ if name in ALLOWED or name.startswith("LC_") or name.lower() in PROXIES]
+    return {"PATH": DEFAULT_PATH} | {name: environ[name] for name in names}
 
 
 def check_variables(request: StartRequest) -> None:
-    """Raise BadRequestError if a variable of the request has an invalid name, or a NUL in its value."""
+    """Raise BadRequestError if a variable has an invalid name, or (unless it is a file variable) a NUL in its value."""
     pairs = [*request.env.items(), *((variable.key, variable.value) for variable in request.variables)]
     for key, value in pairs:
         if not NAME.fullmatch(key):

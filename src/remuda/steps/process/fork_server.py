@@ -1,4 +1,4 @@
-"""A fork server: a process that has imported the standard steps and forks a worker process for each one to run.
+"""A fork server: a process that has imported the standard steps and forks worker processes that run them.
 
 Importing a step takes longer than most steps run; a fork takes a millisecond. A worker does what the `shim` does: it
 leads a session, claims the step by creating its pid file, and writes the exit code there (not if it is killed). So any
@@ -8,9 +8,9 @@ Writing to forked memory is slow, too, so a worker that has run one of the usual
 one of the same job. It gets that over its *line*, a socket to its agent, and exits when the line is closed. If the fork
 server does not answer, `spawn` returns None and the agent uses the shim; the claim prevents a second start.
 
-It is forked early: before the agent opens files that it must not inherit, and while there is little memory to copy. So
-it has the agent's command line; its process name is `NAME`. `ForkServer` is the agent's side, `_serve_forks` the
-process.
+The fork server is forked early: before the agent opens files that it must not inherit, and while there is little memory
+to copy. So it has the agent's command line; its process name is `NAME`. `ForkServer` is the agent's side,
+`_serve_forks` the process.
 """
 
 import contextlib
@@ -46,9 +46,9 @@ _SIZE, _STARTED = struct.Struct("!I"), struct.Struct("!QQ")
 _PR_SET_PDEATHSIG = 1
 _LOOK_SECONDS = 0.001
 _MARK = b"\0"
-"""The byte with which a line is sent."""
+"""The byte that is sent together with the descriptor of a line."""
 WAITS = b"\n"
-"""What a worker sends over its line when it waits."""
+"""What a worker sends over its line when it has run a step and waits for another one."""
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -59,7 +59,7 @@ class Worker:
     pid: int
     start: int
     line: int
-    """Our end of the line to it."""
+    """The agent's end of the line to it."""
 
     def take(self, request: Mapping[str, Any]) -> bool:
         """Send a waiting worker its next step. Returns False, and closes the socket, if the worker has died."""
@@ -96,7 +96,7 @@ def build_request(
     key: str = "",
 ) -> dict[str, Any]:
     """Build the request with which a worker runs a standard step. `program`: name and arguments of the step.
-    `enclosure`: limits and user to apply first (`enclosure_entry.enter`). `key`: the job's key."""
+    `enclosure`: limits and user to apply first (`enclosure_entry.enter`). `key`: of the job."""
     return {
         "base": str(files.base),
         "program": list(program),
@@ -227,9 +227,10 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return data
 
 
-def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> NoReturn:
+def _serve_steps(request: dict[str, Any], line: socket.socket, standard_steps: Any) -> NoReturn:
     """Run the worker process: run a step as the leader of a new session, then further ones that arrive over `line`.
-    Exits when `line` is closed, or after a step that failed or is not reusable."""
+    Exits when `line` is closed, or after a step that failed, had limits or another user, or is not in `USUAL` of the
+    module `standard_steps`."""
     code = 1
     try:
         os.set_inheritable(line.fileno(), False)
@@ -237,8 +238,8 @@ def _serve_steps(request: dict[str, Any], line: socket.socket, program: Any) -> 
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         before = (0.0, 0.0)
         while request:
-            code = _run(request, program.main, before)
-            if code or request["enclosure"] or request["program"][0] not in program.USUAL:
+            code = _run(request, standard_steps.main, before)
+            if code or request["enclosure"] or request["program"][0] not in standard_steps.USUAL:
                 break
             _rest()
             line.sendall(WAITS)
@@ -271,9 +272,9 @@ def _used() -> tuple[float, float, int]:
     )
 
 
-def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> int:
-    """Claim and run one step, write exit code and usage to its pid file, and return the exit code. `before`: CPU
-    seconds (user, system) that the worker had used before. Exits if another process has claimed the step."""
+def _run(request: dict[str, Any], main: Any, before: tuple[float, float]) -> int:
+    """Claim a step, run it (by `main`), write exit code and usage to its pid file, and return the exit code. `before`:
+    CPU seconds (user, system) that the worker had used before. Exits if another process has claimed the step."""
     for number in _ENDING:
         signal.signal(number, _end)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -286,7 +287,7 @@ def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> 
         os._exit(shim.LOST_CLAIM)
     os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
     os.close(claim)
-    code = _run_enclosed(request, program) if request["enclosure"] else _run_program(request, program)
+    code = _run_enclosed(request, main) if request["enclosure"] else _run_program(request, main)
     user, system, most = _used()
     # The shim's format, with the usage that a shell cannot measure.
     with open(f"{base}.pid", "a") as file:
@@ -294,8 +295,8 @@ def _run(request: dict[str, Any], program: Any, before: tuple[float, float]) -> 
     return code
 
 
-def _run_enclosed(request: dict[str, Any], program: Any) -> int:
-    """Run the step in a child with other limits and user; this process keeps the rights to write the exit code."""
+def _run_enclosed(request: dict[str, Any], main: Any) -> int:
+    """Run the step (by `main`) in a child with its limits and user; only this process may write the exit code."""
     # Signals reach the whole group: the child handles them, this process waits for its end.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     child = os.fork()
@@ -303,15 +304,15 @@ def _run_enclosed(request: dict[str, Any], program: Any) -> int:
         code = 1
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-            code = _run_program(request, program)
+            code = _run_program(request, main)
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return code if code >= 0 else 128 - code
 
 
-def _run_program(request: dict[str, Any], program: Any) -> int:
-    """Run the step in this process, as if Python had just started, and print an exception to the step's output."""
+def _run_program(request: dict[str, Any], main: Any) -> int:
+    """Run the step (by `main`) in this process, as if newly started, and print an exception to the step's output."""
     code = 1
     try:
         for place, descriptor in (
@@ -326,7 +327,7 @@ def _run_program(request: dict[str, Any], program: Any) -> int:
         if request["enclosure"]:
             os.environ.update(enter(request["enclosure"]))
         os.chdir(request["work_dir"])
-        code = program(request["program"])
+        code = main(request["program"])
     except _EndedError as ended:
         code = ended.code
     except BaseException:  # noqa: BLE001 - the child must not go on as its parent

@@ -3,7 +3,8 @@
 A process belongs to the job if it has the job's mark (`marks`), is in a session that one of its steps led, or descends
 from such a process. Orphans become children of the agent (the *subreaper*), so only its descendants are searched, or
 the whole machine for a job that an earlier agent began. A hostile program can change its mark but not its user: if no
-other job of the agent has the job's user, all processes of that user below the agent count, and marks on others do not.
+other job of the agent has the job's user, all descendants of the agent with that user count, and marks on
+processes of other users (except the agent's) do not.
 
 A program may start processes as fast as they are killed. So all are first stopped (SIGSTOP), because a stopped process
 cannot fork, and killed when no new one appears. If zombies show that processes live for a shorter time than a search
@@ -23,13 +24,13 @@ from functools import cache
 from remuda.steps.process import marks
 
 LED: set[int] = set()
-"""Children of this process that lead running steps, or that it has started for itself. Somebody waits for each."""
+"""Children of this process that lead running steps, or that it has started for itself. Other code reaps them."""
 _QUIET_LOOKS = 10
-"""How many looks in a row must find nothing of a job of which something was found."""
+"""How many searches in a row must find nothing before a job is known to be dead, if there was a process before."""
 _PAUSE_SECONDS = 0.002
 _MOST_NAMED = 5
 _SURE_LOOKS = 1000
-"""Number of searches without a pause, after which the search sleeps in between."""
+"""After this many searches there is a pause after each further one, even while new processes appear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Stat:
 
     @property
     def is_dead(self) -> bool:
-        """True if the process is a zombie. Other threads than the first may still run then (see `_has_ended`)."""
+        """True if the process is a zombie. Other threads than the first may still run then (see `has_ended`)."""
         return self.state in "ZX"
 
 
@@ -58,10 +59,10 @@ class JobProcesses:
         uid: int | None = None,
         is_only_user: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`sessions`: those that the job's steps left running, each with process id and start time of the processes
-        seen in it; when all have ended, the session id may be reused. `everywhere`: search the whole machine, not only
-        the agent's descendants. `uid`: the user of the steps, if not the agent's. `is_only_user`, called in a thread:
-        no other job has this user."""
+        """`key`: of the job, for its mark. `sessions`: ids of sessions that the job's steps left running, each with
+        process id and start time of the processes seen in it; when all have ended, the session id may be reused.
+        `everywhere`: search the whole machine, not only the agent's descendants. `uid`: the user of the steps, if not
+        the agent's. `is_only_user`, called in a thread: no other job has this user."""
         self._key = key
         self._sessions = sessions
         self._uid = uid
@@ -103,7 +104,8 @@ class JobProcesses:
                 time.sleep(_PAUSE_SECONDS)
 
     def _roots(self) -> list[int]:
-        """The agent's children from which processes of the job may descend: all but the leaders of running steps."""
+        """The agent's children from which processes of the job may descend: all but the leaders of running steps,
+        unless earlier steps of the job have left processes in the leader's session."""
         return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
 
     def _look(self) -> dict[int, int]:
@@ -122,7 +124,7 @@ class JobProcesses:
             if stat.session in sessions or self._known.get(pid) == stat.start or self._has_mark(pid)
         } | self._find_of_user(table)
         _add_descendants(members, table)
-        living = {pid: table[pid].start for pid in members if not _has_ended(pid, table[pid])}
+        living = {pid: table[pid].start for pid in members if not has_ended(pid, table[pid])}
         for pid in members - living.keys():
             self._dead.add(pid)
             if table[pid].parent == own and pid not in LED:
@@ -161,8 +163,9 @@ def find_owners(
     *,
     below: Collection[int],
 ) -> dict[int, str]:
-    """Return the job key of each process that has a job's mark and runs as a user allowed for that job, or whose user
-    belongs to only one job. `users`: user of each job; `uids`: of each process; `below`: the agent's descendants."""
+    """Return the job key of each process that has a job's mark and runs as a user allowed for that job, or that is in
+    `below` (the agent's descendants) and whose user belongs to only one job. `users`: user of each job; `marked`: job
+    key of each process with a mark; `uids`: users of each process."""
     agent = os.geteuid()
     counts = Counter(uid for uid in users.values() if uid is not None)
     by_user = {uid: key for key, uid in users.items() if uid is not None and counts[uid] == 1}
@@ -269,9 +272,9 @@ def read_uids(pid: int) -> frozenset[int]:
 
 
 def start_time(pid: int) -> int | None:
-    """Start time of a process, in clock ticks since boot: tells processes apart if the process id is reused."""
-    seen = read_stat(pid)
-    return None if seen is None else seen.start
+    """Start time of a process in clock ticks since boot, to notice a reused process id; None if it does not exist."""
+    stat = read_stat(pid)
+    return None if stat is None else stat.start
 
 
 @cache
@@ -284,14 +287,14 @@ def _walk(roots: Iterable[int]) -> dict[int, Stat]:
     waiting = list(roots)
     while waiting:
         pid = waiting.pop()
-        if pid not in table and (seen := read_stat(pid)) is not None:
-            table[pid] = seen
+        if pid not in table and (stat := read_stat(pid)) is not None:
+            table[pid] = stat
             waiting += children_of(pid)
     return table
 
 
 def _table(pids: Iterable[int]) -> dict[int, Stat]:
-    return {pid: seen for pid in pids if (seen := read_stat(pid)) is not None}
+    return {pid: stat for pid in pids if (stat := read_stat(pid)) is not None}
 
 
 def _add_descendants(members: set[int], table: Mapping[int, Stat]) -> None:
@@ -311,9 +314,9 @@ def _find_descendants(pid: int, table: Mapping[int, Stat]) -> set[int]:
     return pids - {pid}
 
 
-def _has_ended(pid: int, seen: Stat) -> bool:
+def has_ended(pid: int, stat: Stat) -> bool:
     """True if all threads have ended: with the first thread ended, a process looks like a zombie while others run."""
-    if not seen.is_dead:
+    if not stat.is_dead:
         return False
     try:
         return len(os.listdir(f"/proc/{pid}/task")) < 2
@@ -322,7 +325,7 @@ def _has_ended(pid: int, seen: Stat) -> bool:
 
 
 def describe(pids: Collection[int]) -> tuple[str, ...]:
-    """Process id, name and state of those that still exist, for logs; after `_MOST_NAMED` only the number of others."""
+    """Id, name and state of those processes that still exist, for logs; after `_MOST_NAMED` the number of others."""
     descriptions = [_description(pid) for pid in sorted(pids) if read_stat(pid) is not None]
     return tuple(descriptions[:_MOST_NAMED]) + (
         (f"{len(descriptions) - _MOST_NAMED} more",) if len(descriptions) > _MOST_NAMED else ()
@@ -335,8 +338,8 @@ def _description(pid: int) -> str:
             name = "".join(letter if letter.isprintable() else "?" for letter in file.read().strip())
     except OSError:
         name = "?"
-    seen = read_stat(pid)
-    return f"{pid} ({name}, state {seen.state if seen else '?'})"
+    stat = read_stat(pid)
+    return f"{pid} ({name}, state {stat.state if stat else '?'})"
 
 
 def describe_survivors(survivors: Sequence[str]) -> str:

@@ -102,7 +102,8 @@ class Watch:
         self._number = -1
 
     def arm(self) -> None:
-        """Call the callback once, after the next change of the file. Calling `arm` again before that has no effect."""
+        """Call the callback once, after the next change of the file (without inotify: every 50 ms until `close`).
+        Calling `arm` again before that has no effect."""
         self._number = self._changes.add(self._path, self._callback)
 
     def close(self) -> None:

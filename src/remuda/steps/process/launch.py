@@ -17,18 +17,18 @@ class Launch:
     env: Mapping[str, str]
     work_dir: str
     only_for_shells: tuple[str, ...] = ()
-    """Names of variables that only the shell of a script can be given."""
+    """Names of variables that are too large for an environment, so that only the shell of the script gets them."""
     program: tuple[str, ...] = ()
-    """Name and arguments of our own program, if it is one; `argv` starts the same."""
+    """Name and arguments of the built-in program, if it is one; `argv` starts the same."""
     piped: bool = False
-    """Its output must be a pipe, because it may open its output again. Our own programs do not."""
+    """Its output must be a pipe, because it may open its output again. Built-in programs do not."""
     owner: tuple[int, int] | None = None
     """User and group that may open the output again, if they are not the agent's."""
     joins: tuple[str, ...] = ()
-    """Control groups of the step."""
+    """Paths of the cgroup.procs files of the step's control groups."""
     enclosure: Mapping[str, Any] = field(default_factory=dict)
-    """What is done before our own program runs; `argv` does the same."""
+    """Limits and user to apply before a built-in program runs (`enclosure_entry.enter`); `argv` includes them."""
     key: str = ""
     """The job's key, for the mark of the process."""
     program_env: Mapping[str, str] | None = None
-    """Environment of our own program, if that of `argv` differs because it runs with more rights."""
+    """Environment of the built-in program, if that of `argv` differs because it runs with more rights."""

@@ -19,9 +19,9 @@ from remuda.steps.process.kernel import POLL_SECONDS
 
 REAP_SECONDS = 10.0
 GRACE_SECONDS = 2.0
-"""How long they may take to end by themselves."""
+"""How long leftover processes may take to end after SIGTERM, before they are killed."""
 END_SECONDS = 10.0
-"""How long killed processes are waited for."""
+"""How long to wait for killed processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,8 @@ def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -
 
 
 def _beside(leader: int) -> Leftover | None:
-    """Return the processes in a worker's session except the worker: its children, or orphans that the agent adopted."""
+    """Return the processes in a worker's session except the worker itself, searched among its children and the agent's
+    (orphans become children of the agent)."""
     others = _in_session(leader, [*children(), *children_of(leader)])
     processes = tuple(dict.fromkeys(process for process in others if process[0] != leader))
     return Leftover(session=leader, processes=processes) if processes else None
@@ -78,7 +79,7 @@ async def end(job: JobProcesses) -> tuple[str, ...]:
 
 
 def kill(leftovers: Sequence[Leftover]) -> None:
-    """Send SIGKILL to these sessions, without waiting. `end` kills processes that have left them."""
+    """Send SIGKILL to these sessions, without waiting. `end` kills processes that have left the sessions."""
     for leftover in leftovers:
         _signal_each(_list_living(leftover), signal.SIGKILL)
     reap_soon([pid for leftover in leftovers for pid, _ in leftover.processes])

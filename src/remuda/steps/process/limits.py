@@ -15,7 +15,7 @@ class Limits:
     """The resource limits of one step; None means no limit."""
 
     network: tuple[AllowList, ...] | None = None
-    """Lists that must all have a host; an empty list has none, so nothing can be reached."""
+    """Only hosts that are on all of these lists may be reached; with an empty list none may."""
     memory_bytes: int | None = None
     cpus: float | None = None
     disk_bytes: int | None = None

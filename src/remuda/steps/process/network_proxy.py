@@ -1,7 +1,8 @@
 """The HTTP proxy of a step whose policy has a network allow list: it connects only to listed hosts.
 
 It runs outside of the step's network namespace and accepts connections on a socket inside. CONNECT is tunnelled, an
-http:// request is forwarded (one per connection), all else is refused and noted in the step's log (stderr).
+http:// request is forwarded (one per connection), all else is refused. Refused hosts are noted in the step's log, which
+is stderr.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 from urllib.parse import urlsplit
+
+from remuda.lib import event_loop
 
 HEAD_BYTES = 64 * 1024
 PATIENCE_SECONDS = 30.0
@@ -33,7 +36,7 @@ def run(listener: socket.socket, lists: Sequence[Sequence[str]], *, until: int) 
     """Serve proxy requests until the process of the pidfd `until` ends, then exit. `lists` are the allow lists."""
     # All processes of a step that must end get SIGTERM; its cleanup may still need the network.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    asyncio.run(_serve(listener, lists, until))
+    event_loop.run(_serve(listener, lists, until))
     os._exit(0)
 
 

@@ -20,7 +20,7 @@ from remuda.steps.process.leftovers import Leftover
 from remuda.steps.process.shim import start_time
 
 TAKE_BYTES = 1024 * 1024
-"""The capacity of a widened pipe."""
+"""Capacity of a pipe that was widened because its step prints much, and the most that is read at once."""
 _WIDEN_ABOVE_BYTES = 16 * 1024
 _DRAIN_SECONDS = 0.05
 _SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)

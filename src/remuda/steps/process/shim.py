@@ -7,7 +7,7 @@ started a step just starts it again; `forbid` creates the file so that the step 
 
 A command prints into a pipe (`pipes`), which the shim holds open. After its end the shim writes the exit code, reports
 over the socket that is its stdin, and waits until the agent has read the pipe. If the agent has died, the shim stops
-itself (SIGSTOP), and the next agent ends it. Our own programs print into the raw file instead, without a socket.
+itself (SIGSTOP), and the next agent ends it. Built-in programs print into the raw file instead, without a socket.
 """
 
 import os
@@ -29,10 +29,10 @@ LOST_CLAIM = 111
 """Exit code of a shim that found the step already started."""
 
 # Names begin with _remuda_ because assigning to a name that is in the environment would change it for the step.
-# Its own stderr is nowhere, or the shell's remark about a killed command would stand in the log. And only the subshell
-# joins the step's control groups: what is killed there for its memory must not be the shim. The start time is not asked
-# for, which would take a tenth of a short step's time: who has to tell a shim from whoever has its number now looks at
-# its arguments.
+# The shim's own stderr is /dev/null, or the shell's message about a killed command would be in the log. Only the
+# subshell joins the step's control groups, so that a kill for too much memory never hits the shim. The shim records 0
+# as its start time, because finding it would take a tenth of a short step's time: `start_of` recognizes a shim by its
+# arguments instead.
 _TEXT = r"""
 trap : TERM INT HUP PIPE
 _remuda_base=$1
@@ -73,9 +73,9 @@ def spawn(
     key: str = "",
     ends: tuple[int, int] | None = None,
 ) -> int:
-    """Start a shim for a step whose files exist, and return its process id. `joins`: the cgroup.procs files that the
-    command joins. `key`: the job with whose mark all processes are started. `ends`: descriptors of the socket to the
-    agent and of the pipe for output; without them output goes into the raw file."""
+    """Start a shim for a step whose files exist, and return its process id. `open_files`: limit of open files. `joins`:
+    the cgroup.procs files that the command joins. `key`: the job with whose mark all processes are started. `ends`:
+    descriptors of the socket to the agent and of the pipe for output; without them output goes into the raw file."""
     out = "" if ends else files.own_path(".raw")
     arguments = [
         SHELL,
@@ -106,7 +106,7 @@ class Record:
 
     pid: int
     start: int
-    """Kernel's start time of the process; 0 if it was not asked for."""
+    """Kernel's start time of the process; 0 for a shim, which does not record it (see `start_of`)."""
     exit_code: int | None = None
     """None while it runs, and if the shim could not write it."""
     usage: tuple[float, float, int] | None = None
@@ -163,7 +163,7 @@ def start_of(record: Record, files: StepFiles) -> int:
 
 
 def forbid(files: StepFiles) -> bool:
-    """Claim the step, so that no shim can start it from now on. Returns False if a shim has claimed it before."""
+    """Claim the step, so that nothing can start it from now on. Returns False if the step was claimed before."""
     try:
         os.close(os.open(files.claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -175,7 +175,7 @@ def forbid(files: StepFiles) -> bool:
 
 def withdraw(files: StepFiles) -> bool:
     """Remove an empty pid file, of a shim that ended before it could write its process id because the disk was full.
-    The caller must be certain that no other process has started the step."""
+    Returns False if there is no empty one. The caller must be certain that no other process has started the step."""
     try:
         if os.lstat(files.claim).st_size:
             return False

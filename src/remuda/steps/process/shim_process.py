@@ -21,7 +21,7 @@ from remuda.steps.process.kernel import Pulse
 
 _BLOCK_BYTES = 512
 _ON_ITS_WAY_SECONDS = 0.001
-"""A process closes its line a moment before it can be waited for."""
+"""Pause before the next attempt to reap a child that has closed its line: it does so a moment before it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +66,11 @@ class StepProcess:
     ) -> None:
         self.pid = pid
         self.waits = False
-        """True if it has ended this step and lives: a worker that waits for another."""
+        """True for a worker that has ended its step and waits for another one."""
         self._worker = worker
         self.exited = LightEvent()
-        self.told = LightEvent()
-        """Set when its command has ended and that is written down, or when it has ended itself."""
+        self.reported = LightEvent()
+        """Set when the shim has written the exit code of its command into the pid file, or has ended itself."""
         self.usage: Usage | None = None
         self.status: int | None = None
         """Exit status of a child: an exit code, or a signal below 0."""
@@ -93,7 +93,7 @@ class StepProcess:
             return
         except (OSError, AttributeError):  # no pidfd in this kernel or Python
             pulse.add(self._check)
-        # Checked after the pidfd is open: from here on the number cannot be reused unnoticed.
+        # Checked after the pidfd is open: from here on the process id cannot be reused unnoticed.
         if start is not None and shim.start_time(pid) != start:
             self._note_dead()
         elif self._pidfd >= 0:
@@ -102,7 +102,8 @@ class StepProcess:
             asyncio.get_running_loop().add_reader(worker.line, self._hear_worker)
 
     def release(self) -> Worker | None:
-        """Hand the worker, if it waits for another step, over to the caller; None if it still runs, or for a shim."""
+        """Return the worker if it waits for another step; the caller then owns it. Otherwise close the socket to it, so
+        that it exits after its step, and return None. None for a shim."""
         worker, self._worker = self._worker, None
         if worker is None or self.waits:
             return worker
@@ -120,7 +121,7 @@ class StepProcess:
             self._note_end()
 
     def dismiss(self) -> None:
-        """Let the shim exit: after its command has ended it waits for this."""
+        """Let the shim exit; it waits for this after its command has ended. A shim of an earlier agent is killed."""
         if self._line >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._line, b"\n")
@@ -144,11 +145,11 @@ class StepProcess:
 
     def _hear(self) -> None:
         try:
-            is_told = bool(os.read(self._line, 64))
+            is_report = bool(os.read(self._line, 64))
         except OSError:
-            is_told = False
-        if is_told:
-            self.told.set()
+            is_report = False
+        if is_report:
+            self.reported.set()
             self._wake()
             return
         asyncio.get_running_loop().remove_reader(self._line)
@@ -176,7 +177,7 @@ class StepProcess:
             self.release()
         self._reap()
         self.exited.set()
-        self.told.set()
+        self.reported.set()
         self._wake()
 
     def _reap(self) -> bool:
@@ -185,7 +186,7 @@ class StepProcess:
             return True
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-        except ChildProcessError:  # killed with its whole group, and waited for so
+        except ChildProcessError:  # `leftovers` has reaped it with its killed process group
             self._child = False
             LED.discard(self.pid)
             return True

@@ -2,7 +2,7 @@
 
 A step has no folder of its own, because creating one costs more than its files. Files that it reads and writes are in
 the job's *exchange folder*, which every environment of the job has at the same path; those of policy-inserted steps in
-a second folder, invisible to the job's own steps; those of some of our own programs in the agent's (`job_tree.rights`).
+a second folder, invisible to the job's own steps; those of some built-in programs in the agent's (`job_tree.rights`).
 """
 
 import errno
@@ -41,11 +41,11 @@ def make_empty(path: Path | str) -> None:
     except FileExistsError:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             name = os.path.basename(path)
-            raise DefinitionError(f"{name}: it has to be a plain file; something of the job is there") from None
+            raise DefinitionError(f"{name}: it has to be a plain file; the job has put something else there") from None
 
 
 def make_empty_folder(path: Path) -> None:
-    """Create a private folder in place of an empty one. Raises OSError if the job has put anything else there."""
+    """Create a private folder. An existing empty one is replaced; raises OSError if there is anything else."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -66,8 +66,8 @@ class StepFiles:
     __slots__ = ("_own", "_shared", "name")
 
     def __init__(self, job: Path, serial: int, folder: str = EXCHANGE) -> None:
-        """`serial`: number of the attempt. `folder`: where in the job's folder the step's own files are; empty for the
-        job's folder itself, which only the agent uses."""
+        """`serial`: number of the attempt. `folder`: the exchange folder in the job's folder, for the files that the
+        step reads and writes; empty: they are in the job's folder itself, which only the agent uses."""
         self.name = f"step-{serial}" if serial >= 0 else "job"
         self._own = f"{job}/{self.name}"
         self._shared = f"{job}/{folder}/{self.name}" if folder else self._own
@@ -78,7 +78,7 @@ class StepFiles:
 
     @property
     def claim(self) -> str:
-        """The pid file. The shim creates it exclusively, with process id and start time, and appends the exit code."""
+        """The pid file: a shim or worker creates it with its process id and start time, and appends the exit code."""
         return f"{self._own}.pid"
 
     @property
@@ -111,7 +111,7 @@ class StepFiles:
 
     @property
     def failure(self) -> Path:
-        """File for the error of our own program that failed to run a command in an environment."""
+        """File for the error of a built-in program that failed to run a command in an environment."""
         return Path(f"{self._own}.failure")
 
     @property
@@ -138,7 +138,7 @@ class StepFiles:
 
     @property
     def temporary(self) -> Path:
-        """Folder for temporary files of our own programs, removed after the step even if it was killed."""
+        """Folder for temporary files of a built-in program, removed after the step even if it was killed."""
         return Path(f"{self._shared}{_TEMPORARY}")
 
     def exchange_paths(self) -> tuple[str, str, str]:
@@ -161,7 +161,8 @@ class StepFiles:
         return {file.removeprefix(name) for file in names if file.startswith(name + ".")}
 
     def remove(self, suffixes: set[str] | None = None) -> None:
-        """Remove the agent's files of the step, and those with these suffixes (by default all) that it shares."""
+        """Remove the step's files that every step has, and those in the exchange folder with these suffixes (default:
+        all)."""
         for suffix in _OWN:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)
@@ -173,7 +174,7 @@ class StepFiles:
                 os.unlink(self._shared + suffix)
 
     def remove_rare(self) -> None:
-        """Remove the step's optional files, such as those for a sandbox. The files of all steps go with the job."""
+        """Remove the agent's files that only some steps have, such as those for a sandbox."""
         for suffix in _RARE:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)

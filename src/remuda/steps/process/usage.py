@@ -1,7 +1,8 @@
-"""Measures the current CPU and memory usage of jobs, of the agent and of the machine, from /proc (without it, all are
-0).
+"""Measures the current CPU and memory usage of jobs, of the agent and of the machine, from /proc; values that cannot be
+read there are 0.
 
-A job's processes are found by their sessions, whose leaders are the shims; processes in other sessions are not counted.
+A job's processes are found by their sessions, whose leaders are the shims and workers of its running steps; processes
+in other sessions are not counted.
 """
 
 import os
@@ -81,15 +82,15 @@ def of_process(pid: int) -> Used:
 
 
 def is_part_of(pid: int, sessions: Collection[int]) -> bool:
-    """Return True if a process is in one of these sessions, or descends from a process that is."""
-    seen = 0
-    while pid > 1 and seen < 100:
+    """Return True if a process is in one of these sessions, or descends from a process that is (up to 100 levels)."""
+    level = 0
+    while pid > 1 and level < 100:
         stat = read_stat(pid)
         if stat is None:
             return False
         if stat.session in sessions:
             return True
-        pid, seen = stat.parent, seen + 1
+        pid, level = stat.parent, level + 1
     return False
 
 

@@ -1,7 +1,8 @@
 """Keeps the workers of a job that wait for its next standard step.
 
-A worker (`fork_server`) that has run a step waits `WAIT_SECONDS` for another one of the same job; a step with limits or
-another user always gets a new worker. The pool is not stored: waiting workers exit when their agent does.
+A worker (`fork_server`) that has run one of the usual steps waits `WAIT_SECONDS` for another one of the same job; a
+step with limits or another user always gets a new worker. The pool is not stored: waiting workers exit with their
+agent.
 """
 
 import asyncio
@@ -20,8 +21,8 @@ class WorkerPool:
         self._waiting: dict[Worker, asyncio.TimerHandle] = {}
 
     def start(self, request: Mapping[str, Any], *, anew: bool = False) -> tuple[Worker, bool] | None:
-        """Have a waiting worker run a step (unless `anew`), or fork one. Returns the worker, and True if it was
-        waiting: then it may have died before it received the step. None if none can be forked: use the shim."""
+        """Have a waiting worker run the requested step, or (always if `anew`) fork one. Returns the worker, and True if
+        it was waiting: then it may have died before it received the step. None if no worker can be forked."""
         while self._waiting and not anew and not request["enclosure"]:
             worker, timer = self._waiting.popitem()
             timer.cancel()

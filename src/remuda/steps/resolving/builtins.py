@@ -43,18 +43,19 @@ class Builtins:
 
     def __init__(self, folder: "Traversable") -> None:
         self._folder = folder
-        self._found: dict[str, list[Traversable]] | None = None
+        self._folders: dict[str, list[Traversable]] | None = None
         self._read: dict[str, list[Bundled]] = {}
 
     def names(self) -> list[str]:
-        if self._found is None:
-            self._found = {}
+        if self._folders is None:
+            self._folders = {}
             for path, folder in _packages(self._folder, ""):
-                self._found.setdefault(path.partition("@")[0], []).append(folder)
-        return sorted(self._found)
+                self._folders.setdefault(path.partition("@")[0], []).append(folder)
+        return sorted(self._folders)
 
-    def choose(self, name: str, wanted: str) -> Bundled:
-        """Return the newest version that matches `wanted`: empty, 1, 1.2 or 1.2.3. Raises ResolveError if none does."""
+    def choose(self, name: str, version: str) -> Bundled:
+        """Return the package with the newest version that begins with `version`, which is empty or like 1, 1.2 or
+        1.2.3. Raises ResolveError if there is none."""
         if name not in self.names():
             import difflib  # only a mistake pays for it
 
@@ -62,20 +63,20 @@ class Builtins:
             hint = f"did you mean builtin://{near[0]}?" if near else f"there are {', '.join(self.names())}"
             raise ResolveError(f"builtin://{name} is none of the steps that come with this agent; {hint}")
         if name not in self._read:
-            assert self._found is not None
-            self._read[name] = [_read(name, folder) for folder in self._found[name]]
+            assert self._folders is not None
+            self._read[name] = [_read(name, folder) for folder in self._folders[name]]
         versions = {package.version: package for package in self._read[name]}
-        chosen = choose_version(list(versions), wanted)
+        chosen = choose_version(list(versions), version)
         if chosen is None:
             raise ResolveError(
-                f"builtin://{name}@{wanted}: this agent has version {', '.join(sorted(versions))} of it; "
+                f"builtin://{name}@{version}: this agent has version {', '.join(sorted(versions))} of it; "
                 "ask for that, or use another agent"
             )
         return versions[chosen]
 
 
-def choose_version(available: Sequence[str], wanted: str) -> str | None:
-    numbers = _numbers(wanted) if wanted else ()
+def choose_version(available: Sequence[str], prefix: str) -> str | None:
+    numbers = _numbers(prefix) if prefix else ()
     if numbers is None:
         return None
     fitting = [
@@ -85,7 +86,7 @@ def choose_version(available: Sequence[str], wanted: str) -> str | None:
 
 
 def unpack(package: Bundled, target: Path) -> None:
-    """Write a package to a new folder. Files in a zip have no permissions: those with `#!` become executable."""
+    """Write a package to a new folder. A zip has no permissions, so files that begin with `#!` become executable."""
     target.mkdir(parents=True)
     for path, item in _walk(package.files, ""):
         file = target / path

@@ -1,7 +1,7 @@
 """Cache of step packages on this machine, and of the commit or digest that each name last resolved to.
 
     packages/KEY/files        a package's files; folders are read-only
-    packages/KEY/entry.json   its digest and size; its time is when the package was last used
+    packages/KEY/entry.json   the package's digest and size; the file's time is when the package was last used
     known/                    what names (a branch, a tag) last resolved to, for when their server cannot be reached
     new/                      temporary folders; abandoned ones are removed after a day
 
@@ -30,7 +30,7 @@ from remuda.steps.resolving import tree
 LIMIT_BYTES = 4 * 1024**3
 LEAST_AGE_SECONDS = 24 * 3600
 FORGET_SECONDS = 90 * 24 * 3600
-"""How long an unused name stays in the cache."""
+"""How long the cache remembers what a name resolved to, since it was last resolved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class PackageCache:
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def find(self, key: str) -> Package | None:
-        """Return the package and mark it as used now. A package that was changed is removed."""
+        """Return the package and mark it as used now; None if there is none, or it was changed: then it is removed."""
         folder = self._packages / key
         try:
             os.utime(folder / "entry.json", (self._clock.now(),) * 2)
@@ -86,7 +86,7 @@ class PackageCache:
             remove_tree(folder, ignore_errors=True)
 
     def add(self, key: str, files: Path) -> Package:
-        """Move `files`, a folder inside one of `make_folder`, into the cache. Raises OSError if it cannot be kept."""
+        """Move the folder `files`, which is in one from `make_folder`, into the cache. Raises OSError if that fails."""
         digest, size = tree.digest_of(files), tree.size_of(files)
         with self.make_folder() as aside:
             folder = aside / "package"

@@ -19,7 +19,8 @@ LARGEST_BYTES = 1024 * 1024
 
 
 def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[Path, str]:
-    """Return folder and file name (may be empty) of a local reference. Raises ResolveError if outside of `root`."""
+    """Return folder (relative to `base`) and file name (empty if not given) of a local reference. Raises ResolveError
+    if the folder is outside of `root`."""
     folder = Path(os.path.normpath(base / reference.path))
     if root is not None and not folder.is_relative_to(os.path.normpath(root)):
         raise _leads_out(reference.text)
@@ -27,7 +28,7 @@ def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[P
 
 
 def inner_folder(root: Path, path: str, shown: str) -> Path:
-    """Return the folder at `path` in a package. Raises ResolveError if it leads out. `shown`: for messages."""
+    """Return the folder at `path` in a package. Raises ResolveError if it leads out. `shown`: package for messages."""
     folder = Path(os.path.normpath(root / path.lstrip("/")))
     if ".." in PurePosixPath(path).parts or not folder.is_relative_to(root):
         raise _leads_out(f"{shown} {path}")
@@ -43,7 +44,8 @@ class DefinitionFile:
 
 
 def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -> DefinitionFile:
-    """Read the file that defines the step; an empty `file` means the usual names. No link may lead out of `root`."""
+    """Read the definition of the step in `folder`: `file`, or if that is empty func.yml or step.yml. No link may lead
+    out of `root`. `shown`: the reference, for messages."""
     if file and (PurePosixPath(file).name != file or file in (".", "..")):
         raise ResolveError(f"{shown}: {file!r} is no file name; name the folder in the reference's path")
     for name in (file,) if file else NAMES:
@@ -68,7 +70,7 @@ def _check_inside(real: str, path: Path, root: Path | None, shown: str) -> None:
 
 
 def _read(path: Path, shown: str) -> tuple[bytes, str]:
-    """Return content and real path of the opened file: the job may replace it by a pipe or link at any moment."""
+    """Return content and real path of a file, from one descriptor, because the job may replace the file any time."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ResolveError(f"{shown}: {path.name} is no file")

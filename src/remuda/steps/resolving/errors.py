@@ -10,7 +10,7 @@ class ResolveError(AgentError):
 
 
 class TemporaryResolveError(ResolveError):
-    """A package may be fetched later or elsewhere: a server cannot be reached, or this machine lacks a program."""
+    """A package can perhaps be fetched later or elsewhere: no server answers, or this machine lacks a program."""
 
     temporary = True
 
@@ -18,7 +18,7 @@ class TemporaryResolveError(ResolveError):
         super().__init__(text)
         self.retry_after = retry_after
         self.is_away = is_away
-        """Trying again soon may help, and the cache may be used meanwhile."""
+        """True if the server is away: trying again soon may help, and the cache may be used meanwhile."""
 
 
 def trust_error(host: str, detail: str) -> ResolveError:

@@ -24,11 +24,10 @@ from remuda.lib.processes import reap
 from remuda.steps.process.marks import start_unmarked
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, trust_error
 from remuda.steps.resolving.retrying import PROXIES
-from remuda.steps.resolving.values import git_address
+from remuda.steps.resolving.values import LARGEST_BYTES, MOST_FILES, git_address
 
 SHORTEST_COMMIT = 8
 ASK_SECONDS, FETCH_SECONDS = 60.0, 600.0
-LARGEST_BYTES, MOST_FILES = 1024**3, 100_000
 GIT_READS = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", *PROXIES, *(name.upper() for name in PROXIES))
 _HEX = re.compile(r"[0-9a-f]+")
 _WHOLE = (40, 64)
@@ -121,7 +120,8 @@ def _ref_names(version: str) -> tuple[str, str]:
 
 
 async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: bool = False) -> str:
-    """Fetch the commit of a full or abbreviated hash into a new repository in `folder`. Returns the full hash."""
+    """Fetch the commit of a full or abbreviated hash into a new repository in `folder`. Returns the full hash.
+    `is_sha256`: the server's repository has SHA-256 hashes, not SHA-1; a full SHA-256 hash as `version` implies it."""
     is_sha256 = is_sha256 or len(version) > min(_WHOLE)
     init = ["init", "--quiet", "--bare", "--template=", *(["--object-format=sha256"] if is_sha256 else [])]
     await _git(where, [*init, "--", str(folder)], seconds=ASK_SECONDS)
@@ -174,7 +174,7 @@ def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> No
 
 
 def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> bool:
-    """Write a file of this size from a stream. Returns False if the stream ends early."""
+    """Write a file or link of this git mode and size from a stream. Returns False if the stream ends early."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise ResolveError(f"the repository holds {name!r}, which is no name that git would make; it is not used")
@@ -197,7 +197,7 @@ def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> 
 
 
 class _RefusedCommitError(ResolveError):
-    """The server does not send a commit by its hash, as older servers do."""
+    """The server refuses to send a commit by its hash; older servers do so."""
 
 
 async def _only_commit(where: Repository, version: str, repo: Path) -> str:
@@ -213,7 +213,8 @@ async def _only_commit(where: Repository, version: str, repo: Path) -> str:
 
 
 async def _git(where: Repository, arguments: list[str], repo: Path | None = None, *, seconds: float) -> bytes:
-    """Run git and return its output. git and its children are killed at the timeout or a cancellation."""
+    """Run git and return its output. Raises ResolveError if git fails or takes longer than `seconds`; then, and if
+    this call is cancelled, git and its children are killed."""
     process = await asyncio.create_subprocess_exec(
         _program(where),
         *(["--git-dir", str(repo)] if repo is not None else []),

@@ -1,6 +1,6 @@
 """Step packages in container images: chooses the image of an index, and unpacks its layers.
 
-The image for this machine's platform is used, else the one for the system `generic`. Only `pull` blocks.
+The image for this machine's platform is used, else the one for the system `generic`. `find_image` and `pull` block.
 """
 
 import platform
@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from remuda.steps.resolving.errors import ResolveError
-from remuda.steps.resolving.layers import LARGEST_BYTES, unpack_layers
+from remuda.steps.resolving.layers import unpack_layers
 from remuda.steps.resolving.registry import Registry
+from remuda.steps.resolving.values import LARGEST_BYTES
 
 GENERIC = "generic"
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "i686": "386", "i386": "386"}
-_DEEPEST = 3
-"""How many indexes may lead to indexes."""
+_MOST_INDEXES = 2
+"""How many indexes, of which one leads to the next, may stand before an image's manifest."""
 
 
 def host_platform() -> str:
@@ -39,7 +40,7 @@ def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> 
 
 
 def find_image(registry: Registry, reference: str, host: str) -> tuple[dict[str, Any], str]:
-    for _ in range(_DEEPEST):
+    for _ in range(_MOST_INDEXES + 1):
         document, digest = registry.manifest(reference)
         entries = document.get("manifests")
         if not isinstance(entries, list):
@@ -48,7 +49,7 @@ def find_image(registry: Registry, reference: str, host: str) -> tuple[dict[str,
             reference = str(choose_image(entries, host, f"{registry.name} {reference}")["digest"])
         except (KeyError, AttributeError):
             raise ResolveError(f"{registry.name}: the index under {reference} is damaged") from None
-    raise ResolveError(f"{registry.name}: indexes lead to indexes, more than {_DEEPEST} times")
+    raise ResolveError(f"{registry.name}: more than {_MOST_INDEXES} indexes lead from one to the next")
 
 
 def pull(registry: Registry, manifest: dict[str, Any], folder: Path, target: Path) -> None:

@@ -1,7 +1,7 @@
 """Unpacks the layers of an image into a folder. The archives are not trusted. Blocks.
 
-Refused: names and links that lead out of the folder, entries behind a link, devices, endless contents. Links are made
-last, so nothing is ever written through one. Permissions are kept, except for owners and the set-id bits.
+Refused: names and links that lead out of the folder, entries behind a link, devices, endless contents. Symbolic links
+are made last, so nothing is ever written through one. Files keep their permissions, without owners and set-id bits.
 """
 
 import io
@@ -14,8 +14,8 @@ from typing import IO
 from remuda.lib.safe_paths import remove_tree
 from remuda.steps.resolving import decompression
 from remuda.steps.resolving.errors import ResolveError
+from remuda.steps.resolving.values import LARGEST_BYTES, MOST_FILES
 
-LARGEST_BYTES, MOST_FILES = 1024**3, 100_000
 LARGEST_HEADER_BYTES = 1024 * 1024
 _REMOVED, _EMPTIED = ".wh.", ".wh..wh..opq"
 _CHUNK = 256 * 1024

@@ -43,7 +43,7 @@ def is_local(host: str) -> bool:
 
 
 def credentials(host: str, repository: str, env: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return user name and password for a repository. The longest matching address wins."""
+    """Return user name and password for a repository; None if there are none. The longest matching address wins."""
     address = f"{host}/{repository}"
     for text in _configurations(env):
         try:

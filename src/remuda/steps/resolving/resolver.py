@@ -67,9 +67,10 @@ class Resolver:
     ) -> Resolved:
         """Find and fetch the step that a reference names.
 
-        `base`: folder of the calling step's file, for a job its working directory. `root`: the calling step's package,
-        if any. `env`: job variables and the step's environment. `substitutes`: references to use in place of builtin
-        ones.
+        `base`: folder of the calling step's file, for a job its working directory. `root`: the folder that local
+        references must not leave: that of the calling step's package; None: no limit. `env`: job variables and the
+        step's environment. `substitutes` maps builtin references (`builtin://NAME` or `builtin://NAME@VERSION`) to
+        those to use instead.
         """
         if reference.kind is ReferenceKind.BUILTIN and (text := _substitute(reference, substitutes or {})):
             reference, base, root = _parse_substitute(text, reference), Path("/"), None
@@ -155,7 +156,7 @@ class Resolver:
         )
 
     async def _tip(self, where: git.Repository, version: str) -> tuple[git.Tip, str]:
-        """Return the commit of a version. If the server cannot be reached: that of the last use, with a warning."""
+        """Return the commit of a version, and "". If the server cannot be reached: the last used one, and a warning."""
         last = self._cache.recall(f"git {where.url} {version}")
         commit = str(last.get("commit", ""))
         is_here = bool(commit) and await asyncio.to_thread(self._cache.find, _git_key(where, commit)) is not None
@@ -232,7 +233,8 @@ class Resolver:
     async def _pull_latest(
         self, name: str, reference: Reference, env: Mapping[str, str], host: str, patience_seconds: float
     ) -> tuple[Package, str]:
-        """Fetch the image that a tag or digest has now. Returns its package and its manifest's digest."""
+        """Fetch the image that a tag or digest has now for the platform `host`, and remember its digest as `name` in
+        the cache. Returns its package and its manifest's digest."""
 
         async def fetch() -> tuple[Package, str]:
             async with self._talking:
@@ -301,7 +303,7 @@ def _git_key(where: git.Repository, commit: str) -> str:
 
 
 def _image_key(reference: Reference, digest: str) -> str:
-    """Return the cache key of an image, per repository, because a policy may trust only one with this image."""
+    """Return the cache key of an image in one repository: a policy may trust the same image in one, not in another."""
     return "oci-" + sha256(f"{reference.registry}/{reference.repository}\0{digest}".encode()).hexdigest()
 
 
@@ -315,7 +317,7 @@ async def _in_thread(call: Callable[[threading.Event], T]) -> T:
 
 
 async def _to_the_end(call: Callable[[], T]) -> T:
-    """Run a function in a thread to its end even when cancelled, because the caller then removes the files it uses."""
+    """Run `call` in a thread, to its end even if cancelled: a cancelled caller removes files that `call` uses."""
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         return await asyncio.shield(future)

@@ -44,7 +44,8 @@ def select_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 async def retry(clock: Clock, call: Callable[[], Awaitable[T]], *, patience_seconds: float = PATIENCE_SECONDS) -> T:
-    """Repeat a call while it raises TemporaryResolveError, for `patience_seconds` at most. Then raises the last one."""
+    """Repeat a call while it raises TemporaryResolveError with `is_away` (no server answers), for at most
+    `patience_seconds`; then raise the last error. Other errors are raised at once."""
     until = clock.monotonic() + patience_seconds
     failures = 0
     while True:

@@ -13,6 +13,8 @@ from remuda.lib.dataclass import dataclass
 from remuda.steps.language.values import Reference, ReferenceKind
 from remuda.steps.resolving.errors import ResolveError
 
+LARGEST_BYTES, MOST_FILES = 1024**3, 100_000
+"""Limits of a step package."""
 _PLAIN = "~:@!$&'()*+,;=-._"
 """Characters that are not escaped in a path."""
 _PORTS = {"http": ":80", "https": ":443"}
@@ -50,7 +52,7 @@ def is_digest(text: str) -> bool:
 
 
 def git_address(url: str) -> tuple[SplitResult, str]:
-    """Split a URL into address and credentials. Policies match the address, so it is normalized: `a/../b` is `b`."""
+    """Split a URL into normalized address, which policies match, and credentials. Raises ResolveError if invalid."""
     parts = urlsplit(url if "://" in url else f"https://{url}")
     userinfo, _, host = parts.netloc.rpartition("@")
     if parts.scheme not in ("http", "https") or not host:

@@ -1,8 +1,8 @@
 """Estimates the boot time of a group's instances: from the request for an instance until it is ready.
 
-The estimate is a weighted quantile of the last boot times. An instance that has been starting for longer than
-that counts with its age, so a group that became slow is noticed early. `plan` creates instances for jobs that will be
-ready within this time.
+The estimate is a weighted quantile of the last boot times. An instance that has been starting for longer than the
+estimate counts with its age, so a group that became slow is noticed early. `plan` creates instances for jobs that will
+be ready within the boot time.
 """
 
 from collections.abc import Iterable
@@ -27,8 +27,8 @@ class Boots(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(boots: Boots, under_way: Iterable[float] = (), *, quantile: float = QUANTILE) -> float:
-    """Boot time in seconds that the part `quantile` of new instances does not exceed. `under_way`: ages in seconds of
-    starting instances."""
+    """Boot time in seconds that the fraction `quantile` of new instances does not exceed, or `DEFAULT_BOOT_SECONDS` if
+    none was measured. `under_way`: ages in seconds of starting instances."""
     weighed = [(seconds, DECAY**age) for age, seconds in enumerate(reversed(boots.seconds))]
     learned = _quantile(weighed, quantile) if weighed else DEFAULT_BOOT_SECONDS
     late = [(age, 1.0) for age in under_way if age > learned]
@@ -36,7 +36,8 @@ def estimate(boots: Boots, under_way: Iterable[float] = (), *, quantile: float =
 
 
 def _quantile(weighed: list[tuple[float, float]], quantile: float) -> float:
-    """The smallest value such that the values up to it have at least the part `quantile` of the total weight."""
+    """The smallest value such that the values up to it have at least the fraction `quantile` of the total weight.
+    `weighed`: pairs of value and weight."""
     remaining = quantile * sum(weight for _, weight in weighed)
     for seconds, weight in sorted(weighed):
         remaining -= weight

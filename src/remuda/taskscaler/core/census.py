@@ -1,11 +1,11 @@
-"""First step of a plan: count all instances and requests of a fleet, and list those to remove whatever the demand is:
-used up, unhealthy, failed, stuck or drained ones, and requests that were never delivered. Only this part reads all
-instances, each once. Invariant: no busy instance is in `removals`."""
+"""First step of a plan: count all instances and requests of a fleet, and list those to remove or forget whatever the
+demand is: used up, unhealthy, failed, stuck, drained and lost instances, and requests that were never delivered. Reads
+each instance once. Invariant: no busy instance is in `removals`."""
 
 import sys
 
 from remuda.taskscaler.core.decisions import Because, Drain, Forgetting, Number, Reason, Removal
-from remuda.taskscaler.core.values import Fleet, Group, Instance, InstanceState, Request, free_slots
+from remuda.taskscaler.core.values import Fleet, Group, Instance, InstanceState, Request, free_slots, is_foreign_tag
 
 
 class Tally:
@@ -17,11 +17,11 @@ class Tally:
         self.capacity = group.limits.capacity
         self.threshold = group.limits.failure_threshold if group.limits.failure_threshold > 0 else sys.maxsize
         self.instances = 0
-        """Instances in any state: each takes up a place."""
+        """Instances in any state but lost, those of other owners included; they count for the limits."""
         self.requested = 0
         """Instances that were requested and that the group has not shown yet."""
         self.leaving = 0
-        """Instances that are being removed or will be."""
+        """Instances that are being removed, or that will be when their jobs have ended."""
         self.starting = 0
         """Instances that are being created or were requested."""
         self.coming = 0
@@ -33,7 +33,7 @@ class Tally:
 
 
 class Census:
-    """Counts of a fleet, and the instances to remove, to drain or to forget that were found while counting."""
+    """Counts of a fleet, and the instances to remove, to drain or to forget. Later steps of a plan change them."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.tallies = {group.name: Tally(group, rank) for rank, group in enumerate(fleet.groups)}
@@ -42,9 +42,9 @@ class Census:
         """Acquired slots that another job can use afterwards."""
         self.free = 0
         self.unknown = 0
-        """Slots of instances in the states unknown and suspect."""
+        """Free slots of instances in the states unknown and suspect."""
         self.idle: list[tuple[Instance, int]] = []
-        """Healthy ready instances without a job, with their number of slots."""
+        """Healthy ready instances without a job, with their number of free slots."""
         self.unsent: list[Request] = []
         self.removals: list[Removal] = []
         self.drains: list[Drain] = []
@@ -52,6 +52,7 @@ class Census:
         self.odd: dict[tuple[str, Reason], int] = {}
         """Number of instances that are left alone, by group and reason."""
         self.changes_at: list[float] = []
+        """Times at which the counts change without an event, such as the end of a time limit."""
 
     @property
     def slots_coming(self) -> int:
@@ -86,7 +87,7 @@ def take_census(fleet: Fleet, now: float) -> Census:
         if tally is None:
             census.leave_alone(instance.group, Reason.FOREIGN)
             continue
-        is_foreign = bool(owner and instance.owner and instance.owner != owner)
+        is_foreign = is_foreign_tag(instance.owner, owner)
         if instance.state is InstanceState.LOST:
             because = Because(reason=Reason.LOST, numbers={"jobs": instance.slots_used})
             if is_foreign:
@@ -154,7 +155,7 @@ def _count_other(census: Census, tally: Tally, instance: Instance, now: float) -
                 census.changes_at.append(instance.since + limits.deletion_retry_seconds)
             elif not is_busy:
                 census.remove(instance, Reason.RETRIED, seconds=lasted)
-            return  # jobs there do not count
+            return  # slots of its jobs do not count as acquired
         case _:
             census.unknown += free_slots(instance, limits)
             is_suspect = instance.state is InstanceState.SUSPECT

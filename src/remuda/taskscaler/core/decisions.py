@@ -1,4 +1,4 @@
-"""Values of a plan: what to do with which instances, and why. docs/reference/scaling.md has the numbers of reasons."""
+"""Values of a plan: what to do with which instances, and why. docs/reference/scaling.md lists each reason's numbers."""
 
 from enum import StrEnum
 
@@ -10,40 +10,40 @@ Number = int | float | str
 
 
 class Reason(StrEnum):
-    """Reasons for creating, removing, keeping or forgetting an instance, or for not creating one."""
+    """Reasons for creating, removing, draining, keeping or forgetting an instance, or for not creating one."""
 
     # create
     WAITING_JOBS = "waiting_jobs"  # accepted jobs wait for a slot
     READY_JOBS = "ready_jobs"  # jobs wait at the server
-    SOON_JOBS = "soon_jobs"  # jobs will be ready by the time that an instance is
+    SOON_JOBS = "soon_jobs"  # jobs will be ready by the time that a new instance is
     IDLE_TARGET = "idle_target"  # the policy wants idle slots
     # do not create, or not as many, or in another group
     MAX_INSTANCES = "max_instances"
     QUOTA = "quota"  # the provider gives no more
-    THROTTLED = "throttled"  # too many were asked for lately
-    MAX_CREATING = "max_creating"  # too many are on their way
+    THROTTLED = "throttled"  # the rate limit of the group is reached
+    MAX_CREATING = "max_creating"  # too many are starting
     BACKING_OFF = "backing_off"  # the last creations failed
     PROBING = "probing"  # so many creations failed that one must succeed first
     NOT_CURRENT = "not_current"  # the group's plugin does not answer
     # remove
-    IDLE = "idle"  # not needed for longer than idle_time
+    IDLE = "idle"  # idle for idle_time or longer, and not needed
     USED_UP = "used_up"  # has run max_use_count jobs
-    UNHEALTHY = "unhealthy"  # its health checks fail; with jobs it is drained first
+    UNHEALTHY = "unhealthy"  # its health checks or jobs report errors; with jobs it is drained first
     FAILED = "failed"  # could not be prepared
-    STUCK = "stuck"  # does not get ready
-    DRAINED = "drained"  # the jobs that it should finish have ended
+    STUCK = "stuck"  # not ready within the time limit
+    DRAINED = "drained"  # was drained, and its jobs have ended
     OVER_LIMIT = "over_limit"  # there are more than the limit; with jobs it is drained first
     UNAWAITED = "unawaited"  # starting although no job waits for it, in a fleet that ends
-    RETRIED = "retried"  # was asked to go, and is still there
+    RETRIED = "retried"  # its deletion was requested, but it still exists
     # forget
     LOST = "lost"  # gone, and this manager did not remove it
-    GONE = "gone"  # another owner's, and gone
+    GONE = "gone"  # gone, and tagged as another owner's
     UNDELIVERED = "undelivered"  # requested and accepted, never shown by the group
     WITHDRAWN = "withdrawn"  # planned, not sent yet, not needed any more
     # keep, though it is not needed
     NOT_IDLE_LONG = "not_idle_long"  # idle_time is not over
-    RESERVED = "reserved"  # a request for a job holds its slots
-    UNKNOWN_STATE = "unknown_state"  # its state is not known
+    RESERVED = "reserved"  # open requests for jobs reserve its slots
+    UNKNOWN_STATE = "unknown_state"  # its group reports a state in which it can neither take jobs nor be removed
     SUSPECT = "suspect"  # not shown or not healthy at the last look; the next look decides
     FOREIGN = "foreign"  # tagged as another owner's, or of a group that is not configured
 
@@ -85,11 +85,11 @@ class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
     """Instance id; empty for requests."""
     count: int = 1
     asked_at: float = 0.0
-    """Identifies requests."""
+    """Time of the forgotten requests, which identifies them in their group."""
 
 
 class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
-    """Why instances of a group that a plan would create or remove are not created or removed now."""
+    """Why a number of instances of a group are not created although wanted, or not removed although not needed."""
 
     group: str
     because: Because
@@ -108,7 +108,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     free: int = 0
     """Free slots of ready instances."""
     coming: int = 0
-    """Slots of starting instances, and of those whose state is unknown."""
+    """Slots of starting instances, and of those in the states unknown and suspect."""
     reserved: int = 0
     instances: int = 0
     """Number of instances, requested ones included."""
@@ -135,7 +135,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     terms: Terms
     policy: str
-    """The period of the policy in effect."""
+    """Period of the policy in effect, as text."""
     create: tuple[Creation, ...] = ()
     remove: tuple[Removal, ...] = ()
     drain: tuple[Drain, ...] = ()
@@ -152,9 +152,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if the plan creates, removes, drains and forgets nothing; limits may prevent wanted creations."""
+        """True if the plan creates, removes, drains and forgets nothing, for example because a limit is reached."""
         return not (self.create or self.remove or self.drain or self.forget)
 
     @property
     def creation_count(self) -> int:
-        return sum(one.count for one in self.create)
+        return sum(creation.count for creation in self.create)

@@ -1,4 +1,4 @@
-"""Converts plans to text: the output of `remuda scale explain`, and the field `why` of decisions in logs."""
+"""Converts plans to text, for `remuda scale explain`, the field `why` of logged decisions, and errors of jobs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -28,7 +28,7 @@ _WORDS = {
     Reason.DRAINED: "was drained, and its jobs have ended",
     Reason.OVER_LIMIT: "there are {instances} instances, and max_instances is {max_instances}",
     Reason.UNAWAITED: "still on its way, while nobody waits for it and its runner is not configured any more",
-    Reason.RETRIED: "was asked to go {seconds} ago, and is still there",
+    Reason.RETRIED: "its deletion was requested {seconds} ago, and it still exists",
     Reason.LOST: "is gone, and nobody here asked for that; jobs there: {jobs}",
     Reason.GONE: "was another owner's, and is gone",
     Reason.UNDELIVERED: "asked for {seconds} ago, and never shown by the group",
@@ -54,11 +54,11 @@ def explain(plan: Plan, *, now: float) -> str:
     for creation in plan.create:
         parts = ", ".join(describe(because) for because in creation.because)
         lines.append(f"Create {_plural(creation.count, 'instance')}{_in(creation.group)}, slots: {parts}")
-    lines += _list_instances("Remove", [(one.id, one.because) for one in plan.remove])
-    lines += _list_instances("Drain", [(one.id, one.because) for one in plan.drain])
-    for one in plan.forget:
-        what = one.id or f"{_plural(one.count, 'requested instance')}{_in(one.group)}"
-        lines.append(f"Forget {what}: {describe(one.because)}")
+    lines += _list_instances("Remove", [(removal.id, removal.because) for removal in plan.remove])
+    lines += _list_instances("Drain", [(drain.id, drain.because) for drain in plan.drain])
+    for forgetting in plan.forget:
+        what = forgetting.id or f"{_plural(forgetting.count, 'requested instance')}{_in(forgetting.group)}"
+        lines.append(f"Forget {what}: {describe(forgetting.because)}")
     if plan.is_empty:
         lines.append("Nothing to do")
     for hindrance in plan.hindered:
@@ -89,11 +89,11 @@ def _sums(terms: Terms) -> list[str]:
     ]
 
 
-def _list_instances(verb: str, decided: Sequence[tuple[str, Because]]) -> Iterable[str]:
-    for name, because in decided[:SHOWN]:
+def _list_instances(verb: str, decisions: Sequence[tuple[str, Because]]) -> Iterable[str]:
+    for name, because in decisions[:SHOWN]:
         yield f"{verb} {name}: {describe(because)}"
-    if len(decided) > SHOWN:
-        yield f"{verb} {len(decided) - SHOWN} more"
+    if len(decisions) > SHOWN:
+        yield f"{verb} {len(decisions) - SHOWN} more"
 
 
 def _plural(count: int, noun: str) -> str:

@@ -2,8 +2,8 @@
 
 The most urgent need is met first, in the order of the fallback chain. What a group cannot give (maximum, quota,
 failures) is requested from the next one; what only its rate limits delay, from the same one later. After too many
-failures a group must create one instance first. Invariants: no limit is exceeded; more missing slots never lead to
-fewer instances.
+failures a group gets requests for one instance at a time until one succeeds. Invariants: no limit is exceeded; more
+missing slots never lead to fewer instances.
 """
 
 import math
@@ -25,7 +25,8 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     changes_at: float | None = None
 
     def narrow(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
-        """Apply a further limit; of equal ones the first is named. `changes_at`: its end; `numbers`: for its text."""
+        """Return the room if a further limit, named by `reason`, allows only `instances` more; if that is no tighter,
+        `self`. `changes_at`: when the limit ends; `numbers`: values for the text of `reason`."""
         instances = max(instances, 0)
         if self.instances is not None and self.instances <= instances:
             return self
@@ -40,12 +41,13 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     hindered: tuple[Hindrance, ...]
     buckets: dict[str, Bucket]
     potential: int | None
-    """Slots that could still be created, now or soon; None: any number."""
+    """Slots that could be created beyond `create`, now or soon; None: any number."""
     changes_at: tuple[float, ...]
 
 
 def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float) -> Growth:
-    """Decide how many instances to request from each group. `missing`: slots by reason, the most urgent first."""
+    """Decide how many instances to request from each group. `missing`: number of missing slots by the reason why they
+    are wanted, the most urgent reason first."""
     parts = dict(missing)
     need = sum(parts.values())
     create: list[Creation] = []
@@ -88,7 +90,8 @@ def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float
 
 
 def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
-    """How many instances the group can give at all. `places`: instances and requests of all groups so far."""
+    """How many more instances the group may have, apart from its rate limits. `places`: number of instances of all
+    groups, requested and planned ones included."""
     group, limits = tally.group, tally.group.limits
     room = Room()
     if not group.is_current:
@@ -127,7 +130,8 @@ def _pace(tally: Tally, bucket: Bucket | None) -> Room:
 
 
 def _spend(parts: dict[Reason, int], slots: int) -> tuple[Because, ...]:
-    """Assign slots to the missing slots in `parts`, in order, and subtract them there."""
+    """Divide `slots` new slots among the reasons in `parts` (missing slots by reason), in order, and subtract them
+    from `parts`. Returns each reason that got slots, with their number."""
     purposes = []
     for reason, lacking in parts.items():
         if taken := min(lacking, slots):

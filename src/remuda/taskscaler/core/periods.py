@@ -1,8 +1,9 @@
-"""Parses the periods of policies: cron lines that match the minutes in which a policy applies.
+"""Parses the periods of policies: cron lines that match the minutes (or seconds) in which a policy applies.
 
-`[[runners.autoscaler.policy]]` has five fields, all of which must match. Docker Machine has six or seven (year last,
-seconds first); there one of two restricted day fields is enough. Ranges may wrap around (`22-6`, `fri-mon`), 0 and 7
-are Sunday. Cron libraries do not fit: they compute next times and refuse or misread ranges that wrap around.
+In `[[runners.autoscaler.policy]]` a line has five fields, all of which must match. In Docker Machine sections it may
+also have six (year last) or seven (seconds first, too); then, if both day fields are restricted, one match is enough.
+Ranges may wrap around (`22-6`, `fri-mon`), 0 and 7 are Sunday. Cron libraries do not fit: they compute next times and
+refuse or misread ranges that wrap around.
 """
 
 import re
@@ -98,7 +99,8 @@ _YEARS = _YEAR.high - _YEAR.low + 1
 
 @lru_cache(maxsize=1024)
 def period(line: str, *, machine: bool = False) -> Period:
-    """Parse a cron line. `machine`: of a Docker Machine section, with six or seven fields. Raises PeriodError."""
+    """Parse a cron line. `machine`: from a Docker Machine section, so six or seven fields are allowed, too. Raises
+    PeriodError if the number of fields or a field is wrong."""
     fields = line.split()
     shape = _SHAPES.get(len(fields))
     if shape is None or (len(fields) != 5 and not machine):
@@ -124,7 +126,7 @@ def period(line: str, *, machine: bool = False) -> Period:
 
 @lru_cache(maxsize=256)
 def zone(name: str, local: tzinfo = UTC) -> tzinfo:
-    """The time zone of that name, or `local` for an empty name. Raises PeriodError if the name is unknown."""
+    """The time zone of that name, or `local` for an empty name or "Local". Raises PeriodError if it is unknown."""
     if name in ("", "Local"):
         return local
     try:

@@ -1,8 +1,8 @@
 """Decides which instances of a fleet to create, remove and drain, and why. The only place that decides their number.
 
-Wanted are slots for running, accepted, waiting and soon ready jobs, plus the policy's idle slots. Slots that are coming
-count for creation but not for removal, so constant demand never causes both. Invariants: equal input gives an equal
-plan; after a plan is carried out, the next one for the same time is empty.
+Wanted are slots for jobs that run, wait for a slot, wait at the server or will be ready soon, plus idle slots (policy).
+Slots of starting instances count for creation but not for removal, so constant demand never causes both. Invariants:
+equal input gives an equal plan; after a plan is carried out, the next one for the same time is empty.
 """
 
 import heapq
@@ -23,7 +23,7 @@ _NEARLY = 1e-9
 
 def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
     census = take_census(fleet, now)
-    order = shrink.removal_order(census, [one.key for one in demand.keys if _jobs(one)])
+    order = shrink.removal_order(census, [key.key for key in demand.keys if _jobs(key)])
     shrink.keep_limits(fleet, census, order)
     terms = _terms(fleet, census, demand, policy, now)
     shrink.withdraw_unneeded(census, terms)
@@ -52,7 +52,8 @@ def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
 
 
 def idle_target(policy: Policy, acquired: int) -> int:
-    """Idle slots to keep: `idle_count`, or if more `scale_factor` times the `acquired` slots up to its limit."""
+    """Number of idle slots to keep: the larger of `idle_count` and `scale_factor` times `acquired` (slots in use), the
+    latter rounded up and limited by `scale_factor_limit`."""
     scaled = math.ceil(policy.scale_factor * acquired - _NEARLY)
     if policy.scale_factor_limit:
         scaled = min(scaled, policy.scale_factor_limit)
@@ -102,13 +103,14 @@ def _missing(terms: Terms) -> dict[Reason, int]:
 
 
 def _reservable(census: Census, growth: Growth, policy: Policy, reserved_slots: int) -> int | None:
-    """How many slots requests for jobs may reserve; None: any number. In preemptive mode only free slots of instances
-    that stay count (`reserved_slots` are of those that go), otherwise also those that start or could be created."""
+    """How many slots may be reserved by requests for jobs; None: any number. In preemptive mode: free slots of ready
+    instances minus `reserved_slots`, those of idle instances that only open requests keep from removal. Otherwise: all
+    free slots, plus those of instances that start or could be created."""
     if policy.preemptive:
         return max(census.free - reserved_slots, 0)
     if growth.potential is None:
         return None
-    created = sum(one.count * census.tallies[one.group].group.limits.fresh for one in growth.create)
+    created = sum(creation.count * census.tallies[creation.group].group.limits.fresh for creation in growth.create)
     coming = sum(tally.coming for tally in census.tallies.values() if tally.group.is_current)
     return max(census.free, 0) + coming + created + growth.potential
 
@@ -123,7 +125,7 @@ def _boot_seconds(fleet: Fleet, now: float) -> float:
 
 
 def _most(fleet: Fleet) -> int:
-    """Limit on the instances of all groups together; 0: no limit."""
+    """Limit on all instances: the lower of the fleet's limit and the sum of its groups' limits; 0: no limit."""
     each = [group.limits.max_instances for group in fleet.groups]
     together = sum(each) if all(each) else 0
     return min(filter(None, (together, fleet.max_instances)), default=0)
@@ -134,5 +136,5 @@ def _jobs(key: KeyDemand) -> int:
 
 
 def _greatest(demand: Demand) -> tuple[tuple[str, int], ...]:
-    wanting = ((one.waiting + one.ready, one.key) for one in demand.keys if one.waiting or one.ready)
-    return tuple((key, jobs) for jobs, key in heapq.nsmallest(SHOWN_KEYS, wanting, key=lambda one: (-one[0], one[1])))
+    counts = ((key.waiting + key.ready, key.key) for key in demand.keys if key.waiting or key.ready)
+    return tuple((key, jobs) for jobs, key in heapq.nsmallest(SHOWN_KEYS, counts, key=lambda pair: (-pair[0], pair[1])))

@@ -1,7 +1,7 @@
 """Selects the scaling policy that applies at a time: the last one with a matching period, or else the default.
 
-A policy without `idle_time` has the default one, not 0: immediate removal must be configured. Outside of all periods no
-idle instances are wanted, and existing ones are removed after the default time.
+A policy without `idle_time` has the default time, not 0: immediate removal must be configured. Outside of all periods
+no idle instances are wanted, and existing ones are removed after the default time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,9 @@ class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""
     idle_count: int = 0
-    """Number of jobs."""
+    """Number of idle slots, not of instances."""
     idle_seconds: float | None = None
+    """None: `DEFAULT_IDLE_SECONDS`."""
     scale_factor: float = 0.0
     scale_factor_limit: int = 0
     preemptive: bool | None = None
@@ -41,7 +42,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     preemptive: bool = False
     """The manager requests a job only when a ready slot exists for it."""
     because: str = NO_POLICY
-    """The period that matched."""
+    """The period that matched, as text."""
     is_ending: bool = False
     """The fleet ends with its current jobs."""
     until: float | None = None
@@ -49,19 +50,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> Policy:
-    """The policy that applies at `now`. `local`: time zone of rules that name none. Raises PeriodError."""
+    """The policy at `now`. `local`: time zone of rules that name none. Raises PeriodError if a rule is invalid."""
     until = _changes_at(rules, now)
     for rule in reversed(rules):
         moment = datetime.fromtimestamp(now, zone(rule.timezone, local))
-        for one in _periods(rule):
-            if one.matches(moment):
+        for candidate in _periods(rule):
+            if candidate.matches(moment):
                 return Policy(
                     idle_count=max(rule.idle_count, 0),
                     idle_seconds=DEFAULT_IDLE_SECONDS if rule.idle_seconds is None else max(rule.idle_seconds, 0.0),
                     scale_factor=max(rule.scale_factor, 0.0),
                     scale_factor_limit=max(rule.scale_factor_limit, 0),
                     preemptive=rule.idle_count > 0 if rule.preemptive is None else rule.preemptive,
-                    because=one.text,
+                    because=candidate.text,
                     until=until,
                 )
     return Policy(until=until)
@@ -83,7 +84,8 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mistakes(rules: Sequence[PolicyRule], *, has_demand: bool) -> list[Mistake]:
-    """Settings that cannot work together. `has_demand`: the server reports how many jobs wait (GitLab does not)."""
+    """Find invalid periods and time zones, and settings that cannot work together. `has_demand`: the server reports how
+    many jobs wait (GitLab does not)."""
     return [
         Mistake(policy=number, key=key, text=text)
         for number, rule in enumerate(rules)
@@ -120,8 +122,8 @@ def _periods(rule: PolicyRule) -> list[Period]:
 
 
 def _changes_at(rules: Sequence[PolicyRule], now: float) -> float | None:
-    lines = [one for rule in rules for one in _periods(rule)]
-    if all(one.is_always for one in lines):
+    periods = [parsed for rule in rules for parsed in _periods(rule)]
+    if all(parsed.is_always for parsed in periods):
         return None
-    step = 1 if any(one.is_by_the_second for one in lines) else 60
+    step = 1 if any(parsed.is_by_the_second for parsed in periods) else 60
     return (now // step + 1) * step

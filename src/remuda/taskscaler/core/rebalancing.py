@@ -1,9 +1,9 @@
 """Detects that a provider changes a group by itself: replaces, overprovisions or takes away instances.
 
-Input are the losses and arrivals of the last hour that nobody here caused. One alone means little. A loss and an
-arrival close together are a replacement (AWS: AZRebalance; Google: redistribution); if both instances had appeared
-together, the provider took one back (Azure: overprovisioning). Many losses alone have a cause outside, too. Invariant:
-a late instance of a request that was given up is no arrival, and one that comes back was not lost.
+Input are the losses and arrivals of the last hour that this manager did not cause. One alone means little. A loss and
+an arrival close together are a replacement (AWS: AZRebalance; Google: redistribution); if both instances had appeared
+together, the provider took one back (Azure: overprovisioning). Many losses without arrivals also have an external
+cause. Invariant: a late instance of a request that was given up is no arrival, and one that comes back was not lost.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,18 +13,18 @@ import msgspec
 
 REMEMBERED_SECONDS = 3600.0
 REMEMBERED = 200
-"""Number of sightings: each is compared with all others at every update of a group."""
+"""Number of sightings that are kept; few, because each is compared with all others at every update of a group."""
 NEAR_SECONDS = 600.0
 """Longest time between a loss and its replacement: providers take minutes."""
 TOGETHER_SECONDS = 120.0
-"""Longest time between arrivals of one request."""
+"""Longest time between the arrivals of two instances that the provider created together."""
 REPEATED = 2
 TAKEN = 3
-"""Losses without arrivals from which on a cause outside is assumed."""
+"""Number of losses without arrivals from which on an external cause is assumed."""
 
 
 class Seen(StrEnum):
-    """Kinds of events at the provider that this manager did not cause."""
+    """Kinds of events at a provider from which `judge` concludes whether it changes a group by itself."""
 
     CAME = "came"  # appeared, and nobody here requested it
     LOST = "lost"  # vanished, and nobody here removed it
@@ -73,7 +73,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> str:
-        """Text for the operator: why instances vanish, and what to change at the provider. Empty if unknown."""
+        """Text for the operator: why instances vanish, and what to change at the provider. Empty if that is unknown."""
         return f"instances vanish: {self.cause}; {_FIXES[self.kind]}" if self.kind is not Meddling.NONE else ""
 
 
@@ -96,47 +96,47 @@ _FIXES = {
 
 
 def drop_old(sightings: Iterable[Sighting], now: float) -> tuple[Sighting, ...]:
-    return tuple(one for one in sightings if now - one.at < REMEMBERED_SECONDS)[-REMEMBERED:]
+    return tuple(sighting for sighting in sightings if now - sighting.at < REMEMBERED_SECONDS)[-REMEMBERED:]
 
 
 def judge(sightings: Sequence[Sighting]) -> Verdict:
-    """What the provider of a group probably does by itself. The sightings must be in order of time."""
+    """Which changes the provider of a group probably makes by itself. The sightings must be in order of time."""
     came, lost = _find_unexplained(sightings)
     times = {Meddling.REPLACED: 0, Meddling.OVERPROVISIONED: 0}
     alone = 0
     for loss in lost:
-        near = [one for one in came if abs(one.at - loss.at) <= NEAR_SECONDS]
-        together = [one for one in near if abs(one.at - loss.came_at) <= TOGETHER_SECONDS]
+        near = [arrival for arrival in came if abs(arrival.at - loss.at) <= NEAR_SECONDS]
+        together = [arrival for arrival in near if abs(arrival.at - loss.came_at) <= TOGETHER_SECONDS]
         if together:
             times[Meddling.OVERPROVISIONED] += 1
             came.remove(together[0])
         elif near and loss.was_ready:
             times[Meddling.REPLACED] += 1
-            came.remove(min(near, key=lambda one: abs(one.at - loss.at)))
+            came.remove(min(near, key=lambda arrival: abs(arrival.at - loss.at)))
         else:
             alone += loss.was_ready
-    kind = max(times, key=lambda one: times[one])
+    kind = max(times, key=lambda candidate: times[candidate])
     if times[kind]:
         return Verdict(kind=kind, times=times[kind])
     return Verdict(kind=Meddling.TAKEN_AWAY, times=alone) if alone >= TAKEN else Verdict()
 
 
 def _find_unexplained(sightings: Sequence[Sighting]) -> tuple[list[Sighting], list[Sighting]]:
-    """Arrivals and losses, without instances that came back and late instances of given up requests."""
+    """Return arrivals and losses, without instances that came back and late instances of given up requests."""
     came: list[Sighting] = []
     lost: list[Sighting] = []
     given_up: list[Sighting] = []
-    for one in sightings:
-        if one.what is Seen.GIVEN_UP:
-            given_up.append(one)
-        elif one.what is Seen.LOST:
-            lost.append(one)
-        elif back := [loss for loss in lost if loss.instance == one.instance]:
+    for sighting in sightings:
+        if sighting.what is Seen.GIVEN_UP:
+            given_up.append(sighting)
+        elif sighting.what is Seen.LOST:
+            lost.append(sighting)
+        elif back := [loss for loss in lost if loss.instance == sighting.instance]:
             lost.remove(back[0])
-        elif late := [request for request in given_up if one.at - request.at <= NEAR_SECONDS]:
+        elif late := [request for request in given_up if sighting.at - request.at <= NEAR_SECONDS]:
             given_up.remove(late[0])
         else:
-            came.append(one)
+            came.append(sighting)
     return came, lost
 
 

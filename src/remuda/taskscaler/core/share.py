@@ -24,8 +24,9 @@ def own_demand(
     job_seconds: float = TYPICAL_JOB_SECONDS,
     chance: float = CHANCE,
 ) -> Demand:
-    """A manager's share of the demand. `waiting`: its accepted jobs without a slot, by key. A running job is assumed to
-    last `job_seconds` and to be half over. `chance`: probability that the jobs before a job succeed."""
+    """The share of the manager `system_id` of the runner `runner_id` in the cell's demand. `waiting`: number of its
+    accepted jobs without a slot, by `key_name`. A running job is assumed to last `job_seconds` and to be half over.
+    `chance`: probability that the jobs that a job waits for succeed."""
     keys = []
     unmatched = dict(waiting)
     for key in demand.keys:
@@ -51,6 +52,6 @@ def own_demand(
 
 
 def key_name(key: wire.KeyDemand) -> str:
-    """A capability key (what a job needs of a runner) as text for people and logs."""
+    """Name of a capability key (what a job needs of a runner) in plans, in `waiting` and in logs."""
     words = [",".join(key.tags) or "untagged", *(["protected"] if key.protected else [])]
     return " ".join([*words, *(f"{kind}:{number}" for kind, number in key.pools)])

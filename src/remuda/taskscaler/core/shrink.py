@@ -1,9 +1,9 @@
 """Part of a plan: which instances to remove because they are not needed, or because a limit is exceeded.
 
-Requests that were not sent are withdrawn first, then long idle instances are removed. Above a limit idle ones go at
-once, then starting ones, and busy ones are drained. An instance is removed only if the slots that are *ready* without
-it are enough, and in preemptive mode, for a limited time, not while requests for jobs reserve its slots. Invariants: no
-busy instance is removed; a removal makes no slot missing that was not missing before.
+Above a limit, idle instances are removed at once, then starting ones, and busy ones are drained. Below it, requests
+that were not sent are withdrawn first, then long idle instances are removed, if the *ready* slots of the other ones are
+enough. In preemptive mode an instance whose slots are reserved by requests for jobs stays for a limited time.
+Invariants: no busy instance is removed; removing an idle instance below the limits makes no slot missing.
 """
 
 from collections.abc import Callable, Collection
@@ -13,7 +13,7 @@ import msgspec
 from remuda.taskscaler.core.census import Census, Tally
 from remuda.taskscaler.core.decisions import Because, Hindrance, Number, Reason, Terms
 from remuda.taskscaler.core.policy import Policy
-from remuda.taskscaler.core.values import Fleet, Instance, InstanceState, free_slots
+from remuda.taskscaler.core.values import Fleet, Instance, InstanceState, free_slots, is_foreign_tag
 
 RESERVED_SECONDS = 120.0
 """How long open requests for jobs can keep an instance: a server holds a request for a minute or less."""
@@ -24,11 +24,11 @@ Order = Callable[[Instance], tuple[object, ...]]
 class Unneeded(msgspec.Struct, frozen=True, kw_only=True):
     hindered: tuple[Hindrance, ...] = ()
     reserved_slots: int = 0
-    """Slots of instances that go as soon as no request reserves them."""
+    """Slots of instances that are removed as soon as no request for a job reserves them."""
 
 
 def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
-    """Remove or drain the instances above `max_instances`, for example after the limit was lowered."""
+    """Have instances beyond `max_instances` removed, or drained if busy: fewest slots in use first, ties by `order`."""
     for tally in census.tallies.values():
         if tally.group.limits.max_instances:
             _keep(fleet, census, [tally], tally.group.limits.max_instances, order)
@@ -37,7 +37,7 @@ def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
 
 
 def withdraw_unneeded(census: Census, terms: Terms) -> None:
-    """Withdraw requests for instances that were not sent yet, as far as the slots are enough without them."""
+    """Withdraw unsent requests for instances, as long as existing and coming slots still cover the wanted ones."""
     spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
     # A request to another group may bring more slots than were missing. That alone must not make a request
     # superfluous, or each plan would undo the one before.
@@ -49,14 +49,13 @@ def withdraw_unneeded(census: Census, terms: Terms) -> None:
 
 
 def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
-    """Remove starting instances, as far as the slots are enough without them. Those that started first stay."""
+    """Have starting instances removed, the youngest first, as long as the other slots still cover the wanted ones."""
     spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
-    going = {one.id for one in census.removals}
-    for instance in sorted(fleet.instances, key=lambda one: (-one.since, one.id)):
+    going = {removal.id for removal in census.removals}
+    for instance in sorted(fleet.instances, key=lambda candidate: (-candidate.since, candidate.id)):
         tally = census.tallies.get(instance.group)
         is_coming = instance.state is InstanceState.CREATING and not instance.is_busy and instance.id not in going
-        is_foreign = bool(fleet.owner and instance.owner and instance.owner != fleet.owner)
-        if tally is None or not is_coming or is_foreign:
+        if tally is None or not is_coming or is_foreign_tag(instance.owner, fleet.owner):
             continue
         slots = free_slots(instance, tally.group.limits)
         if slots <= spare:
@@ -68,7 +67,8 @@ def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
 
 
 def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now: float, order: Order) -> Unneeded:
-    """Remove unneeded instances that have been idle for the policy's time; return those that stay, and why."""
+    """Have unneeded instances removed that have been idle for the policy's time, the first by `order` first. Returns
+    how many unneeded instances stay, and why."""
     surplus, free = terms.surplus, terms.free
     if surplus <= 0:
         return Unneeded()
@@ -113,14 +113,15 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
 
 
 def removal_order(census: Census, wanted_keys: Collection[str]) -> Order:
-    """Sort key of instances, first to remove first; those with caches for `wanted_keys` (current jobs) last."""
-    wanted = frozenset(wanted_keys)
+    """Make the sort key of instances for removal: instances without caches first, those with caches for `wanted_keys`
+    (capability keys of current jobs) last."""
+    keys = frozenset(wanted_keys)
     ranks = {name: -tally.rank for name, tally in census.tallies.items()}
 
     def order(instance: Instance) -> tuple[object, ...]:
         warm = instance.warm
         return (
-            bool(warm) and not warm.isdisjoint(wanted),
+            bool(warm) and not warm.isdisjoint(keys),
             bool(warm),
             ranks[instance.group],
             _idle_since(instance),
@@ -145,18 +146,20 @@ def _keep(fleet: Fleet, census: Census, tallies: list[Tally], most: int, order: 
     if over <= 0:
         return
     names = {tally.group.name for tally in tallies}
-    going = {one.id for one in census.removals} | {one.id for one in census.drains}
-    able = [
-        one
-        for one in fleet.instances
-        if one.group in names
-        and one.id not in going
-        and one.state in (InstanceState.READY, InstanceState.CREATING)
-        and not (fleet.owner and one.owner and one.owner != fleet.owner)
+    going = {removal.id for removal in census.removals} | {drain.id for drain in census.drains}
+    removable = [
+        instance
+        for instance in fleet.instances
+        if instance.group in names
+        and instance.id not in going
+        and instance.state in (InstanceState.READY, InstanceState.CREATING)
+        and not is_foreign_tag(instance.owner, fleet.owner)
     ]
-    able.sort(key=lambda one: (one.slots_used, one.state is InstanceState.CREATING, *order(one)))
+    removable.sort(
+        key=lambda instance: (instance.slots_used, instance.state is InstanceState.CREATING, *order(instance))
+    )
     gone = set()
-    for instance in able[:over]:
+    for instance in removable[:over]:
         tally = census.tallies[instance.group]
         tally.leaving += 1
         gone.add(instance.id)
@@ -173,17 +176,17 @@ def _keep(fleet: Fleet, census: Census, tallies: list[Tally], most: int, order: 
 
 
 def _withdraw(census: Census, tally: Tally, count: int) -> int:
-    """Withdraw up to `count` requested instances that were not sent, the latest first; return their number."""
+    """Withdraw up to `count` instances from a group's unsent requests, the latest first; return how many."""
     withdrawn = 0
-    for request in sorted(census.unsent, key=lambda one: one.asked_at, reverse=True):
-        some = min(request.count, count - withdrawn)
-        if request.group != tally.group.name or some <= 0:
+    for request in sorted(census.unsent, key=lambda unsent: unsent.asked_at, reverse=True):
+        part = min(request.count, count - withdrawn)
+        if request.group != tally.group.name or part <= 0:
             continue
         census.unsent.remove(request)
-        if some < request.count:
-            census.unsent.append(msgspec.structs.replace(request, count=request.count - some))
-        census.forget(request, Reason.WITHDRAWN, some)
-        withdrawn += some
+        if part < request.count:
+            census.unsent.append(msgspec.structs.replace(request, count=request.count - part))
+        census.forget(request, Reason.WITHDRAWN, part)
+        withdrawn += part
     tally.requested -= withdrawn
     tally.starting -= withdrawn
     tally.coming -= withdrawn * tally.group.limits.fresh

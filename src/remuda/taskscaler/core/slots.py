@@ -1,9 +1,9 @@
-"""Assigns slots (room for one job on an instance) to jobs, and limits how many may be reserved. In memory, no clock.
+"""Assigns slots (room for one job on an instance) to jobs. In memory, no clock.
 
-A *holder* is the id of a request for a job, and later of that job: it reserves a slot, then calls `acquire`, and gets
-one from `grants` in the order of the holders. A job goes to an instance with its warm caches, else to the fullest one,
-and of empty ones to the one used last, so that others stay idle. Invariants: only ready and healthy instances get jobs,
-none more than its capacity or uses; a holder has at most one slot; nothing can be reserved before the first plan.
+A *holder* is the id of a job. `acquire` queues it, and `grants` assigns slots in the order of the queue. A job goes to
+an instance with its warm caches, else to the fullest one, and of empty ones to the one used last, so that others stay
+idle. Invariants: only ready and healthy instances get jobs, none more than its capacity or uses; a holder has at most
+one slot.
 """
 
 import heapq
@@ -35,11 +35,11 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Entry = tuple[int, float, str]
-"""Heap entry of an instance with room: negated used slots, negated time since when it is idle, its id."""
+"""Heap entry of an instance with room: negated used slots, negated `idle_since`, its id."""
 
 
 _SPARE = 64
-"""How many entries beyond twice the needed ones the heap may have before it is rebuilt."""
+"""The heap is rebuilt when it has more entries than twice the instances with room plus this number."""
 
 
 class Slots:
@@ -51,8 +51,6 @@ class Slots:
         self._instances: dict[str, Instance] = {}
         self._held: dict[str, Slot] = {}
         self._taken: dict[str, dict[int, str]] = {}
-        self._reserved: set[str] = set()
-        self._reservable: int | None = 0
         self._waiting: OrderedDict[str, Waiter] = OrderedDict()
         # The heap is lazy: only the entry that `_open` has for an instance counts.
         self._open: dict[str, _Entry] = {}
@@ -63,11 +61,6 @@ class Slots:
     def instances(self) -> tuple[Instance, ...]:
         """All instances with their used slots, as input of a plan."""
         return tuple(self._instances.values())
-
-    @property
-    def reservation_count(self) -> int:
-        """Number of holders without a slot: open requests for jobs, and jobs that wait for a slot."""
-        return len(self._reserved)
 
     @property
     def waiters(self) -> tuple[Waiter, ...]:
@@ -88,18 +81,14 @@ class Slots:
         """The holders that have slots of an instance, by slot number."""
         return dict(self._taken.get(instance_id, {}))
 
-    def allow(self, reservable: int | None) -> None:
-        """Set how many slots may be reserved, as the last plan says; None: any number. At first it is 0."""
-        self._reservable = reservable
-
     def change_limits(self, limits: Mapping[str, Limits]) -> None:
-        """Replace the limits by group name, for existing instances as well. Holders keep their slots."""
+        """Set new limits (by group name), for existing instances as well. Holders keep their slots."""
         self._limits = limits
         for instance in self._instances.values():
             self._put(instance)
 
     def update(self, instance: Instance) -> None:
-        """Add an instance, or change its state. A known one keeps its used slots, use count and caches."""
+        """Add an instance, or change its state. A known instance keeps its used slots, use count and caches."""
         previous = self._instances.get(instance.id)
         if previous is not None:
             became_ready = instance.state is InstanceState.READY is not previous.state
@@ -128,34 +117,21 @@ class Slots:
             del self._held[holder]
         return holders
 
-    def reserve(self, holder: str) -> bool:
-        """Reserve a slot for a job that will be requested. False if no slot is left to reserve. May be repeated."""
-        if holder in self._reserved or holder in self._held:
-            return True
-        if self._reservable is not None and len(self._reserved) >= self._reservable:
-            return False
-        self._reserved.add(holder)
-        return True
-
-    def give_back(self, holder: str) -> None:
-        """Drop the reservation of a holder, because no job came or the job stopped waiting."""
-        self._reserved.discard(holder)
-        self._waiting.pop(holder, None)
-
     def acquire(self, holder: str, *, now: float, caches: Iterable[str] = ()) -> None:
-        """Queue a job for a slot from `grants`; a repeated call keeps its place. `caches`: keys of its caches."""
+        """Queue a job for a slot from `grants`; a queued job keeps its place. `caches`: keys of the job's caches."""
         if holder not in self._held:
-            self._reserved.add(holder)
             self._waiting.setdefault(holder, Waiter(holder=holder, since=now, caches=frozenset(caches)))
+
+    def stop_waiting(self, holder: str) -> None:
+        self._waiting.pop(holder, None)
 
     def put_back(self, waiter: Waiter) -> None:
         """Put a job whose instance was lost before the job started back into the queue, at its old place."""
-        self._reserved.add(waiter.holder)
         self._waiting[waiter.holder] = waiter
-        self._waiting = OrderedDict(sorted(self._waiting.items(), key=lambda one: one[1].since))
+        self._waiting = OrderedDict(sorted(self._waiting.items(), key=lambda item: item[1].since))
 
     def grants(self) -> tuple[Grant, ...]:
-        """Assign free slots to waiting jobs and return the assignments. To be called after every change."""
+        """Assign free slots to waiting jobs and return the assignments. Call it after each change of slots or jobs."""
         grants = []
         for waiter in list(self._waiting.values()):
             instance_id = self._choose(waiter.caches)
@@ -168,10 +144,11 @@ class Slots:
         return tuple(grants)
 
     def release(self, holder: str, *, now: float, is_used: bool = True, warmed: Iterable[str] = ()) -> Slot | None:
-        """End the use of a slot. `is_used`: the job started. `warmed`: keys of the caches it left on the instance."""
+        """End the use of a slot, and return the slot. A holder without a slot stops waiting; returns None then.
+        `is_used`: the job started. `warmed`: keys of the caches that the job left on the instance."""
         slot = self._held.pop(holder, None)
         if slot is None:
-            self.give_back(holder)
+            self.stop_waiting(holder)
             return None
         del self._taken[slot.instance][slot.number]
         instance = self._instances[slot.instance]
@@ -188,8 +165,8 @@ class Slots:
         return slot
 
     def adopt(self, holder: str, slot: Slot) -> bool:
-        """Restore the slot of a job of an earlier process, without counting a use. False if the instance is unknown, or
-        slot or holder are taken. The slot number may exceed the present capacity."""
+        """Restore the slot of a job that an earlier process started, without counting a use. False if the instance is
+        unknown, the slot is taken, or the holder has another slot. The slot number may exceed the present capacity."""
         taken = self._taken.get(slot.instance)
         if taken is None or taken.get(slot.number, holder) != holder or self._held.get(holder, slot) != slot:
             return False
@@ -204,7 +181,6 @@ class Slots:
 
     def _take(self, holder: str, slot: Slot, *, uses: int) -> None:
         self._waiting.pop(holder, None)
-        self._reserved.discard(holder)
         self._held[holder] = slot
         self._taken[slot.instance][slot.number] = holder
         instance = self._instances[slot.instance]
@@ -237,9 +213,9 @@ class Slots:
 
     def _choose(self, caches: frozenset[str]) -> str | None:
         if self._warm_first and caches:
-            warm = {one: self._instances[one] for key in caches for one in self._warm.get(key, ()) if one in self._open}
+            warm = {id_: self._instances[id_] for key in caches for id_ in self._warm.get(key, ()) if id_ in self._open}
             if warm:
-                return min(warm, key=lambda one: (-len(warm[one].warm & caches), self._open[one]))
+                return min(warm, key=lambda id_: (-len(warm[id_].warm & caches), self._open[id_]))
         while self._line and self._open.get(self._line[0][2]) != self._line[0]:
             heapq.heappop(self._line)
         return self._line[0][2] if self._line else None

@@ -1,5 +1,5 @@
-"""Limits how fast instances are requested from a group: a token bucket, and back-off after failed creations. Each
-wait counts from the last failure, so failures with pauses between them lengthen the wait, too."""
+"""Limits how fast instances are requested from a group: a token bucket, and back-off after failed creations. The
+back-off counts from the last failure and grows with each failure until a creation succeeds."""
 
 import math
 
@@ -13,7 +13,7 @@ _NEARLY = 1e-9
 
 
 def rate(limits: Limits) -> float:
-    """Instances that may be requested per second; infinite without a limit."""
+    """Number of instances that may be requested per second; infinite without a limit."""
     return math.inf if limits.throttle_limit < 0 else limits.throttle_limit or DEFAULT_RATE
 
 
@@ -24,7 +24,7 @@ def size(limits: Limits) -> float:
 
 
 def refill(group: Group, now: float) -> Bucket | None:
-    """The group's token bucket at `now`, with the tokens added since it was stored; None without a limit."""
+    """The group's token bucket at `now`, with the tokens added since `group.bucket.at`; None without a rate limit."""
     if math.isinf(rate(group.limits)):
         return None
     if group.bucket is None:
@@ -44,5 +44,5 @@ def next_token_at(bucket: Bucket, limits: Limits) -> float:
 
 
 def backs_off_until(group: Group) -> float | None:
-    """Time before which nothing may be requested; None if the last creation succeeded."""
+    """Time before which the group gets no requests (it can be past); None if the last creation succeeded."""
     return group.failed_at + AFTER_FAILURE.delay(group.failures) if group.failures > 0 else None

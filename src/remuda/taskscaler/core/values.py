@@ -14,16 +14,16 @@ DEFAULT_BOOT_SECONDS = 120.0
 
 
 class InstanceState(StrEnum):
-    """State of an instance. Busy is not a state: a ready, draining or even creating one may have jobs."""
+    """State of an instance. Busy is not a state: a ready, draining or even creating instance can have jobs."""
 
     CREATING = "creating"  # exists in its group, but does not run yet, or is not prepared
     READY = "ready"  # takes jobs
     DRAINING = "draining"  # takes no more jobs, and goes when its present ones have ended
     FAILED = "failed"  # could not be prepared: no connection, or its ready command failed
-    DELETING = "deleting"  # its group accepted its deletion
+    DELETING = "deleting"  # its deletion was requested, or its group shows it as being deleted
     LOST = "lost"  # gone from its group, and this manager did not remove it
-    UNKNOWN = "unknown"  # its group reports an unknown state, or has not been asked yet
-    SUSPECT = "suspect"  # not shown by its group last time, or did not answer: gets no job until that is clear
+    UNKNOWN = "unknown"  # its group reports unknown or suspended, or has not listed it in this process yet
+    SUSPECT = "suspect"  # not listed at the last update, or failed its last health check: gets no job for now
 
 
 class Cause(StrEnum):
@@ -39,7 +39,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     state: InstanceState = InstanceState.READY
     since: float = 0.0
-    """In this state since then; for deleting: when its group was last asked."""
+    """In this state since then; for deleting: when its deletion was last requested."""
     slots_used: int = 0
     uses: int = 0
     """Jobs so far, the present ones included."""
@@ -50,7 +50,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     warm: frozenset[str] = frozenset()
     """Keys of the caches on this instance."""
     failures: int = 0
-    """Failed health checks in a row."""
+    """Failed health checks in a row, or bad reports of jobs in a row if those are more."""
     owner: str = ""
     """Owner by its tag; empty: no tag, so it is treated as ours."""
 
@@ -59,8 +59,13 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
         return self.slots_used > 0
 
 
+def is_foreign_tag(tag: str, owner: str) -> bool:
+    """True if the owner in an instance's tag is not `owner`. False if there is no tag, or no owner to compare with."""
+    return bool(tag and owner and tag != owner)
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a group; 0 is no limit unless stated otherwise."""
+    """Limits of a group. A count of 0 means no limit unless stated otherwise."""
 
     max_instances: int = 0
     """Instances in any state, requested ones included."""
@@ -75,8 +80,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     throttle_burst: int = 0
     """Requests at once after a pause; 0 is `max_instances`, or else `throttle_limit`."""
     failure_threshold: int = 3
-    """Failed health checks in a row that make an instance unhealthy; failed creations after which a group may create
-    one instance at a time."""
+    """Failed health checks, or bad reports of jobs, in a row that make an instance unhealthy; failed creations in a row
+    after which a group may create one instance at a time."""
     quota: int | None = None
     """Instances that the provider allows at present; None: unknown."""
     creation_seconds: float = 900.0
@@ -110,7 +115,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     bucket: Bucket | None = None
     """None: full."""
     failures: int = 0
-    """Failed creations in a row: refused, never ready, not prepared."""
+    """Failed creations in a row: refused, never listed, not prepared, not ready in time, or vanished before that."""
     failed_at: float = 0.0
     """Time of the last failure."""
     is_current: bool = True
@@ -151,7 +156,7 @@ class Soon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of one capability key (jobs with equal needs); only this fleet's share, if others serve the key, too."""
+    """Numbers of jobs of one capability key (jobs with equal needs): only this fleet's share of these jobs."""
 
     key: str = ""
     running: int = 0
@@ -172,6 +177,6 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def free_slots(instance: Instance, limits: Limits) -> int:
-    """How many more jobs the instance could run if it were ready: unused slots, limited by `max_use_count`."""
+    """How many more jobs the instance could run now if it were ready: unused slots, limited by `max_use_count`."""
     free = max(limits.capacity - instance.slots_used, 0)
     return min(free, max(limits.max_use_count - instance.uses, 0)) if limits.max_use_count else free

@@ -13,7 +13,7 @@ from remuda.taskscaler.fleet.setup import Gauges, GroupGauges
 INSTANCE_STATES = ("requested", "pending", "creating", "running", "deleting", "suspending", "suspended", "resuming")
 TASK_STATES = ("idle", "pending", "acquired", "reserved", "unavailable", "unhealthy")
 MACHINE_USES = ("creating", "idle", "busy", "unavailable", "removing")
-"""What an instance is used for while it costs money."""
+"""Uses of an instance, for the time that an instance spends in each."""
 HINDRANCES = (
     Reason.MAX_INSTANCES,
     Reason.QUOTA,
@@ -32,15 +32,15 @@ def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
     for member in roster.members.values():
         if member.asked_at is not None and not (member.is_prepared or member.is_removing):
             under_way[member.group].append(now - member.asked_at)
-    requests = [one for one in roster.requests.all.values() if one.missing]
-    for one in requests:
-        if one.group in under_way and one.phase is not Phase.QUEUED:
-            under_way[one.group].append(now - one.asked_at)
-    order = [one.name for one in roster.setup.groups if one.name in roster.groups]
+    requests = [request for request in roster.requests.all.values() if request.missing]
+    for request in requests:
+        if request.group in under_way and request.phase is not Phase.QUEUED:
+            under_way[request.group].append(now - request.asked_at)
+    order = [group.name for group in roster.setup.groups if group.name in roster.groups]
     return Fleet(
         groups=tuple(roster.groups[name].as_group(under_way[name]) for name in order),
         instances=roster.slots.instances,
-        requests=tuple(one.as_request() for one in requests),
+        requests=tuple(request.as_request() for request in requests),
         reserved=reserved,
         max_instances=roster.setup.max_instances,
         owner=roster.setup.owner,
@@ -50,7 +50,8 @@ def fleet_of(roster: Roster, now: float, *, reserved: int) -> Fleet:
 def gauges_of(
     roster: Roster, plan: Plan, open_requests: int, *, at: float = 0.0, starts: Mapping[str, int] | None = None
 ) -> Gauges:
-    """The gauges after a plan. `at`: time of the monotonic clock; `starts`: starts of each group's plugin."""
+    """The gauges after a plan. `open_requests`: number of unanswered requests for jobs; `at`: time of the monotonic
+    clock; `starts`: how often each group's plugin was started."""
     instances = Counter(dict.fromkeys(INSTANCE_STATES, 0))
     tasks = Counter(dict.fromkeys(TASK_STATES, 0))
     for member in roster.members.values():
@@ -60,15 +61,15 @@ def gauges_of(
     for request in roster.requests.all.values():
         instances["requested" if request.phase is Phase.QUEUED else "pending"] += request.missing
     first = next(iter(roster.groups.values())).limits
-    for one in roster.slots.instances:
-        limits = roster.groups[one.group].limits
-        tasks["acquired"] += one.slots_used
-        free = free_slots(one, limits)
-        if one.state is InstanceState.READY:
-            is_well = not 0 < limits.failure_threshold <= one.failures
+    for instance in roster.slots.instances:
+        limits = roster.groups[instance.group].limits
+        tasks["acquired"] += instance.slots_used
+        free = free_slots(instance, limits)
+        if instance.state is InstanceState.READY:
+            is_well = not 0 < limits.failure_threshold <= instance.failures
             tasks["idle" if is_well else "unhealthy"] += free
-            tasks["unavailable"] += max(limits.capacity - one.slots_used - free, 0)
-        elif one.state is not InstanceState.CREATING:
+            tasks["unavailable"] += max(limits.capacity - instance.slots_used - free, 0)
+        elif instance.state is not InstanceState.CREATING:
             tasks["unavailable"] += free
     tasks["pending"] = len(roster.slots.waiters)
     tasks["reserved"] = open_requests + len(roster.slots.waiters)
@@ -89,26 +90,28 @@ def gauges_of(
 
 def _group(roster: Roster, name: str, plan: Plan, starts: int) -> GroupGauges:
     owner = roster.setup.owner
-    ours = {key: one for key, one in roster.members.items() if one.group == name and not one.is_foreign(owner)}
+    ours = {
+        key: member for key, member in roster.members.items() if member.group == name and not member.is_foreign(owner)
+    }
     machines = Counter(dict.fromkeys(MACHINE_USES, 0))
     machines.update(_use(instance) for key in ours if (instance := roster.slots.instance(key)) is not None)
     hindered = Counter(dict.fromkeys(HINDRANCES, 0))
-    for one in plan.hindered:
-        if one.group == name and one.because.reason in hindered:
-            hindered[one.because.reason] += one.count
+    for hindrance in plan.hindered:
+        if hindrance.group == name and hindrance.because.reason in hindered:
+            hindered[hindrance.because.reason] += hindrance.count
     return GroupGauges(
         machines=dict(machines),
         hindered={reason.value: count for reason, count in hindered.items()},
-        stuck=sum(one.removing_at != one.removed_at for one in ours.values()),
+        stuck=sum(member.removing_at != member.removed_at for member in ours.values()),
         is_well=roster.groups[name].is_current,
         plugin_starts=starts,
     )
 
 
-def _use(one: Instance) -> str:
-    if one.is_busy:
+def _use(instance: Instance) -> str:
+    if instance.is_busy:
         return "busy"
-    return _USES.get(one.state, "unavailable")
+    return _USES.get(instance.state, "unavailable")
 
 
 _USES = {

@@ -13,7 +13,7 @@ from remuda.taskscaler.core.values import Bucket, Group, Limits
 
 
 class GroupState(msgspec.Struct, kw_only=True):
-    """State of one instance group; the state file has the first fields."""
+    """State of one instance group. The state file has the fields up to `boots`, except `limits`."""
 
     name: str
     limits: Limits
@@ -25,7 +25,7 @@ class GroupState(msgspec.Struct, kw_only=True):
     # Of this process only:
     is_current: bool = False
     was_shown: bool = False
-    """At least one update of this process succeeded."""
+    """At least one update succeeded in this process."""
     updated_at: float = 0.0
     error: str = ""
     starting_at: float | None = None
@@ -36,17 +36,17 @@ class GroupState(msgspec.Struct, kw_only=True):
     """Instances that appeared or disappeared without a request of this scaler; see `rebalancing`."""
     verdict: Verdict = Verdict()
     gone: dict[str, float] = {}
-    """Instances that were first shown as gone, with the time when they were last shown so."""
+    """Instances that were already gone when first listed, with the time when they were last listed."""
 
     @property
     def effective(self) -> Limits:
-        """The configured limits; quota is the lowest of the configured one, the plugin's and the provider's."""
+        """The configured limits, but as quota the lowest of: configured quota, plugin's maximum, provider's quota."""
         limits = [self.quota, None if self.info is None else self.info.max_size, self.limits.quota]
-        return replace(self.limits, quota=min((one for one in limits if one is not None), default=None))
+        return replace(self.limits, quota=min((limit for limit in limits if limit is not None), default=None))
 
     @property
     def note(self) -> str:
-        """Text for the operator about settings to correct here or at the provider; empty if there are none."""
+        """Text for the operator: which settings of the runner or the provider to correct; empty if there are none."""
         return "; ".join(filter(None, (self._too_small, self.verdict.advice)))
 
     @property
@@ -63,7 +63,7 @@ class GroupState(msgspec.Struct, kw_only=True):
         return "" if self.info is None else f"{self.info.id} {self.info.version}".strip()
 
     def note_sightings(self, now: float, *more: Sighting) -> None:
-        """Add events at the provider that nobody here requested, and judge again what the provider does by itself."""
+        """Add sightings, drop old ones, and judge again which changes the provider makes by itself."""
         if more or self.sightings:
             self.sightings = drop_old((*self.sightings, *more), now)
             self.verdict = judge(self.sightings)

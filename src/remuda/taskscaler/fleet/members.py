@@ -1,14 +1,15 @@
 """Record of one instance, and its state for plans, which is computed from that record. Pure.
 
-Invariant: a member is ready only if it runs, is prepared, was listed at the last update of its group and answered its
-last health check. A member that is to be removed never becomes ready again.
+Invariant: a member is ready only if it runs, is prepared, was listed at the last update of its group, and answered its
+last health check or has reached the failure threshold (then plans remove it). A member that is to be removed never
+becomes ready again.
 """
 
 import msgspec
 
 from remuda.fleeting.port import ConnectInfo
 from remuda.fleeting.port import InstanceState as Shown
-from remuda.taskscaler.core.values import Cause, InstanceState
+from remuda.taskscaler.core.values import Cause, InstanceState, is_foreign_tag
 from remuda.taskscaler.fleet.setup import FleetSetup
 
 MISSES = 3
@@ -18,7 +19,7 @@ _STRANGE = frozenset({Shown.UNKNOWN, Shown.SUSPENDING, Shown.SUSPENDED, Shown.RE
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """Record of one instance; the state file has the first fields."""
+    """Record of one instance. The state file has the fields up to `reported`, except `begun_at` and `error`."""
 
     id: str
     """The plugin's name for it."""
@@ -26,7 +27,7 @@ class Member(msgspec.Struct, kw_only=True):
     cause: Cause
     created_at: float
     begun_at: float
-    """When its preparation could begin."""
+    """Start of the time limit for its preparation."""
     asked_at: float | None = None
     """Time of the request that it came from."""
     is_prepared: bool = False
@@ -41,11 +42,12 @@ class Member(msgspec.Struct, kw_only=True):
     """Jobs in a row that reported it as unhealthy."""
     # Of this process only:
     reported_at: float = float("-inf")
-    """When such a report last counted."""
+    """When a report of an unhealthy instance last counted."""
     shown: Shown | None = None
-    """State at the last update; None: not shown yet."""
+    """State at the last update; None: not listed in this process yet."""
     is_failed: bool = False
     missed: int = 0
+    """Updates in a row that did not list it."""
     unanswered: int = 0
     """Failed health checks in a row."""
     check_at: float = 0.0
@@ -61,7 +63,7 @@ class Member(msgspec.Struct, kw_only=True):
 
     def is_foreign(self, owner: str) -> bool:
         """True if the tag of the instance at the provider names another owner than `owner`."""
-        return bool(owner and self.owner and self.owner != owner)
+        return is_foreign_tag(self.owner, owner)
 
 
 def is_gone(shown: Shown) -> bool:
@@ -69,7 +71,8 @@ def is_gone(shown: Shown) -> bool:
 
 
 def state_of(member: Member, *, threshold: int) -> InstanceState:
-    """State of an instance for a plan. An unhealthy one is READY: plans detect it by its number of failures."""
+    """State of an instance for a plan. `threshold`: with so many failed checks an instance is READY and not SUSPECT,
+    because plans remove it by its number of failures."""
     if not member.is_removing and (member.missed >= MISSES or (member.shown is not None and is_gone(member.shown))):
         return InstanceState.LOST
     if member.is_removing:
@@ -88,13 +91,13 @@ def state_of(member: Member, *, threshold: int) -> InstanceState:
 
 
 def strike_seconds(setup: FleetSetup, *, threshold: int) -> float:
-    """Shortest time between failed health checks that count separately. All up to the threshold span half of a check
-    interval, so a short network outage costs no instance."""
+    """Shortest time between failed health checks, or bad reports of jobs, that count separately. `threshold` failures
+    take at least half of a check interval, so that no instance is removed after a short network outage."""
     return max(setup.expecting_seconds, setup.heartbeat_seconds / 2 / max(threshold - 1, 1))
 
 
 def to_prepare(member: Member, *, owner: str) -> bool:
-    """True if the instance must be prepared: log in and run the ready command."""
+    """True if the instance must be prepared (log in and run the ready command). False if it has another owner."""
     return (
         member.shown is Shown.RUNNING
         and not member.is_prepared

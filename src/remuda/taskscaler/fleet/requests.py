@@ -1,8 +1,8 @@
 """Tracks requests for instances, from the plan until the group lists the instances. Pure.
 
-A request is stored before the plugin is called, so after a crash it is known that one may be in progress. If its answer
-was lost, instances that the next update does not list are given up. Invariant: a new instance is assigned to the oldest
-request of its group; nothing counts twice.
+A request is stored before the plugin is called, so after a crash it is known that it may have been sent. If a call
+failed or its answer was lost, instances that the next update does not list are given up. Invariant: a new instance is
+assigned to the oldest request of its group; nothing counts twice.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ class Phase(StrEnum):
     QUEUED = "queued"  # the plugin was not called yet
     SENDING = "sending"  # the call is in progress, or the process died during it
     SENT = "sent"  # accepted
-    DOUBTFUL = "doubtful"  # the call failed: the next update shows its result
+    DOUBTFUL = "doubtful"  # the call failed or was interrupted: the next update shows its result
 
 
 class PendingRequest(msgspec.Struct, kw_only=True):
@@ -31,9 +31,9 @@ class PendingRequest(msgspec.Struct, kw_only=True):
     asked_at: float
     phase: Phase = Phase.QUEUED
     shown: int = 0
-    """Instances of it that the group has shown."""
+    """Instances of this request that the group has listed."""
     ended_at: float = 0.0
-    """When the call failed."""
+    """When the call failed or was interrupted."""
 
     @property
     def missing(self) -> int:
@@ -73,17 +73,17 @@ class PendingRequests:
         return request
 
     def of(self, group: str) -> list[PendingRequest]:
-        return [one for one in self.all.values() if one.group == group]
+        return [request for request in self.all.values() if request.group == group]
 
     def next_queued(self, group: str) -> PendingRequest | None:
-        return next((one for one in self.of(group) if one.phase is Phase.QUEUED), None)
+        return next((request for request in self.of(group) if request.phase is Phase.QUEUED), None)
 
     def begin(self, request: PendingRequest) -> None:
         request.phase = Phase.SENDING
         self.changed.add(request.number)
 
     def note_answer(self, request: PendingRequest, accepted: int) -> None:
-        """Record how many instances the plugin accepted. The group may have listed some already."""
+        """Record how many instances the plugin accepted. The group has possibly listed some of them already."""
         request.count, request.phase = accepted, Phase.SENT
         self._settle(request)
 
@@ -92,41 +92,44 @@ class PendingRequests:
         self._settle(request)
 
     def interrupt(self, group: str, now: float) -> None:
-        """Mark a group's requests in progress as doubtful, because no answer will come any more."""
-        for one in self.of(group):
-            if one.phase is Phase.SENDING:
-                self.mark_doubtful(one, now)
+        """Mark requests whose plugin call is in progress as doubtful, because no answer will come any more."""
+        for request in self.of(group):
+            if request.phase is Phase.SENDING:
+                self.mark_doubtful(request, now)
 
     def take_back(self, group: str) -> None:
         """Drop the requests of a group that were not sent to its plugin yet."""
-        for one in self.of(group):
-            if one.phase is Phase.QUEUED:
-                self._drop(one)
+        for request in self.of(group):
+            if request.phase is Phase.QUEUED:
+                self._drop(request)
 
     def take(self, group: str) -> PendingRequest | None:
-        """Assign a new instance to the oldest request of its group, if there is one."""
-        for one in self.of(group):
-            if one.phase is not Phase.QUEUED and one.missing:
-                one.shown += 1
-                self._settle(one)
-                return one
+        """Assign a new instance to the oldest sent request of its group; return the request, None if there is none."""
+        for request in self.of(group):
+            if request.phase is not Phase.QUEUED and request.missing:
+                request.shown += 1
+                self._settle(request)
+                return request
         return None
 
     def give_up_doubtful(self, group: str, began_at: float) -> int:
-        """Give up doubtful requests that ended before the update of `began_at`; return the number of instances."""
-        given_up = [one for one in self.of(group) if one.phase is Phase.DOUBTFUL and one.ended_at <= began_at]
-        for one in given_up:
-            self._drop(one)
-        return sum(one.missing for one in given_up)
+        """Give up requests whose call failed before the last update, which began at `began_at`. Returns the number of
+        instances that are given up."""
+        given_up = [
+            request for request in self.of(group) if request.phase is Phase.DOUBTFUL and request.ended_at <= began_at
+        ]
+        for request in given_up:
+            self._drop(request)
+        return sum(request.missing for request in given_up)
 
     def forget(self, group: str, asked_at: float, count: int) -> None:
         """Give up `count` instances of the requests that were made at `asked_at`, as a plan has decided."""
-        for one in self.of(group):
-            if one.asked_at == asked_at and count > 0:
-                dropped = min(one.missing, count)
+        for request in self.of(group):
+            if request.asked_at == asked_at and count > 0:
+                dropped = min(request.missing, count)
                 count -= dropped
-                one.count -= dropped
-                self._settle(one)
+                request.count -= dropped
+                self._settle(request)
 
     def _settle(self, request: PendingRequest) -> None:
         """Drop a request all of whose instances exist or were given up, unless its call is in progress."""

@@ -30,7 +30,7 @@ from remuda.taskscaler.fleet.stored_values import (
 _PASSING = frozenset(
     {InstanceState.CREATING, InstanceState.DELETING, InstanceState.SUSPECT, InstanceState.FAILED, InstanceState.LOST}
 )
-"""States that change soon."""
+"""States that are expected to change soon."""
 
 
 class Gone(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Gone(msgspec.Struct, frozen=True):
 class Roster:
     def __init__(self, setup: FleetSetup, metrics: ScalerMetrics) -> None:
         self.setup = setup
-        self.groups = {one.name: GroupState(name=one.name, limits=one.limits) for one in setup.groups}
+        self.groups = {group.name: GroupState(name=group.name, limits=group.limits) for group in setup.groups}
         self.members: dict[str, Member] = {}
         self.requests = PendingRequests()
         self._limits: dict[str, Limits] = self._effective()
@@ -59,7 +59,7 @@ class Roster:
         self._changed_groups: set[str] = set()
 
     def load(self, stored: Stored, now: float) -> tuple[str, ...]:
-        """Restore the state of an earlier process; return the instances of unknown groups, which are not restored."""
+        """Restore the state of an earlier process. Returns names of instances left out, as their group is unknown."""
         for group in stored.groups:
             if state_of_group := self.groups.get(group.name):
                 state_of_group.bucket, state_of_group.boots = group.bucket, group.boots
@@ -67,15 +67,15 @@ class Roster:
         for request in stored.requests:
             self.requests.load(request, is_known=request.group in self.groups)
         strangers = []
-        for one in stored.instances:
-            name = instance_name(one.group, one.id)
-            if one.group not in self.groups:
+        for instance in stored.instances:
+            name = instance_name(instance.group, instance.id)
+            if instance.group not in self.groups:
                 strangers.append(name)
                 continue
-            member = self.members[name] = to_member(one, now)
-            state = state_of(member, threshold=self._limits[one.group].failure_threshold)
-            self.slots.update(to_instance(one, name, state))
-            for number, holder in one.holders.items():
+            member = self.members[name] = to_member(instance, now)
+            state = state_of(member, threshold=self._limits[instance.group].failure_threshold)
+            self.slots.update(to_instance(instance, name, state))
+            for number, holder in instance.holders.items():
                 if self.slots.adopt(holder, Slot(name, number)):
                     self._unsure.add(holder)
         return tuple(strangers)
@@ -83,20 +83,20 @@ class Roster:
     def change(self, setup: FleetSetup) -> None:
         """Apply a changed configuration of limits and intervals. Groups are neither added nor removed."""
         self.setup = setup
-        for one in setup.groups:
-            if group := self.groups.get(one.name):
-                group.limits = one.limits
+        for group_setup in setup.groups:
+            if group := self.groups.get(group_setup.name):
+                group.limits = group_setup.limits
         self.apply_limits()
 
     def apply_limits(self) -> None:
-        """Pass the effective limits to the slots if they have changed."""
+        """Pass the effective limits of the groups to the slots if the limits have changed."""
         limits = self._effective()
         if limits != self._limits:
             self._limits = limits
             self.slots.change_limits(limits)
 
     def adopt(self, holder: str, name: str, now: float) -> bool:
-        """Give a job of an earlier process its slot on the instance `name` again. False if the name fits no group."""
+        """Give a job that an earlier process started a slot on its instance `name`. False if the name fits no group."""
         slot = self.slots.slot(holder)
         self._unsure.discard(holder)
         if slot is not None:
@@ -111,12 +111,12 @@ class Roster:
         return self.slots.adopt(holder, Slot(name, number))
 
     def confirm(self, holder: str) -> Slot | None:
-        """The slot that a job has already. `end_recovery` does not release it from now on."""
+        """Return the slot that a job has, or None; `end_recovery` does not release this slot from now on."""
         self._unsure.discard(holder)
         return self.slots.slot(holder)
 
     def end_recovery(self, now: float) -> tuple[str, ...]:
-        """Release the slots of holders of an earlier process that no job has confirmed or adopted, and return them."""
+        """Release restored slots whose holders were neither confirmed nor adopted; return these holders."""
         unknown = tuple(sorted(self._unsure))
         for holder in unknown:
             self.release(holder, now)
@@ -129,21 +129,23 @@ class Roster:
         return tuple((grant.holder, grant.slot) for grant in grants)
 
     def release(self, holder: str, now: float, *, is_used: bool = True, warmed: Collection[str] = ()) -> bool:
-        """Release a slot; False if the holder had none. `is_used`: the job started. `warmed`: keys of its caches."""
+        """Release a job's slot; False if the job had none. `is_used`: the job started. `warmed`: keys of the caches
+        that the job has filled on the instance."""
         slot = self.slots.release(holder, now=now, is_used=is_used, warmed=warmed)
         if slot is not None:
             self._changed.add(slot.instance)
         return slot is not None
 
     def mark_unreachable(self, group: str, error: str) -> None:
-        """Record that the plugin could not list the group's instances, so nothing is created there until it can."""
+        """Record that the plugin could not list a group's instances. Plans add none to it until an update succeeds."""
         self.groups[group].is_current = False
         self.groups[group].error = error
 
     def note_failed_creation(
         self, group: str, error: str, now: float, *, cause: str, count: int = 1, asked_at: float | None = None
     ) -> None:
-        """Record that `count` requested instances failed to start. `cause`: one of `setup.FAILURES`."""
+        """Record that `count` requested instances failed to start, as one failure of the group. `cause`: one of
+        `setup.FAILURES`. `asked_at`: time of the request."""
         self.groups[group].note_failure(now, error)
         self._changed_groups.add(group)
         self.metrics.count_failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
@@ -203,7 +205,7 @@ class Roster:
         self.refresh(name, now)
 
     def lose(self, name: str, now: float) -> Gone:
-        """Forget an instance that does not exist any more, and take its slots from their holders."""
+        """Forget an instance that does not exist any more, with its slots; return it with their holders."""
         member = self.members.pop(name)
         if member.removed_at is not None:
             self.metrics.observe("instance_deletion", now - member.removed_at)
@@ -214,7 +216,7 @@ class Roster:
         return Gone(name, self.slots.lose(name), self._note_loss(name, member, now) if is_loss else "")
 
     def _note_loss(self, name: str, member: Member, now: float) -> str:
-        """Record that an instance disappeared by itself. Returns the probable cause as text, or ""."""
+        """Record that an instance disappeared unasked. Returns the probable cause as text, or "" if it is unknown."""
         group = self.groups[member.group]
         if member.shown is None:  # it vanished before this process looked: the time is unknown
             return ""
@@ -227,7 +229,7 @@ class Roster:
         return group.verdict.cause
 
     def refresh(self, name: str, now: float) -> None:
-        """Compute the state of an instance from its record again, and update its slots if it has changed."""
+        """Compute the state of an instance from its record again, and update `slots` if the state has changed."""
         member, instance = self.members[name], self.slots.instance(name)
         assert instance is not None
         state = state_of(member, threshold=self._limits[member.group].failure_threshold)
@@ -247,7 +249,8 @@ class Roster:
             self._changed.add(name)
 
     def is_expecting(self, group: str) -> bool:
-        """True if instances are requested, starting, suspect or being deleted: update the group more often."""
+        """True if a change is expected soon, so the group should be updated more often: instances are requested,
+        starting, failed, suspect, lost or being deleted."""
         if any(self.requests.of(group)):
             return True
         for name, member in self.members.items():
@@ -261,11 +264,11 @@ class Roster:
         return False
 
     def take_changes(self) -> Changes:
-        """The changes that are not in the state file. They count as written unless `restore_changes` is called."""
+        """The changes since the last call, to be written to the state file. If that fails, call `restore_changes`."""
         changes = Changes(
             instances={name: self._to_stored(name) for name in self._changed},
             requests={
-                number: replace(one) if (one := self.requests.all.get(number)) else None
+                number: replace(request) if (request := self.requests.all.get(number)) else None
                 for number in self.requests.changed
             },
             groups={name: to_stored_group(self.groups[name]) for name in self._changed_groups},
@@ -288,17 +291,17 @@ class Roster:
         return {name: group.effective for name, group in self.groups.items()}
 
     def _presume(self, name: str, now: float) -> bool:
-        """Add an instance of a restored job that is not in the state file. False if its name fits no group."""
+        """Add an instance that an adopted job runs on, but that was not restored. False if its name fits no group."""
         for group in sorted(self.groups, key=len, reverse=True):
             if not group or name.startswith(f"{group}/"):
-                one = name[len(group) + 1 :] if group else name
-                self.add(Member(id=one, group=group, cause=Cause.PREEXISTED, created_at=now, begun_at=now), now)
+                instance_id = name[len(group) + 1 :] if group else name
+                self.add(Member(id=instance_id, group=group, cause=Cause.PREEXISTED, created_at=now, begun_at=now), now)
                 self.members[name].is_prepared = True
                 return True
         return False
 
     def add(self, member: Member, now: float) -> None:
-        """Add a new instance in the state UNKNOWN; `refresh` sets its state after the next update of its group."""
+        """Add a new instance: DELETING if it is to be deleted, otherwise UNKNOWN until the next `refresh`."""
         name = instance_name(member.group, member.id)
         self.members[name] = member
         state = InstanceState.DELETING if member.is_removing else InstanceState.UNKNOWN

@@ -12,7 +12,8 @@ from remuda.taskscaler.core.values import Demand, Limits
 
 
 class AcquireTimeoutError(Exception):
-    """A job waited too long for a slot, and no instance is starting for it; the text says why."""
+    """A job gets no slot: it waited too long and no instance is starting for it, or a plugin that scales by itself
+    refused it. The text says why."""
 
 
 class GoneError(PermanentError):
@@ -25,9 +26,9 @@ class GroupSetup(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Must not change: it is part of the names of instances. May be empty."""
     config: Mapping[str, Any] = {}
-    """`plugin_config`."""
+    """`plugin_config`: settings that only the plugin understands."""
     settings: Settings = Settings()
-    """`owner` is replaced by the fleet's."""
+    """Its `owner` is that of the fleet."""
     limits: Limits = Limits()
     use_external_addr: bool = False
 
@@ -53,16 +54,18 @@ class FleetSetup(msgspec.Struct, frozen=True, kw_only=True):
     """Interval between requests for the server's demand."""
     delete_on_shutdown: bool = False
     delete_because: str = "delete_instances_on_shutdown is set, and the manager stops"
-    """The reason in the log."""
+    """Why instances are deleted on shutdown, for the log."""
     shutdown_deletion_seconds: float = 10.0
+    """How long an attempt to delete instances waits until they are gone."""
     shutdown_deletion_retries: int = 3
     shutdown_seconds: float = 30.0
+    """Time limit for the whole shutdown."""
     preparing: int = 20
     """Number of instances that are prepared at the same time."""
 
 
 class Machines(Protocol):
-    """Access to instances by SSH or another protocol. Calls may be concurrent. `instance`: see `instance_name`."""
+    """Access to instances by SSH or another protocol. Called concurrently. `instance`: a name from `instance_name`."""
 
     async def prepare(self, instance: str, info: ConnectInfo) -> None:
         """Log in to an instance and run its ready command. Raises TemporaryError if a retry may help; the caller
@@ -102,8 +105,7 @@ class GroupGauges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers by the states of GitLab Runner's metrics. Instances: requested, pending, creating, running, deleting.
-    Tasks: idle, pending, acquired, reserved, unavailable, unhealthy."""
+    """Numbers of instances and jobs by GitLab Runner's states (`gauges.INSTANCE_STATES`, `gauges.TASK_STATES`)."""
 
     instances: dict[str, int]
     tasks: dict[str, int]
@@ -154,8 +156,8 @@ class ScalerMetrics(Protocol):
         return
 
     def observe(self, what: str, seconds: float) -> None:
-        """Record a duration. `what`: instance_creation (until first listed), instance_is_running, instance_deletion,
-        instance_life_duration, task_instance_readiness, slot_wait (of a job, from its acceptance to its slot)."""
+        """Record a duration. `what`: instance_creation and instance_is_running (request until listed or running),
+        instance_deletion, instance_life_duration, task_instance_readiness (preparation), slot_wait (of a job)."""
         return
 
     def observe_boot(self, group: str, seconds: float) -> None:
@@ -163,11 +165,11 @@ class ScalerMetrics(Protocol):
         return
 
     def count_failed_creation(self, group: str, cause: str, seconds: float | None = None, count: int = 1) -> None:
-        """Count instances that will never take jobs. `cause`: one of `FAILURES`; `seconds` since the request."""
+        """Count requested instances that will never take jobs. `cause`: of `FAILURES`; `seconds`: since the request."""
         return
 
     def count_loss(self, group: str, cause: str) -> None:
-        """Count an instance that took jobs and disappeared. `cause`: a value of `rebalancing.Meddling`."""
+        """Count an instance that was ready for jobs and disappeared. `cause`: a value of `rebalancing.Meddling`."""
         return
 
     def set_orphans(self, count: int) -> None:
@@ -175,7 +177,8 @@ class ScalerMetrics(Protocol):
         return
 
     def count_decision(self, action: str, reason: str, count: int = 1) -> None:
-        """Count a decision of a plan. `action`: create, remove, drain, forget, hindered (prevented)."""
+        """Count decisions of a plan about `count` instances. `action`: create, remove, drain, forget, hindered
+        (not created or removed); `reason`: a value of `decisions.Reason`."""
         return
 
     def clear(self) -> None:
@@ -188,5 +191,5 @@ class NoMetrics(ScalerMetrics):
 
 
 def instance_name(group: str, instance: str) -> str:
-    """Name of an instance in the fleet: group and the plugin's id, because two groups may have equal ids."""
+    """Name of an instance in the fleet: `GROUP/ID`, because ids (the plugin's) can be equal in two groups."""
     return f"{group}/{instance}" if group else instance

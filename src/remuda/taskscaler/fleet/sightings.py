@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from remuda.fleeting.port import InstanceState as Shown
 from remuda.fleeting.port import TaggedInstance
 from remuda.taskscaler.core.rebalancing import Seen, Sighting
-from remuda.taskscaler.core.values import Cause
+from remuda.taskscaler.core.values import Cause, is_foreign_tag
 from remuda.taskscaler.fleet.groups import GroupState
 from remuda.taskscaler.fleet.members import Member, is_gone
 from remuda.taskscaler.fleet.roster import Gone, Roster
 from remuda.taskscaler.fleet.setup import instance_name
 
 REMEMBERED_SECONDS = 600.0
-"""How long a deleted instance that is listed again without a request is deleted again."""
+"""For this long, an instance that was deleted and is listed again is deleted again, unless a request is pending."""
 
 
 def apply_update(
@@ -28,17 +28,17 @@ def apply_update(
     began_at: float,
     tags: Mapping[str, TaggedInstance],
 ) -> tuple[Gone, ...]:
-    """Apply the plugin's list of instances; return those whose requested deletion is complete. `began_at`: when the
-    plugin was called; `tags`: owners of new instances."""
+    """Apply the plugin's list of a group's instances (`states` by id); return the instances whose deletion is complete.
+    `began_at`: when the plugin was called; `tags`: owners of new instances by id."""
     state = roster.groups[group]
     gone = []
-    for one, shown in states.items():
-        name = instance_name(group, one)
+    for instance_id, shown in states.items():
+        name = instance_name(group, instance_id)
         if name not in roster.members:
             if is_gone(shown):
-                _note_unseen_end(roster, state, one, now, tags.get(one))
+                _note_unseen_end(roster, state, instance_id, now, tags.get(instance_id))
                 continue
-            _discover(roster, state, one, now, tags.get(one))
+            _discover(roster, state, instance_id, now, tags.get(instance_id))
         member = roster.members[name]
         if is_gone(shown) and member.is_removing:
             gone.append(roster.lose(name, now))
@@ -63,25 +63,28 @@ def apply_update(
     return tuple(gone)
 
 
-def _note_unseen_end(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
-    """Count an instance that is already deleted when first listed as failed creation, once, if a request is pending."""
-    name = instance_name(group.name, one)
+def _note_unseen_end(
+    roster: Roster, group: GroupState, instance_id: str, now: float, tag: TaggedInstance | None
+) -> None:
+    """Handle an unknown instance that is listed as deleted: if it was not listed before, and a request is pending,
+    record a failed creation for that request."""
+    name = instance_name(group.name, instance_id)
     is_news = group.was_shown and name not in group.gone and name not in roster.deleted
     group.gone[name] = now
     group.gone = {name: at for name, at in group.gone.items() if now - at < REMEMBERED_SECONDS}
-    is_foreign = tag is not None and tag.owner not in ("", roster.setup.owner)
+    is_foreign = tag is not None and is_foreign_tag(tag.owner, roster.setup.owner)
     was_lost = any(seen.what is Seen.LOST and seen.instance == name for seen in group.sightings)
     if not is_news or is_foreign or was_lost or (request := roster.requests.take(group.name)) is None:
         return
-    text = f"{name} came to nothing before anybody saw it; what its provider, or the plugin's log, says of it tells why"
+    text = f"{name} was deleted before it was first listed; its provider, or the plugin's log, may say why"
     roster.note_failed_creation(group.name, text, now, cause="lost", asked_at=request.asked_at)
 
 
-def _discover(roster: Roster, group: GroupState, one: str, now: float, tag: TaggedInstance | None) -> None:
-    member = Member(id=one, group=group.name, cause=Cause.UNEXPECTED, created_at=now, begun_at=now)
+def _discover(roster: Roster, group: GroupState, instance_id: str, now: float, tag: TaggedInstance | None) -> None:
+    member = Member(id=instance_id, group=group.name, cause=Cause.UNEXPECTED, created_at=now, begun_at=now)
     member.owner = "" if tag is None else tag.owner
-    name = instance_name(group.name, one)
-    is_back = any(one.what is Seen.LOST and one.instance == name for one in group.sightings)
+    name = instance_name(group.name, instance_id)
+    is_back = any(seen.what is Seen.LOST and seen.instance == name for seen in group.sightings)
     is_new = not is_back and not member.is_foreign(roster.setup.owner)
     request = roster.requests.take(group.name) if is_new else None
     if request is not None:

@@ -22,9 +22,9 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The plugin's name for it."""
     group: str
     state: str
-    """State in plans; `foreign`: another owner's, left alone."""
+    """State in plans; `foreign`: of another owner, so it is left alone."""
     provider_state: str
-    """State in its group; empty: not shown yet in this process."""
+    """State in its group; empty: not listed in this process yet."""
     since: float
     slots_used: int
     capacity: int
@@ -36,7 +36,7 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     failures: int
     error: str
-    """Its last error; for a foreign one, its owner."""
+    """Its last error; for an instance of another owner a text with that owner."""
     holders: tuple[str, ...]
 
 
@@ -46,9 +46,9 @@ class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Name and version of the plugin."""
     is_current: bool
     starting_seconds: float | None = None
-    """How long its plugin has been starting; None: it runs, or waits for the next try."""
+    """How long its plugin has been starting; None: the plugin runs, or waits for the next try."""
     error: str
-    """Its last error, until it works again."""
+    """The last error of its plugin or of a creation; empty when the group works again."""
     note: str
     """What the operator should know, such as a maximum below the configured one."""
     failures: int
@@ -111,11 +111,11 @@ def status_of(
     demand_error: str,
 ) -> ScalerStatus:
     groups = []
-    for one in fleet_of(roster, now, reserved=0).groups:
-        group = roster.groups[one.name]
+    for planned in fleet_of(roster, now, reserved=0).groups:
+        group = roster.groups[planned.name]
         groups.append(
             GroupStatus(
-                name=one.name,
+                name=planned.name,
                 plugin=group.plugin,
                 is_current=group.is_current,
                 starting_seconds=None if group.starting_at is None else now - group.starting_at,
@@ -123,10 +123,10 @@ def status_of(
                 note=group.note,
                 failures=group.failures,
                 failed_at=group.failed_at,
-                boot_seconds=one.boot_seconds,
+                boot_seconds=planned.boot_seconds,
                 boots=len(group.boots.seconds),
                 max_instances=group.limits.max_instances,
-                quota=one.limits.quota,
+                quota=planned.limits.quota,
                 updated_at=group.updated_at,
             )
         )
@@ -138,8 +138,8 @@ def status_of(
         waiting=len(roster.slots.waiters),
         reserved=open_requests + len(roster.slots.waiters),
         capacity=capacity,
-        instances=tuple(_instance(roster, one) for one in roster.slots.instances),
-        requests=tuple(one.as_request() for one in roster.requests.all.values() if one.missing),
+        instances=tuple(_instance(roster, instance) for instance in roster.slots.instances),
+        requests=tuple(request.as_request() for request in roster.requests.all.values() if request.missing),
         groups=tuple(groups),
         plan=plan,
         explanation="" if plan is None else explain(plan, now=now),
@@ -149,30 +149,30 @@ def status_of(
     )
 
 
-def _instance(roster: Roster, one: Instance) -> InstanceStatus:
-    member = roster.members[one.id]
-    uses_external = {group.name: group.use_external_addr for group in roster.setup.groups}.get(one.group, False)
+def _instance(roster: Roster, instance: Instance) -> InstanceStatus:
+    member = roster.members[instance.id]
+    uses_external = {group.name: group.use_external_addr for group in roster.setup.groups}.get(instance.group, False)
     address = ""
     if member.info is not None:
         with suppress(PermanentError):
             address = member.info.address(use_external=uses_external)
     is_foreign = member.is_foreign(roster.setup.owner)
     return InstanceStatus(
-        name=one.id,
+        name=instance.id,
         id=member.id,
-        group=one.group,
-        state=FOREIGN if is_foreign else one.state.value,
+        group=instance.group,
+        state=FOREIGN if is_foreign else instance.state.value,
         provider_state="" if member.shown is None else member.shown.value,
-        since=one.since,
-        slots_used=one.slots_used,
-        capacity=roster.groups[one.group].limits.capacity,
-        uses=one.uses,
-        created_at=one.created_at,
-        idle_since=one.idle_since,
-        cause=one.cause.value,
+        since=instance.since,
+        slots_used=instance.slots_used,
+        capacity=roster.groups[instance.group].limits.capacity,
+        uses=instance.uses,
+        created_at=instance.created_at,
+        idle_since=instance.idle_since,
+        cause=instance.cause.value,
         address=address,
-        owner=one.owner,
-        failures=one.failures,
-        error=f"is {one.owner}'s by its tag" if is_foreign else member.error,
-        holders=tuple(roster.slots.holders(one.id).values()),
+        owner=instance.owner,
+        failures=instance.failures,
+        error=f"is {instance.owner}'s by its tag" if is_foreign else member.error,
+        holders=tuple(roster.slots.holders(instance.id).values()),
     )

@@ -10,7 +10,7 @@ from remuda.taskscaler.fleet.requests import PendingRequest
 
 
 class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be known of an instance after a restart and its group does not report."""
+    """State of an instance that must survive a restart and that its group does not report."""
 
     id: str
     group: str
@@ -32,7 +32,7 @@ class StoredInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be known of a group after a restart: rate limit, boot times and failures."""
+    """State of a group that must survive a restart: rate limit, boot times and failures."""
 
     name: str
     bucket: Bucket | None = None
@@ -75,24 +75,24 @@ def to_stored_instance(member: Member, instance: Instance, holders: dict[int, st
     )
 
 
-def to_member(one: StoredInstance, now: float) -> Member:
-    """A stored instance before its group lists it. The time limit for its preparation starts at `now`."""
-    return Member(begun_at=now, **{name: getattr(one, name) for name in _OF_MEMBERS})
+def to_member(stored: StoredInstance, now: float) -> Member:
+    """The record of a stored instance before its group lists it. The time limit for its preparation starts at `now`."""
+    return Member(begun_at=now, **{name: getattr(stored, name) for name in _OF_MEMBERS})
 
 
-def to_instance(one: StoredInstance, name: str, state: InstanceState) -> Instance:
+def to_instance(stored: StoredInstance, name: str, state: InstanceState) -> Instance:
     return Instance(
         id=name,
-        group=one.group,
+        group=stored.group,
         state=state,
-        since=one.since,
-        uses=one.uses,
-        created_at=one.created_at,
-        idle_since=one.idle_since,
-        cause=one.cause,
-        warm=frozenset(one.warm),
-        failures=one.reported,
-        owner=one.owner,
+        since=stored.since,
+        uses=stored.uses,
+        created_at=stored.created_at,
+        idle_since=stored.idle_since,
+        cause=stored.cause,
+        warm=frozenset(stored.warm),
+        failures=stored.reported,
+        owner=stored.owner,
     )
 
 

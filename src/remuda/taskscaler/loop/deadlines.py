@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, what: str) -> T:
     """Await `work`. Raises TemporaryError after `seconds`, or if `work` is cancelled or fails with an error other than
-    PermanentError. `what` names the call in that error."""
+    PermanentError. `what` names the call in the error."""
     try:
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(_catch(work), name=what)
@@ -28,14 +28,14 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, 
         raise TemporaryError(f"{what} was not answered within {seconds:g} seconds")
     if task.cancelled():
         # The work was cancelled, not the caller: without an error the caller would end silently.
-        raise TemporaryError(f"{what} was broken off")
+        raise TemporaryError(f"{what} was cancelled")
     result, error = task.result()
     if error is None:
         return cast(T, result)
     if isinstance(error, TemporaryError | PermanentError):
         raise error
     logger("scaler").error(
-        "call of a plugin or an instance failed unexpectedly; treated as temporary",
+        "call of a plugin or an instance failed unexpectedly; handling that as a temporary error",
         what=what,
         cause=f"{type(error).__name__}: {error}",
     )
@@ -43,7 +43,7 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, 
 
 
 async def _catch(work: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:
-    """Result or error of `work`. An exception would leave the task group and cancel the caller."""
+    """Return the result and the error of `work`, one of them None. A raised error would cancel the caller's tasks."""
     try:
         return await work, None
     except Exception as error:  # noqa: BLE001 - `within` handles every error

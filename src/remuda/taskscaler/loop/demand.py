@@ -1,7 +1,7 @@
 """Tracks how many jobs need slots of a fleet: accepted jobs without a slot, and the demand that the server reports.
 
 A task of its own asks the server, so a slow server delays no plan. Jobs accepted since the last answer do not count as
-waiting there. An answer older than `BELIEVED_SECONDS` is ignored; then only accepted jobs count.
+waiting at the server. An answer older than `BELIEVED_SECONDS` is ignored; then only accepted jobs count.
 """
 
 from collections import Counter
@@ -21,7 +21,8 @@ BELIEVED_SECONDS = 60.0
 
 
 class DemandTracker:
-    """Current demand of a fleet. `waiting` returns the holders that wait for a slot; without it all added ones wait."""
+    """Current demand of a fleet. `ask` fetches the server's demand; None: the server reports none. `changed` is called
+    after new answers. `waiting` returns the holders that wait for a slot; without it all added holders wait."""
 
     def __init__(
         self,
@@ -55,14 +56,15 @@ class DemandTracker:
         unmatched = self._count_by_key()
         is_believed = not self.is_closed and self._clock.now() - self._answered_at <= BELIEVED_SECONDS
         keys = [
-            replace(one, waiting=unmatched.pop(one.key, 0), ready=max(one.ready - self._accepted[one.key], 0))
-            for one in (self._answer.keys if is_believed else ())
+            replace(key, waiting=unmatched.pop(key.key, 0), ready=max(key.ready - self._accepted[key.key], 0))
+            for key in (self._answer.keys if is_believed else ())
         ]
-        keys += [KeyDemand(key=key, waiting=jobs) for key, jobs in sorted(unmatched.items()) if jobs]
+        keys += [KeyDemand(key=name, waiting=jobs) for name, jobs in sorted(unmatched.items()) if jobs]
         return Demand(keys=tuple(keys))
 
     async def run(self, setup: Callable[[], FleetSetup]) -> None:
-        """Fetch the server's demand at intervals until cancelled. Returns at once if the server reports no demand."""
+        """Fetch the server's demand at intervals until cancelled. Returns at once if `ask` is None. `setup` returns the
+        current configuration, with the interval."""
         while self._ask is not None:
             if self.is_closed:
                 self.error = ""
@@ -71,7 +73,7 @@ class DemandTracker:
             before = Counter(self._accepted)
             try:
                 answer = await within(
-                    self._clock, ASK_SECONDS, self._fetch(self._ask), what="the question for the demand"
+                    self._clock, ASK_SECONDS, self._fetch(self._ask), what="the request for the demand"
                 )
             except (TemporaryError, PermanentError) as error:
                 if not self.error:

@@ -26,14 +26,14 @@ from remuda.taskscaler.loop.state import StateWriter
 from remuda.telemetry.logs import logger
 
 CALLS = 8
-"""Concurrent calls of increase, and as many of decrease."""
+"""Limit on concurrent calls of increase, and the same limit for decrease."""
 T = TypeVar("T")
 AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Deadlines of plugin calls in seconds; longer than those of `fleeting.host`, which restarts hung plugins."""
+    """Deadlines of plugin calls in seconds; longer than `fleeting.client.Deadlines`, after which plugins restart."""
 
     init: float = 150.0
     update: float = 90.0
@@ -50,7 +50,7 @@ class FleetContext:
 
 
 class GroupWatch:
-    """Runs the tasks of one group. `changed`: a new plan is needed; `ended`: instances do not exist any more."""
+    """Runs the tasks of one group. Calls `changed` when a new plan is needed, `ended` with gone instances."""
 
     def __init__(
         self,
@@ -88,11 +88,11 @@ class GroupWatch:
 
     @property
     def starts(self) -> int:
-        """How often the plugin's process was started. In the manager's process: 1 after `init`, before that 0."""
+        """How often the plugin's process was started. Of a plugin in the manager's process: 0 or, after `init`, 1."""
         return int(getattr(self.plugin, "starts", self.is_begun))
 
     def look(self) -> None:
-        """Update the group now instead of at its next interval."""
+        """Have the group's instances listed soon instead of at the next interval."""
         self._look.set()
 
     def act(self) -> None:
@@ -100,13 +100,13 @@ class GroupWatch:
         self._asked.set()
 
     def delete(self, name: str) -> None:
-        """Queue the deletion of an instance, which must be marked for deletion in the roster. `act` sends it."""
+        """Have the plugin delete an instance, which must be marked for deletion in the roster."""
         if name not in self._under_way:
             self._doomed.add(name)
             self._asked.set()
 
     async def run(self) -> None:
-        """Start the plugin, then update the group and send requests until cancelled."""
+        """Start the plugin, then list its instances at intervals and send it requests until cancelled."""
         if not self.is_begun:
             await self._begin()
         self._increases = self._decreases = 0
@@ -118,7 +118,7 @@ class GroupWatch:
             await self._send(tasks)
 
     async def update(self) -> None:
-        """Ask the plugin for all instances and update the roster. Raises TemporaryError or PermanentError."""
+        """Update the roster with the plugin's list. Raises TemporaryError or PermanentError if a call of it fails."""
         began_at = self._clock.now()
         states = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):
@@ -131,15 +131,17 @@ class GroupWatch:
         self._warn()
 
     def _warn(self) -> None:
-        """Warn when the provider starts to change the group by itself; again only after that had stopped."""
+        """Log a warning when the provider starts to change the group by itself in a new way."""
         verdict = self._roster.groups[self.name].verdict
         kind = verdict.kind if verdict.is_repeated else Meddling.NONE
         if kind is not self._warned_of and kind is not Meddling.NONE:
-            self._log.warning("provider creates or deletes instances by itself", advice=verdict.advice)
+            self._log.warning(
+                "provider creates or deletes instances by itself; jobs on deleted ones fail", advice=verdict.advice
+            )
         self._warned_of = kind
 
     async def decrease(self, names: Sequence[str]) -> None:
-        """Ask the plugin to delete instances. The caller must have written the deletion marks to the state file."""
+        """Ask the plugin to delete instances; log errors. Their marks for deletion must be in the state file before."""
         members = {name: self._roster.members[name] for name in names if name in self._roster.members}
         ids = {member.id: member for member in members.values()}
         if not ids:
@@ -153,11 +155,11 @@ class GroupWatch:
                 member.error = f"it could not be deleted: {error}"
             return
         self._metrics.count_instance_operation("delete", len(accepted))
-        for one in ids.keys() - set(accepted):
-            ids[one].error = "its group did not accept that it goes"
+        for instance_id in ids.keys() - set(accepted):
+            ids[instance_id].error = "its group did not accept its deletion"
 
     async def _begin(self) -> None:
-        """Start the plugin. Retries forever, because the cause may be corrected at the provider."""
+        """Start the plugin. Retries forever, because the cause can be corrected at the provider."""
         state, failures = self._roster.groups[self.name], 0
         while True:
             settings = Settings(connector=self._setup.settings.connector, owner=self._roster.setup.owner)
@@ -183,7 +185,10 @@ class GroupWatch:
         self.is_begun, state.error = True, ""
         self._roster.apply_limits()
         if state.note:
-            self._log.warning("settings of the instance group cannot work as configured", note=state.note)
+            self._log.warning(
+                "settings of the instance group cannot work as configured; applying them as far as possible",
+                note=state.note,
+            )
 
     async def _watch(self) -> None:
         failures = 0
@@ -206,7 +211,7 @@ class GroupWatch:
                 is_expecting = self._roster.is_expecting(self.name)
                 pause = setup.expecting_seconds if is_expecting else setup.update_seconds
             self._changed()
-            # `look` shortens the pause, but not below the interval of groups that expect a change.
+            # `look` shortens the pause, but not below a second, or `expecting_seconds` if that is shorter.
             await self._clock.sleep(min(setup.expecting_seconds, pause, 1.0))
             rest = pause - min(setup.expecting_seconds, pause, 1.0)
             await wait_for_any_event(self._clock, self._look, within_seconds=rest, name=f"next update of {self.name}")
@@ -229,7 +234,7 @@ class GroupWatch:
     async def _increase(self, request: PendingRequest) -> None:
         await self._state_writer.flush()
         requests, count = self._roster.requests, request.count
-        if not count:  # it was given up before it could be stored
+        if not count:  # the plan gave it up before it was stored
             requests.note_answer(request, 0)
             self._finish_increase()
             return
@@ -249,7 +254,11 @@ class GroupWatch:
             requests.note_answer(request, accepted)
             self._metrics.count_instance_operation("create", accepted)
             if accepted < count:
-                self._log.warning("the group accepted fewer instances than requested", count=count, accepted=accepted)
+                self._log.warning(
+                    "the group accepted fewer instances than requested; requesting more if they are still needed",
+                    count=count,
+                    accepted=accepted,
+                )
             if not accepted:
                 text, now = "the group accepted no instance", self._clock.now()
                 self._roster.note_failed_creation(
@@ -277,15 +286,15 @@ class GroupWatch:
     async def _tags(self, states: Mapping[str, Shown]) -> Mapping[str, TaggedInstance]:
         """Tagged instances by id if `states` has new instances and the plugin can report tags; otherwise {}."""
         info = self._roster.groups[self.name].info
-        is_new = any(instance_name(self.name, one) not in self._roster.members for one in states)
+        is_new = any(instance_name(self.name, instance_id) not in self._roster.members for instance_id in states)
         if not is_new or info is None or Capability.RECOVER not in info.capabilities:
             return {}
         assert isinstance(self.plugin, CanRecover)
         tagged = await self._call(self.plugin.recover(), self._deadlines.other, "Recover")
-        return {one.instance: one for one in tagged}
+        return {instance.instance: instance for instance in tagged}
 
     async def _ask_stats(self) -> None:
-        """Read the provider's quota if it is due. A failure is logged, and the last quota stays in use."""
+        """Read the provider's quota every `update_seconds`, if the plugin can. Logs a failure; keeps the last quota."""
         state, now = self._roster.groups[self.name], self._clock.now()
         can = state.info is not None and Capability.STATS in state.info.capabilities
         if not can or now - self._stats_at < self._roster.setup.update_seconds:

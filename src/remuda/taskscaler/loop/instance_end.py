@@ -1,6 +1,6 @@
 """Shuts down a fleet, and closes connections to instances that do not exist any more.
 
-When a manager stops its instances stay, or with `delete_on_shutdown` those without a job are deleted, in at most
+When a manager stops, its instances stay, or with `delete_on_shutdown` those without a job are deleted, in at most
 `shutdown_seconds`; the next process or a sweep finds the rest. `end` is called after all other tasks of the scaler have
 ended.
 """
@@ -64,11 +64,13 @@ class GoneInstances:
         try:
             await within(self._clock, FORGET_SECONDS, self._machines.forget(instance), what=f"to forget {instance}")
         except (TemporaryError, PermanentError) as error:
-            logger("scaler").info("cannot close connections to a deleted instance", instance=instance, cause=str(error))
+            logger("scaler").info(
+                "cannot close connections to a deleted instance; not trying again", instance=instance, cause=str(error)
+            )
 
 
 async def end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: StateWriter, clock: Clock) -> None:
-    """Shut down a fleet: delete idle instances if configured, stop the plugins, write the state file."""
+    """Shut down a fleet: delete instances without a job if configured, stop the plugins, write the state file."""
     log = logger("scaler").bind(fleet=roster.setup.name)
     try:
         what = "the end of the fleet"
@@ -110,7 +112,7 @@ async def _end_group(roster: Roster, watch: GroupWatch, state_writer: StateWrite
 
 
 async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWriter, clock: Clock) -> None:
-    """Delete all instances of a group without a job, also requested ones that appear meanwhile."""
+    """Delete all instances of a group that have no job, also requested instances that appear meanwhile."""
     log = logger("scaler").bind(fleet=roster.setup.name, group=watch.name)
     roster.requests.interrupt(watch.name, clock.now())
     roster.requests.take_back(watch.name)
@@ -122,7 +124,7 @@ async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWrit
         if not names and not roster.requests.of(watch.name):
             break
         if attempt == roster.setup.shutdown_deletion_retries:
-            log.warning("instances still exist after the last attempt to delete them", instances=names)
+            log.warning("instances still exist after the last attempt to delete them; leaving them", instances=names)
             break
         for name in names:
             roster.remove(name, clock.now())
@@ -132,13 +134,14 @@ async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWrit
             logged.update(fresh)
         await watch.decrease(names)
         await _until_gone(roster, watch, before, clock)
-    if busy := [name for name, one in roster.members.items() if one.group == watch.name and roster.slots.holders(name)]:
+    members = roster.members.items()
+    if busy := [name for name, member in members if member.group == watch.name and roster.slots.holders(name)]:
         log.info("keeping instances with running jobs", instances=sorted(busy))
 
 
 def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]:
-    """Instances without a job and of no other owner. `before`: those at the start of the shutdown; unexpected later
-    ones may belong to another user of the group."""
+    """Instances without a job that belong to no other owner. `before`: instances at the start of the shutdown. An
+    instance that appeared later without a request is left out: it possibly belongs to another user of the group."""
     owner = roster.setup.owner
     return [
         name
@@ -151,7 +154,8 @@ def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]
 
 
 async def _until_gone(roster: Roster, watch: GroupWatch, before: Collection[str], clock: Clock) -> None:
-    """Update the group until all instances to delete are gone, at most for `shutdown_deletion_seconds`."""
+    """List the group's instances repeatedly until none is deletable and no request is pending, for at most
+    `shutdown_deletion_seconds`. `before`: see `_deletable`."""
     until, looks = clock.now() + roster.setup.shutdown_deletion_seconds, 0
     while (remaining := until - clock.now()) > 0:
         looks += 1

@@ -52,10 +52,10 @@ class Planner:
         self.is_ending = False
         """No job will ever be requested again."""
         self.granted = 0
-        """Slots that were handed out since the last plan; they cannot be reserved any more."""
+        """Slots that were assigned since the last plan; they cannot be reserved any more."""
 
     def plan(self, open_requests: int) -> Plan:
-        """Make and apply a plan and start its plugin calls. `open_requests`: unanswered requests for jobs."""
+        """Make and apply a plan, and have its plugin calls made. `open_requests`: unanswered requests for jobs."""
         now = self._clock.now()
         roster = self._roster
         local = datetime.fromtimestamp(now).astimezone().tzinfo
@@ -67,9 +67,9 @@ class Planner:
         new_plan = plan(fleet, self._demand_tracker.demand(), policy, now)
         gone = self._forget(new_plan, now)
         self._remove(new_plan, now)
-        for one in new_plan.drain:
-            roster.drain(one.id, now)
-            self._decide("drain", one.group, one.because, instance=one.id)
+        for drain in new_plan.drain:
+            roster.drain(drain.id, now)
+            self._decide("drain", drain.group, drain.because, instance=drain.id)
         for creation in new_plan.create:
             roster.requests.add(creation.group, creation.count, now)
             for because in creation.because[:1]:
@@ -77,57 +77,65 @@ class Planner:
             self._watches[creation.group].act()
         for name, bucket in new_plan.buckets.items():
             roster.groups[name].bucket = bucket
-        for name in {one.group for one in new_plan.create}:
+        for name in {creation.group for creation in new_plan.create}:
             roster.mark_group_changed(name)
         for hindrance in new_plan.hindered:
             self._metrics.count_decision("hindered", hindrance.because.reason, hindrance.count)
         for operation, is_done in (("up", new_plan.create), ("down", new_plan.remove)):
             if is_done:
                 self._metrics.count_scale_operation(operation)
-        roster.slots.allow(new_plan.reservable)
         self.last, self.granted = new_plan, 0
-        # Only now, when all removals are marked: holders of slots of gone instances get other slots.
+        # Last, when all removals are marked: jobs of gone instances get other slots, but not of instances to remove.
         self._ended(gone)
         starts = {name: watch.starts for name, watch in self._watches.items()}
         self._metrics.set_gauges(gauges_of(roster, new_plan, open_requests, at=self._clock.monotonic(), starts=starts))
         return new_plan
 
     def _remove(self, new_plan: Plan, now: float) -> None:
-        for one in new_plan.remove:
-            if one.because.reason is Reason.STUCK:
-                asked_at = self._roster.members[one.id].asked_at
-                text = f"{one.id} {describe(one.because)}"
-                self._roster.note_failed_creation(one.group, text, now, cause="stuck", asked_at=asked_at)
-            self._roster.remove(one.id, now)
-            self._watches[one.group].delete(one.id)
-        for one in new_plan.remove[:LOGGED]:
-            self._decide("remove", one.group, one.because, instance=one.id)
-        for one in new_plan.remove[LOGGED:]:
-            self._metrics.count_decision("remove", one.because.reason)
+        for removal in new_plan.remove:
+            if removal.because.reason is Reason.STUCK:
+                asked_at = self._roster.members[removal.id].asked_at
+                text = f"{removal.id} {describe(removal.because)}"
+                self._roster.note_failed_creation(removal.group, text, now, cause="stuck", asked_at=asked_at)
+            self._roster.remove(removal.id, now)
+            self._watches[removal.group].delete(removal.id)
+        for removal in new_plan.remove[:LOGGED]:
+            self._decide("remove", removal.group, removal.because, instance=removal.id)
+        for removal in new_plan.remove[LOGGED:]:
+            self._metrics.count_decision("remove", removal.because.reason)
         if len(new_plan.remove) > LOGGED:
             self._log.info("removing further instances, not listed in the log", count=len(new_plan.remove) - LOGGED)
 
     def _forget(self, new_plan: Plan, now: float) -> list[Gone]:
         gone = []
-        for one in new_plan.forget:
+        for forgetting in new_plan.forget:
             suspicion = ""
-            if one.id:
-                member = self._roster.members[one.id]
-                if one.because.reason is Reason.LOST and not member.is_prepared:
-                    text = f"{one.id} was lost before it was ready"
-                    self._roster.note_failed_creation(one.group, text, now, cause="lost", asked_at=member.asked_at)
-                gone.append(self._roster.lose(one.id, now))
+            if forgetting.id:
+                member = self._roster.members[forgetting.id]
+                if forgetting.because.reason is Reason.LOST and not member.is_prepared:
+                    text = f"{forgetting.id} was lost before it was ready"
+                    self._roster.note_failed_creation(
+                        forgetting.group, text, now, cause="lost", asked_at=member.asked_at
+                    )
+                gone.append(self._roster.lose(forgetting.id, now))
                 suspicion = gone[-1].why
             else:
-                self._roster.requests.forget(one.group, one.asked_at, one.count)
-                if one.because.reason is Reason.UNDELIVERED:
-                    why, asked_at = describe(one.because), one.asked_at
+                self._roster.requests.forget(forgetting.group, forgetting.asked_at, forgetting.count)
+                if forgetting.because.reason is Reason.UNDELIVERED:
+                    why, asked_at = describe(forgetting.because), forgetting.asked_at
                     self._roster.note_failed_creation(
-                        one.group, why, now, cause="undelivered", count=one.count, asked_at=asked_at
+                        forgetting.group, why, now, cause="undelivered", count=forgetting.count, asked_at=asked_at
                     )
-                    given_up = [Sighting(what=Seen.GIVEN_UP, at=now)] * one.count
-                    self._roster.groups[one.group].note_sightings(now, *given_up)
-            self._decide("forget", one.group, one.because, instance=one.id, count=one.count, suspicion=suspicion)
+                    given_up = [Sighting(what=Seen.GIVEN_UP, at=now)] * forgetting.count
+                    self._roster.groups[forgetting.group].note_sightings(now, *given_up)
+            self._decide(
+                "forget",
+                forgetting.group,
+                forgetting.because,
+                instance=forgetting.id,
+                count=forgetting.count,
+                suspicion=suspicion,
+            )
         return gone
 
     def _decide(
@@ -141,7 +149,7 @@ class Planner:
         all_of: Sequence[Because] = (),
         suspicion: str = "",
     ) -> None:
-        text = ", ".join(describe(one) for one in all_of or (because,)) + (f": {suspicion}" if suspicion else "")
+        text = ", ".join(describe(reason) for reason in all_of or (because,)) + (f": {suspicion}" if suspicion else "")
         self.decisions.append(
             Decision(
                 at=self._clock.now(),
@@ -162,8 +170,8 @@ class Planner:
 
 
 _DONE = {
-    "create": "instances are created",
-    "remove": "an instance is removed",
-    "drain": "an instance gets no more jobs",
-    "forget": "instances are not counted any more",
+    "create": "creating instances",
+    "remove": "removing an instance",
+    "drain": "draining an instance; it gets no more jobs",
+    "forget": "instances are gone or were never delivered; not counting them any more",
 }

@@ -1,8 +1,8 @@
 """Scaler of a fleet whose plugin scales by itself, with the interface of `Scaler`, for the runner manager.
 
 The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets.
-Nothing is stored: holders are in the manager's journal and are reported with every exchange. Invariants: a holder has
-at most one instance; a release is reported until the plugin has accepted it.
+Nothing is stored: holders (ids of jobs with an instance) are in the manager's journal and are reported with every
+exchange. Invariants: a holder has at most one instance; a release is reported until the plugin has accepted it.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from remuda.taskscaler.loop.instance_end import close_plugin
 from remuda.telemetry.logs import logger
 
 ACQUIRES = 50
-"""Concurrent calls of acquire: a connection carries at most 100 calls."""
+"""Limit on concurrent calls of acquire: a connection carries at most 100 calls."""
 CALL_SECONDS = 90.0
 CLOSE_SECONDS = 30.0
 _AGAIN = Backoff(first_seconds=0.5, ceiling_seconds=30.0)
@@ -50,7 +50,8 @@ _NO_METRICS = NoMetrics()
 
 
 class ProvidedScaler:
-    """Scaler of one fleet whose plugin scales by itself. `setup` must have one group; `run` starts `plugin`."""
+    """Scaler of a fleet whose plugin decides itself how many instances there are: reports demand and released instances
+    to the plugin, and gives jobs the instances that the plugin assigns. `setup` must have one group."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class ProvidedScaler:
                     await self._exchange()
                 except (TemporaryError, PermanentError) as error:
                     failures += 1
-                    self._say(str(error))
+                    self._note_error(str(error))
                 else:
                     failures, self._error = 0, ""
                 pause = max(_AGAIN.delay(failures), self._setup.expecting_seconds) if failures else 0.0
@@ -110,9 +111,9 @@ class ProvidedScaler:
                 )
 
     async def close(self) -> None:
-        """Tell the plugin which jobs released their instances since the last call, and stop it; its instances stay."""
+        """Send the plugin the ends of jobs that it has not confirmed yet, and stop the plugin. Its instances stay."""
         with suppress(TemporaryError, PermanentError):
-            await within(self._clock, CLOSE_SECONDS, self._last_words(), what="the end of the provider")
+            await within(self._clock, CLOSE_SECONDS, self._shut_down_plugin(), what="the end of the provider")
         await close_plugin(self._group, self._plugin)
 
     def capacity(self) -> int | None:
@@ -127,8 +128,8 @@ class ProvidedScaler:
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """Wait until the plugin assigns an instance to a job. `key`: capability key of the job; `caches`: keys of its
-        caches. Raises AcquireTimeoutError if the plugin refuses permanently."""
+        """Wait until the plugin assigns an instance to a job, and return it as a slot. `key`: the job's capability key;
+        `caches`: keys of its caches. Raises AcquireTimeoutError if the plugin refuses permanently."""
         if holder in self._held:
             return Slot(instance_name(self._group, self._held[holder]), 0)
         self._waits.add(holder)
@@ -162,34 +163,34 @@ class ProvidedScaler:
         return True
 
     def end_recovery(self) -> None:
-        """Tell the plugin that all jobs of earlier processes were adopted, so it may free other instances."""
+        """Have the plugin told that all jobs of earlier processes were adopted, so it may free other instances."""
         self._is_complete = True
         self._wake.set()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """End a job's use of its instance. `is_used`: the job started. `warmed`: keys of caches that it left there."""
+        """End a job's use of its instance. `is_used`: it started. `warmed`: keys of caches left on the instance."""
         if holder in self._held:
             self._metrics.count_task_operation("release")
         self._forget(holder, is_used=is_used, warmed=warmed)
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """Asks the plugin every time, because the answer may change. Raises TemporaryError or PermanentError."""
+        """Ask the plugin how to log in; nothing is cached. Raises TemporaryError or PermanentError if it fails."""
         name = instance.removeprefix(instance_name(self._group, ""))
         return await within(
             self._clock, CALL_SECONDS, self._plugin.connect_info(name), what=f"ConnectInfo of {instance}"
         )
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """Record whether a job found its instance healthy. If not, the next exchange happens at once."""
+        """Take a job's report on its instance: if it is unhealthy (`is_well` false), list the instances soon."""
         if not is_well:
             self._wake.set()
 
     def look(self) -> None:
-        """Exchange demand and instances with the plugin now instead of at the next interval."""
+        """Exchange demand and instances with the plugin soon instead of at the next interval."""
         self._wake.set()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
-        """Set whether the manager has stopped requesting jobs. `is_ending` has no effect here."""
+        """Set whether the manager has stopped requesting jobs. `is_ending` has no effect."""
         self._demand_tracker.is_closed = is_draining
         self._wake.set()
 
@@ -207,7 +208,7 @@ class ProvidedScaler:
             waiting=len(self._waits),
             reserved=self._open + len(self._waits),
             capacity=self.capacity(),
-            instances=tuple(self._instance(one, state) for one, state in sorted(self._shown.items())),
+            instances=tuple(self._instance(instance, state) for instance, state in sorted(self._shown.items())),
             requests=(),
             groups=(
                 GroupStatus(
@@ -249,7 +250,7 @@ class ProvidedScaler:
                 return
             except (TemporaryError, PermanentError) as error:
                 failures += 1
-                self._say(str(error))
+                self._note_error(str(error))
             finally:
                 self._starting_at = None
             await self._clock.sleep(_AGAIN.delay(failures))
@@ -257,45 +258,49 @@ class ProvidedScaler:
     async def _exchange(self) -> None:
         """Report ended jobs, holders and demand; read capacity and instances; handle lost instances."""
         provider = self._provider
-        for holder, (is_used, warmed) in list(self._released.items()):
+        for holder, released in list(self._released.items()):
+            if self._released.get(holder) is not released:
+                continue
+            is_used, warmed = released
             try:
                 call = provider.release(holder, is_used=is_used, warmed=warmed)
                 await within(self._clock, CALL_SECONDS, call, what="Release")
             except PermanentError as error:
-                # The next report of all holders implies the release.
                 self._log.warning(
-                    "plugin refused the release of a job's instance; the next report implies it",
+                    "plugin refused the release of a job's instance; the next list of used instances lacks it",
                     holder=holder,
                     cause=str(error),
                 )
-            self._released.pop(holder, None)
+            # During the call the holder may have acquired an instance again, or released that one, too.
+            if self._released.get(holder) is released:
+                del self._released[holder]
         self._room = await within(self._clock, CALL_SECONDS, provider.room(self._wishes()), what="Room")
         before = set(self._held.values()) | self._shown.keys()
         shown = await within(self._clock, CALL_SECONDS, self._update(), what="Update")
         self._updated_at = self._clock.now()
-        existing = {one for one, state in shown.items() if not is_gone(state)}
-        missed = {one: self._missed.get(one, 0) + 1 for one in before - existing}
-        gone = [one for one, times in missed.items() if times >= MISSES or (one in shown and is_gone(shown[one]))]
-        self._missed = {one: times for one, times in missed.items() if one not in gone}
-        self._shown = {**{one: state for one, state in self._shown.items() if one in self._missed}, **shown}
-        for one in gone:
-            self._shown.pop(one, None)
-            await self._drop_instance(one)
+        existing = {name for name, state in shown.items() if not is_gone(state)}
+        missed = {name: self._missed.get(name, 0) + 1 for name in before - existing}
+        gone = [name for name, times in missed.items() if times >= MISSES or (name in shown and is_gone(shown[name]))]
+        self._missed = {name: times for name, times in missed.items() if name not in gone}
+        self._shown = {**{name: state for name, state in self._shown.items() if name in self._missed}, **shown}
+        for name in gone:
+            self._shown.pop(name, None)
+            await self._drop_instance(name)
 
     async def _update(self) -> Mapping[str, InstanceState]:
         shown = await self._plugin.update()
-        return {one: state for one, state in shown.items() if not is_gone(state) or one in self._held.values()}
+        return {name: state for name, state in shown.items() if not is_gone(state) or name in self._held.values()}
 
     def _wishes(self) -> Wishes:
         wanted = [
             Wanted(
-                key=one.key,
-                running=one.running,
-                waiting=one.waiting,
-                ready=one.ready,
-                soon=sum(some.jobs for some in one.soon),
+                key=key.key,
+                running=key.running,
+                waiting=key.waiting,
+                ready=key.ready,
+                soon=sum(soon.jobs for soon in key.soon),
             )
-            for one in self._demand_tracker.demand().keys
+            for key in self._demand_tracker.demand().keys
         ]
         return Wishes(wanted=wanted, open_requests=self._open, held=dict(self._held), is_complete=self._is_complete)
 
@@ -310,10 +315,10 @@ class ProvidedScaler:
                 raise AcquireTimeoutError(str(error)) from error
             except TemporaryError as error:
                 failures += 1
-                self._say(str(error))
+                self._note_error(str(error))
                 await self._clock.sleep(_AGAIN.delay(failures))
 
-    async def _last_words(self) -> None:
+    async def _shut_down_plugin(self) -> None:
         if self._begun.is_set():
             for holder, (is_used, warmed) in list(self._released.items()):
                 await self._provider.release(holder, is_used=is_used, warmed=warmed)
@@ -325,7 +330,7 @@ class ProvidedScaler:
         self._wake.set()
 
     async def _drop_instance(self, instance: str) -> None:
-        holders = [holder for holder, one in self._held.items() if one == instance]
+        holders = [holder for holder, held in self._held.items() if held == instance]
         self._since.pop(instance, None)
         for holder in holders:
             del self._held[holder]
@@ -341,13 +346,13 @@ class ProvidedScaler:
             raise PermanentError(self._note)
         return self._plugin
 
-    def _say(self, cause: str) -> None:
+    def _note_error(self, cause: str) -> None:
         if cause != self._error:
             self._log.warning("cannot get instances from the plugin that scales the fleet; trying again", cause=cause)
         self._error = cause
 
     def _instance(self, instance: str, state: InstanceState) -> InstanceStatus:
-        holders = tuple(holder for holder, one in self._held.items() if one == instance)
+        holders = tuple(holder for holder, held in self._held.items() if held == instance)
         since = self._since.get(instance, self._updated_at)
         return InstanceStatus(
             name=instance_name(self._group, instance),

@@ -29,7 +29,8 @@ _CHECKED = frozenset({InstanceState.READY, InstanceState.SUSPECT})
 
 
 class Readiness:
-    """Prepares and checks instances. `changed`: one became ready or unready; `look`: this group should be updated."""
+    """Prepares and checks instances. Calls `changed` when an instance became ready or unready, and `look` with a group
+    whose instances are to be listed again."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Readiness:
         self._log = logger("scaler").bind(fleet=roster.setup.name)
 
     def look(self) -> None:
-        """Prepare and check instances now, because instances appeared or disappeared, or a check is due."""
+        """Prepare and check instances now, because some appeared or disappeared, or a check is due."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -76,7 +77,7 @@ class Readiness:
 
     def _begin(self, tasks: asyncio.TaskGroup, limit: asyncio.Semaphore) -> None:
         owner = self._roster.setup.owner
-        unprepared = {name: one for name, one in self._roster.members.items() if to_prepare(one, owner=owner)}
+        unprepared = {name: member for name, member in self._roster.members.items() if to_prepare(member, owner=owner)}
         for name, (member, task) in list(self._preparing.items()):
             if unprepared.get(name) is not member:
                 del self._preparing[name]
@@ -120,7 +121,7 @@ class Readiness:
             self._changed()
 
     def _check(self, tasks: asyncio.TaskGroup, limit: asyncio.Semaphore) -> float:
-        """Start the health checks that are due, at most `limit` at once. Returns the seconds until the next one."""
+        """Start due health checks in `tasks`, which run `limit` at a time. Returns seconds until the next is due."""
         now, soonest = self._clock.now(), self._roster.setup.heartbeat_seconds
         for name, member in self._roster.members.items():
             instance = self._roster.slots.instance(name)
@@ -147,7 +148,7 @@ class Readiness:
         except UnhealthyError as error:
             problem = str(error)
         except (TemporaryError, PermanentError) as error:
-            # The plugin did not answer, which says nothing about the instance.
+            # The check itself failed, which says nothing about the instance.
             self._log.info("health check of an instance not possible; trying again", instance=name, cause=str(error))
             is_checked = False
         self._checking.discard(name)

@@ -1,8 +1,8 @@
 """The scaler of one fleet: the class that a runner manager uses. It owns all tasks of this folder.
 
-A plan is made after every change, at the time that the last plan names, and at least every `LOOK_SECONDS`. Calls take
-effect in memory at once, and are written to the state file before they have effects outside: a job gets its slot after
-its holder is written. After a crash the state file restores instances and holders.
+A plan is made after every change, at the time that the last plan names, and at least every `LOOK_SECONDS`. Calls
+change the state in memory at once. The state file is written before a change has effects outside: a job gets its slot
+after its holder is written. After a crash the state file restores instances and holders.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ PACE_SECONDS = 0.2
 LOOK_SECONDS = 60.0
 """Longest time between plans."""
 EXPIRING_SECONDS = 10.0
-"""Connect info that expires within this time is fetched again."""
+"""Connect info that expires within this time is fetched from the plugin again."""
 CONNECT_SECONDS = 150.0
 _NO_METRICS = NoMetrics()
 _DEADLINES = Deadlines()
@@ -76,7 +76,10 @@ class Scaler:
         self._roster = Roster(setup, metrics)
         self._file = StateFile(state_path(folder, setup.name), writer=writer)
         for name in self._roster.load(self._file.read(), clock.now()):
-            self._log.warning("ignoring an instance: its group is not configured any more", instance=name)
+            self._log.warning(
+                "group of an instance is not configured any more; the instance gets no jobs and is not deleted",
+                instance=name,
+            )
         self._state_writer = StateWriter(self._file, self._roster, clock)
         self._demand_tracker = DemandTracker(
             host.fetch_demand, clock, waiting=self._list_waiting, changed=self._wake.set
@@ -111,7 +114,7 @@ class Scaler:
         self._gone_instances = GoneInstances(host.machines, clock)
 
     async def run(self) -> None:
-        """Start the plugins, then update, plan and act until cancelled."""
+        """Start the plugins, then list instances, make plans and carry them out until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._state_writer.run(), name="state of the fleet")
             tasks.create_task(self._readiness.run(), name="readiness of instances")
@@ -119,7 +122,7 @@ class Scaler:
             tasks.create_task(self._gone_instances.run(), name="instances that are gone")
             for watch in self._watches.values():
                 tasks.create_task(watch.run(), name=f"group {watch.name}")
-            await self._plan_again_and_again()
+            await self._plan_repeatedly()
 
     async def close(self) -> None:
         """Shut down the fleet. Called after `run` was cancelled. Instances stay, unless `delete_on_shutdown` is set."""
@@ -147,7 +150,7 @@ class Scaler:
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """Wait for a slot; a holder that has one gets the same one. Cancelling the call frees the slot. `key`:
+        """Wait for a slot; a holder that has a slot gets it again. Cancelling the call frees the slot. `key`:
         capability key of the job; `caches`: keys of its caches. Raises AcquireTimeoutError after `acquire_seconds`,
         unless an instance is starting for the job."""
         slot = self._roster.confirm(holder)
@@ -167,7 +170,7 @@ class Scaler:
             raise
 
     def slot_number(self, holder: str) -> int | None:
-        """The number of a job's slot on its instance; None if the job has no slot."""
+        """The number of a job's slot on its instance, from 0; None if the job has no slot."""
         slot = self._roster.slots.slot(holder)
         return None if slot is None else slot.number
 
@@ -178,13 +181,13 @@ class Scaler:
         return is_adopted
 
     def end_recovery(self) -> None:
-        """Release slots of earlier processes that were not adopted. Called when all known jobs were adopted."""
+        """Release the slots of other jobs that earlier processes started. Called when all known jobs were adopted."""
         for holder in self._roster.end_recovery(self._clock.now()):
             self._log.info("releasing a slot: its job is unknown after the restart", holder=holder)
         self._react()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """End a job's use of its slot, or its wait. `is_used`: it started. `warmed`: keys of caches that it left."""
+        """End a job's use of its slot, or its wait for one. `is_used`: it started. `warmed`: keys of caches it left."""
         wait = self._waits.pop(holder, None)
         if wait is not None:
             wait.future.cancel()
@@ -194,7 +197,8 @@ class Scaler:
         self._react()
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        """May be cached. Raises GoneError if the instance is gone, TemporaryError or PermanentError of the plugin."""
+        """How to log in to an instance, cached while it is valid. Raises GoneError if the instance is gone, and
+        TemporaryError or PermanentError of the plugin."""
         member = self._roster.members.get(instance)
         if member is None:
             raise GoneError(f"there is no instance {instance} any more")
@@ -229,7 +233,7 @@ class Scaler:
         self.look()
 
     def look(self) -> None:
-        """Update all groups from their plugins now instead of at the next interval."""
+        """Have the plugins list the instances of all groups soon instead of at the next interval."""
         for watch in self._watches.values():
             watch.look()
 
@@ -253,7 +257,7 @@ class Scaler:
             demand_error=self._demand_tracker.error,
         )
 
-    async def _plan_again_and_again(self) -> None:
+    async def _plan_repeatedly(self) -> None:
         while True:
             self._wake.clear()
             plan = self._planner.plan(self._open)
@@ -262,32 +266,35 @@ class Scaler:
             if self._hand_out():
                 self._wake.set()
             now = self._clock.now()
-            ends = [one.since + self._roster.setup.acquire_seconds for one in self._roster.slots.waiters[:1]]
+            ends = [waiter.since + self._roster.setup.acquire_seconds for waiter in self._roster.slots.waiters[:1]]
             times = [at for at in (*ends, plan.look_again_at) if at is not None and at > now]
             await self._clock.sleep(PACE_SECONDS)
             pause = min([LOOK_SECONDS, *(at - now for at in times)]) - PACE_SECONDS
             await wait_for_any_event(self._clock, self._wake, within_seconds=max(pause, 0.0), name="next plan")
 
     def _give_up(self, coming: int) -> None:
-        """Raise AcquireTimeoutError in overdue jobs, except the first `coming`, for which slots are starting."""
+        """End `acquire` of jobs that waited too long with AcquireTimeoutError. `coming`: number of starting slots; so
+        many jobs at the head of the queue are spared."""
         slots, seconds = self._roster.slots, self._roster.setup.acquire_seconds
-        for one in slots.overdue(now=self._clock.now(), timeout_seconds=seconds, coming=coming):
-            slots.give_back(one.holder)
-            self._demand_tracker.remove(one.holder)
+        for waiter in slots.overdue(now=self._clock.now(), timeout_seconds=seconds, coming=coming):
+            slots.stop_waiting(waiter.holder)
+            self._demand_tracker.remove(waiter.holder)
             self._metrics.count_task_operation("acquire_timeout")
-            if wait := self._waits.pop(one.holder, None):
+            if wait := self._waits.pop(waiter.holder, None):
                 wait.future.set_exception(AcquireTimeoutError(self._why_not(seconds)))
 
     def _why_not(self, seconds: float) -> str:
         plan = self._planner.last
-        causes = [describe(one.because) for one in plan.hindered] if plan is not None else []
-        causes += [f"{one.name or 'the group'}: {one.error}" for one in self._roster.groups.values() if one.error]
+        causes = [describe(hindrance.because) for hindrance in plan.hindered] if plan is not None else []
+        causes += [
+            f"{group.name or 'the group'}: {group.error}" for group in self._roster.groups.values() if group.error
+        ]
         return f"no slot became free within {seconds:g} seconds, and none is on its way: " + (
-            "; ".join(causes) or "all that may be are in use"
+            "; ".join(causes) or "all slots that the limits allow are in use"
         )
 
     def _list_waiting(self) -> list[str]:
-        return [one.holder for one in self._roster.slots.waiters]
+        return [waiter.holder for waiter in self._roster.slots.waiters]
 
     def _react(self) -> None:
         """Handle any change: assign slots, and have the state written, instances checked and a plan made."""
@@ -296,7 +303,7 @@ class Scaler:
         self._wake.set()
 
     def _hand_out(self) -> bool:
-        """Assign free slots to jobs; True if any got one. `acquire` returns it when the state file is written."""
+        """Assign free slots to jobs; True if any got one. `acquire` returns the slot when the state file is written."""
         grants = self._roster.hand_out()
         for holder, slot in grants:
             self._planner.granted += 1
@@ -306,21 +313,21 @@ class Scaler:
         return bool(grants)
 
     def _hand_over(self, holder: str, slot: Slot) -> None:
-        """Return a slot to its job's `acquire`, after the state file was written, unless it was lost meanwhile."""
+        """Let `acquire` of a job return its slot, unless the job has lost the slot while the state file was written."""
         if self._roster.slots.slot(holder) == slot and (wait := self._waits.pop(holder, None)):
             self._demand_tracker.remove(holder)
             wait.future.set_result(slot)
 
     def _drop_instances(self, gone: Sequence[Gone]) -> None:
-        """Report the running jobs of vanished instances as lost; jobs that have not started there wait again."""
-        for one in gone:
-            lost = [holder for holder in one.holders if holder not in self._waits]
-            for holder in one.holders:
+        """Report jobs that ran on instances that are gone as lost. Jobs that had not started wait for a slot again."""
+        for instance in gone:
+            lost = [holder for holder in instance.holders if holder not in self._waits]
+            for holder in instance.holders:
                 if holder in self._waits:
                     self._roster.slots.put_back(self._waits[holder].waiter)
             if lost:
-                self._log.warning("instance disappeared; its running jobs are lost", instance=one.name, jobs=lost)
-                self._on_lost(one.name, lost, one.why)
-            self._gone_instances.add(one.name)
+                self._log.warning("instance disappeared; its running jobs fail", instance=instance.name, jobs=lost)
+                self._on_lost(instance.name, lost, instance.why)
+            self._gone_instances.add(instance.name)
         if gone:
             self._react()

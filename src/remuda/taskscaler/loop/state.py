@@ -1,9 +1,9 @@
 """Reads and writes the state file of a fleet (SQLite), from which a scaler continues after a crash.
 
-It is written before effects outside, such as a request before its plugin is called. A broken row loses only itself. A
-file that is no database is renamed, and updates of the groups find the instances again. A file that cannot be opened
-now, as on a full disk, is left as it is. `StateWriter` writes changes in their order, then calls the callbacks that
-wait for them; while writing fails, they wait.
+It is written before changes have effects outside, such as a request before its plugin is called. A row that cannot be
+read is skipped. A file that is no database is renamed, and updates of the groups find the instances again. A file that
+cannot be opened now, as on a full disk, is left as it is, with a StateError. `StateWriter` writes changes in their
+order, then calls the callbacks that wait for these changes; while writing fails, the callbacks wait.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ create table if not exists requests (name integer primary key, body blob not nul
 create table if not exists groups (name text primary key, body blob not null) strict;
 """
 _NO_DATABASE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""Errors of the file itself. Other errors may pass, and the file is good."""
+"""Errors that mean that the file is broken. Other errors, such as a full disk, may be temporary."""
 _encode = msgspec.json.Encoder().encode
 T = TypeVar("T")
 
@@ -56,7 +56,8 @@ class StateError(Exception):
 
 
 def state_path(folder: Path, name: str) -> Path:
-    """Path of a fleet's state file, with a digest, because names may have characters that files may not have."""
+    """Path of a fleet's state file. Contains a digest if the name is too long or has characters other than letters,
+    digits and `._-`."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:80].lstrip(".")
     if plain != name:
         plain = f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -64,7 +65,8 @@ def state_path(folder: Path, name: str) -> Path:
 
 
 class StateFile:
-    """The state file of one fleet. Creates the file if it is missing, and renames it if it is no database."""
+    """The state file of one fleet. The constructor creates a missing file, renames one that is no database, and raises
+    StateError if it cannot open the file."""
 
     def __init__(self, path: Path, *, writer: MakeWriter = Writer) -> None:
         self._log = logger("scaler").bind(file=str(path))
@@ -89,7 +91,7 @@ class StateFile:
         self._writer = writer(db, path.name)
 
     def read(self) -> Stored:
-        """Must be called before the first write. Rows that cannot be read are deleted. Raises StateError."""
+        """Read all rows, and delete those that cannot be decoded. Call it before the first write. Raises StateError."""
         broken: list[tuple[str, str | int]] = []
         try:
             stored = _read(self._db, self._log, broken)
@@ -108,7 +110,7 @@ class StateFile:
 
 
 def read_state(path: Path) -> Stored:
-    """Read a state file that another process may be writing. Empty if there is none. Raises StateError."""
+    """Read a state file (also one in use); change nothing. A missing one is empty. Raises StateError if unreadable."""
     if not path.exists():
         return Stored()
     try:
@@ -125,7 +127,7 @@ class StateWriter:
         self._clock = clock
         self._wanted = asyncio.Event()
         self._then: list[Callable[[], None]] = []
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self.error = ""
 
     def mark_changed(self, then: Callable[[], None] | None = None) -> None:
@@ -147,8 +149,8 @@ class StateWriter:
             await self.write()
 
     async def write(self) -> None:
-        """Write all changes of the roster up to now. Retries forever. Waits for a concurrent call first."""
-        async with self._one:
+        """Write all changes of the roster up to now. Retries forever. Concurrent calls run one after the other."""
+        async with self._lock:
             await self._write()
 
     async def _write(self) -> None:
@@ -156,23 +158,23 @@ class StateWriter:
         failures = 0
         try:
             while True:
-                take_changes = self._roster.take_changes()
+                changes = self._roster.take_changes()
                 try:
-                    if not take_changes.is_empty:
-                        await self._file.write(take_changes)
+                    if not changes.is_empty:
+                        await self._file.write(changes)
                 except sqlite3.Error as error:
-                    self._roster.restore_changes(take_changes)
+                    self._roster.restore_changes(changes)
                     failures += 1
                     if not self.error:
                         logger("scaler").error(
-                            "cannot write the state file; no slots are assigned until it is written",
+                            "cannot write the state file; retrying, no job gets a slot until it is written",
                             fleet=self._roster.setup.name,
                             cause=str(error),
                         )
                     self.error = str(error)
                     await self._clock.sleep(AGAIN.delay(failures))
                 except BaseException:
-                    self._roster.restore_changes(take_changes)
+                    self._roster.restore_changes(changes)
                     raise
                 else:
                     break
@@ -192,9 +194,11 @@ def _open_database(path: Path) -> sqlite3.Connection:
         db.execute(f"pragma synchronous = {'full' if is_sync_enabled() else 'off'}")
         (version,) = db.execute("pragma user_version").fetchone()
         if version > SCHEMA_VERSION:
-            raise StateError(f"{path} was written by a newer version (form {version}); use that, or remove the file")
+            raise StateError(
+                f"{path} was written by a newer version (schema {version}); use that version, or remove the file"
+            )
         if version < SCHEMA_VERSION:
-            # Only then: a file with this schema must be readable on a full disk, too.
+            # Not for the current schema: such a file must be readable on a full disk, too.
             db.executescript(_SCHEMA)
             db.execute(f"pragma user_version = {SCHEMA_VERSION}")
     except BaseException:
@@ -208,11 +212,11 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def _unusable(path: Path, error: sqlite3.Error) -> StateError:
-    return StateError(f"{path} cannot be used: {error}; look whether its disk is full, or another process has it")
+    return StateError(f"{path} cannot be used: {error}; check whether its disk is full or another process uses it")
 
 
 def _free_name(path: Path) -> Path:
-    """An unused path for a broken state file. Earlier broken files are kept."""
+    """An unused path beside `path`, to which a broken state file can be renamed."""
     names = (f"{path.name}.broken{f'-{n}' if n else ''}" for n in count())
     return next(aside for name in names if not (aside := path.with_name(name)).exists())
 
@@ -240,7 +244,12 @@ def _rows(
             try:
                 yield msgspec.json.decode(body, type=kind)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                log.error("cannot read a row of the state file; skipping it", table=table, row=name, cause=str(error))
+                log.error(
+                    "cannot read a row of the state file; continuing without its content",
+                    table=table,
+                    row=name,
+                    cause=str(error),
+                )
                 broken.append((table, name))
 
 
@@ -251,9 +260,11 @@ def _skip_broken_table(table: str, log: Logger, lost: list[str]) -> Iterator[Non
     except sqlite3.DatabaseError as error:
         if _code(error) in _NO_DATABASE:
             lost.append(table)
-        elif _code(error) != sqlite3.SQLITE_ERROR:  # that one: there is no such table
+        elif _code(error) != sqlite3.SQLITE_ERROR:  # SQLITE_ERROR: there is no such table
             raise
-        log.error("cannot read a table of the state file; skipping it", table=table, cause=str(error))
+        log.error(
+            "cannot read a table of the state file; continuing without its content", table=table, cause=str(error)
+        )
 
 
 def _write(db: sqlite3.Connection, changes: Changes) -> None:

@@ -1,9 +1,9 @@
 """Finds orphaned instances by the tags of their owners, and removes them on request (`remuda scale sweep`).
 
 An orphan is tagged with an owner name of this manager (`SYSTEM_ID/RUNNER_KEY`) that is not configured any more, or with
-this fleet's owner although neither its group nor the state file has it. Instances of other managers or younger than the
-grace time are none. `sweep` needs started plugins; `sweep_abandoned` starts the plugin of a group that is not
-configured any more. Groups are asked concurrently, every call has a deadline.
+this fleet's owner although neither its group nor the state file has it. Instances of other managers, or younger than
+the grace time, are no orphans. `sweep` needs started plugins; `sweep_abandoned` starts the plugin of a group that is
+not configured any more. Groups are asked concurrently, every call has a deadline.
 """
 
 import asyncio
@@ -78,8 +78,8 @@ async def sweep(
     not_begun: Mapping[str, str] | None = None,
 ) -> SweepResult:
     """Find orphaned instances, and delete them if `remove` is set. An error of one group does not affect the others.
-    `known_owners`: owner names of all configured runners. `folder`: where the state file is. `not_begun`: groups whose
-    plugins did not start, with the cause."""
+    `known_owners` returns the owner names of all configured runners. `folder`: where the state file is. `not_begun`:
+    groups whose plugins did not start, with the cause."""
 
     async def look(group: str, plugin: InstanceGroup) -> SweepResult:
         if cause := (not_begun or {}).get(group):
@@ -98,8 +98,10 @@ async def sweep(
             return SweepResult(errors=(f"group {group}: {error}",))
 
     async with asyncio.TaskGroup() as tasks:
-        looks = [tasks.create_task(look(*one), name=f"sweep of group {one[0]}") for one in plugins.items()]
-    return join(one.result() for one in looks)
+        looks = [
+            tasks.create_task(look(group, plugin), name=f"sweep of group {group}") for group, plugin in plugins.items()
+        ]
+    return join(task.result() for task in looks)
 
 
 async def sweep_abandoned(
@@ -111,37 +113,40 @@ async def sweep_abandoned(
     remove: bool,
 ) -> tuple[SweepResult, frozenset[str] | None]:
     """Find, and with `remove` delete, the instances of a group that is not configured any more. Starts and stops its
-    plugin. `taken` returns ids of other fleets. Returns the result and the ids that still exist, or None if unknown."""
+    plugin. `taken` returns ids of instances of other fleets. Returns the result, and the ids of instances that still
+    exist, or None if that is unknown."""
     calls = _Calls(abandoned.group, plugin, clock)
     try:
         await calls.within(plugin.init(abandoned.config, abandoned.settings), INIT_SECONDS, "Init")
         owners: dict[str, TaggedInstance] = {}
         with suppress(UnsupportedError):
-            owners = {one.instance: one for one in await calls.recover()}
+            owners = {instance.instance: instance for instance in await calls.recover()}
         shown = await calls.update()
         # Called last: an instance may have been taken over meanwhile.
         theirs = taken()
-        ours = [one for one in sorted(shown) if _is_left(abandoned, one, owners.get(one)) and one not in theirs]
+        ours = [name for name in sorted(shown) if _is_left(abandoned, name, owners.get(name)) and name not in theirs]
         ours += [
-            one for one, tag in sorted(owners.items()) if tag.owner == abandoned.owner and one not in (*shown, *theirs)
+            name
+            for name, tag in sorted(owners.items())
+            if tag.owner == abandoned.owner and name not in (*shown, *theirs)
         ]
         why = f"no runner looks after it any more; it was made for {abandoned.fleet}"
         orphans = [
             Orphan(
-                instance=one,
+                instance=name,
                 group=abandoned.group,
                 owner=abandoned.owner,
-                created_at=owners[one].created_at if one in owners else None,
+                created_at=owners[name].created_at if name in owners else None,
                 why=why,
             )
-            for one in ours
+            for name in ours
         ]
-        remove_orphans = await calls.remove_orphans(orphans, remove=remove)
+        result = await calls.remove_orphans(orphans, remove=remove)
         still = set(ours)
-        if remove_orphans.removed:
+        if result.removed:
             with suppress(TemporaryError, PermanentError):
                 still = await calls.until_gone(ours)
-        return remove_orphans, None if remove_orphans.errors else frozenset(still)
+        return result, None if result.errors else frozenset(still)
     except (TemporaryError, PermanentError) as error:
         return SweepResult(errors=(f"group {abandoned.group}: {error}",)), None
     finally:
@@ -149,12 +154,12 @@ async def sweep_abandoned(
 
 
 def join(parts: Iterable[SweepResult]) -> SweepResult:
-    all_of = list(parts)
+    results = list(parts)
     return SweepResult(
-        found=tuple(one for part in all_of for one in part.found),
-        removed=tuple(one for part in all_of for one in part.removed),
-        errors=tuple(one for part in all_of for one in part.errors),
-        passed_over=tuple(one for part in all_of for one in part.passed_over),
+        found=tuple(orphan for result in results for orphan in result.found),
+        removed=tuple(name for result in results for name in result.removed),
+        errors=tuple(error for result in results for error in result.errors),
+        passed_over=tuple(group for result in results for group in result.passed_over),
     )
 
 
@@ -176,18 +181,18 @@ class _Calls:
 
     async def update(self) -> set[str]:
         shown = await self.within(self._plugin.update(), ASK_SECONDS, "Update")
-        return {one for one, state in shown.items() if not is_gone(state)}
+        return {name for name, state in shown.items() if not is_gone(state)}
 
     async def remove_orphans(self, orphans: Sequence[Orphan], *, remove: bool) -> SweepResult:
-        """Delete orphans if `remove` is set. The result lists them also if the deletion fails."""
+        """Delete orphans if `remove` is set. The result lists all orphans, also if the deletion fails."""
         if not remove or not orphans:
             return SweepResult(found=tuple(orphans))
         try:
-            call = self._plugin.decrease([one.instance for one in orphans])
+            call = self._plugin.decrease([orphan.instance for orphan in orphans])
             removed = await self.within(call, REMOVE_SECONDS, "Decrease")
         except (TemporaryError, PermanentError) as error:
             return SweepResult(found=tuple(orphans), errors=(f"group {self._group}: {error}",))
-        why = sorted({one.why for one in orphans})
+        why = sorted({orphan.why for orphan in orphans})
         logger("scaler").info(
             "removed orphaned instances", group=self._group, instances=list(removed), why="; ".join(why)
         )
@@ -220,25 +225,31 @@ def _orphans_of(
     known_owners: Collection[str],
     before: float,
 ) -> list[Orphan]:
-    stored_ids = {one.id for one in stored.instances if one.group == group}
-    is_asking = any(one.group == group for one in stored.requests)
+    stored_ids = {instance.id for instance in stored.instances if instance.group == group}
+    is_asking = any(request.group == group for request in stored.requests)
     system = setup.owner.partition("/")[0]
     orphans = []
-    for one in tagged:
-        if one.created_at is not None and one.created_at > before:
+    for instance in tagged:
+        if instance.created_at is not None and instance.created_at > before:
             continue
         why = ""
-        if one.owner == setup.owner:
+        if instance.owner == setup.owner:
             if (
-                one.instance not in shown
-                and one.instance not in stored_ids
-                and not (is_asking and one.created_at is None)
+                instance.instance not in shown
+                and instance.instance not in stored_ids
+                and not (is_asking and instance.created_at is None)
             ):
-                why = "it is ours by its tag, but its group does not show it, and nothing here knows it"
-        elif one.owner.partition("/")[0] == system and one.owner not in known_owners:
-            why = f"its owner, {one.owner}, is not configured here any more"
+                why = "it is ours by its tag, but neither its group nor the state file has it"
+        elif instance.owner.partition("/")[0] == system and instance.owner not in known_owners:
+            why = f"its owner, {instance.owner}, is not configured here any more"
         if why:
             orphans.append(
-                Orphan(instance=one.instance, group=group, owner=one.owner, created_at=one.created_at, why=why)
+                Orphan(
+                    instance=instance.instance,
+                    group=group,
+                    owner=instance.owner,
+                    created_at=instance.created_at,
+                    why=why,
+                )
             )
     return orphans

@@ -287,10 +287,13 @@ async def test_agent_whose_folder_is_gone_ends_though_somebody_is_connected(tmp_
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start()
         async with agent.client() as client:
-            await client.start(a_job(script=f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"))
+            script = f"touch {tmp_path}/up; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+            await client.start(a_job(script=script))
+            await until((tmp_path / "up").exists)
             (tmp_path / "data").rename(tmp_path / "away")  # at one go: the agent writes on
             with pytest.raises(AgentUnavailableError, match="cannot use its data folder"):
                 await client.start(a_job("2", script="true"))
+            (tmp_path / "go").touch()  # it stays as long as a job runs
             assert await agent.wait() == 0
 
 

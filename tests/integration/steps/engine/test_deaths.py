@@ -70,6 +70,7 @@ def check_talkative(seen: Seen, work: Path) -> None:
     assert not (work / "never").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", [point for point in POINTS if point.startswith("agent.")])
 async def test_killed_at_every_kill_point(tmp_path: Path, a_job: Build, point: str) -> None:
     async with AgentProcess(tmp_path / "data") as agent:

@@ -91,6 +91,7 @@ async def test_a_graceful_child_has_time_after_its_parent_is_gone(
     assert (tmp_path / "work/cleaned").exists()
 
 
+@pytest.mark.long
 async def test_cancel_survives_the_agents_death(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     work = tmp_path / "work"
     steps = steps_text({"name": "build", "script": spawning(work, stubborn=True)}, ALWAYS)

@@ -18,9 +18,11 @@ from remuda.testing.agent_process import PROGRAM, AgentProcess, follow, run_job,
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
+pytestmark = pytest.mark.long
+
 Build = Callable[..., JobStart]
-UID = 745_311
-"""Of nobody on this machine."""
+UID = 745_311 + 2 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+"""Of nobody on this machine, and of no other test that runs at the same time. The next one is free, too."""
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
 """One that every user may run."""
 WAIT = "touch up; until [ -e {go} ]; do sleep 0.02; done; "
@@ -115,10 +117,10 @@ WELL = "until [ -e {go} ]; do sleep 0.05; done; for n in $(seq 200); do echo lin
     "script",
     [
         f"{STAY}{FILL} || sleep 600",
-        pytest.param(f"{FILL}", marks=pytest.mark.long),
-        pytest.param(f"{STAY}{REFILL}", marks=pytest.mark.long),
-        pytest.param(f"{STAY}({MANY}) 2>/dev/null; sleep 600", marks=pytest.mark.long),
-        pytest.param(f"{STAY}setsid sh -c '{REFILL}' & sleep 600", marks=pytest.mark.long),
+        f"{FILL}",
+        f"{STAY}{REFILL}",
+        f"{STAY}({MANY}) 2>/dev/null; sleep 600",
+        f"{STAY}setsid sh -c '{REFILL}' & sleep 600",
     ],
 )
 async def test_a_job_that_fills_the_disk_stalls_no_other_and_may_free_it(
@@ -197,7 +199,6 @@ async def test_a_job_that_fills_the_disk_outside_of_its_folders_is_found(
         await stall_no_other(agent, a_job, ext4, tmp_path / "go", APPEND.format(out=ext4 / "shared/fill"))
 
 
-@pytest.mark.long
 async def test_a_job_that_fills_the_disk_with_a_file_without_a_name_is_found(
     small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
 ) -> None:
@@ -223,7 +224,7 @@ time.sleep(100)
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not PYTHON, reason="needs root, and a Python of the system")
-@pytest.mark.parametrize("sandbox", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("sandbox", [False, True])
 async def test_a_job_that_fills_the_disk_with_a_file_that_is_only_mapped_is_found(
     small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path, sandbox: bool
 ) -> None:
@@ -231,7 +232,6 @@ async def test_a_job_that_fills_the_disk_with_a_file_that_is_only_mapped_is_foun
     await stall_no_other(small, a_job, disk, tmp_path / "go", script, run_as=str(UID), sandbox=sandbox)
 
 
-@pytest.mark.long
 async def test_a_job_that_fills_the_disk_with_files_of_its_user_is_found(
     disk: Path, a_job: Build, tmp_path: Path
 ) -> None:
@@ -280,9 +280,7 @@ while time.monotonic() < end:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not PYTHON, reason="needs root, and a Python of the system")
-@pytest.mark.parametrize(
-    ("mark", "sandbox"), [("another", False), ("none", False), pytest.param("none", True, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("mark", "sandbox"), [("another", False), ("none", False), ("none", True)])
 async def test_a_job_that_hides_behind_its_mark_is_found_by_its_user(
     small: AgentProcess, a_job: Build, disk: Path, mark: str, sandbox: bool
 ) -> None:

@@ -306,7 +306,7 @@ async def test_who_wants_nothing_advisory_gets_no_step(
 ) -> None:
     seen = await run_job(agent, a_job(f"touch {place}/ran", policy={"advisory": "deny"}))
     assert seen.result_of("/s0")["error_kind"] == "policy"
-    assert "wants no step whose limits are advisory (steps: " in seen.result_of("/s0")["error"]
+    assert "refuses steps whose limits are advisory (steps: " in seen.result_of("/s0")["error"]
     assert not (place / "ran").exists()
 
 

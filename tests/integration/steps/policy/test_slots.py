@@ -116,6 +116,6 @@ async def test_a_shell_is_in_the_slot_as_steps_are(path: str, tmp_path: Path) ->
 def test_limits_that_cannot_be_kept_are_an_error(tmp_path: Path) -> None:
     # A name that no group can have: nothing here may be made, as on a machine whose groups are somebody else's.
     slot = SlotGroup("/no\ngroup", limits=limits_of(1 << 30, 0, 100), name="remuda-1", job=tmp_path)
-    with pytest.raises(AgentError, match=r"(?s)holds jobs to slot_memory, slot_pids, which .* or remove the limit"):
+    with pytest.raises(AgentError, match=r"(?s)limits jobs by slot_memory, slot_pids, which .* or remove the limit"):
         slot.begin()
     SlotGroup("/no\ngroup", limits=limits_of(0, 0, 0), name="remuda-1", job=tmp_path).begin()

@@ -134,7 +134,7 @@ def test_slots_in_version_2(tmp_path: Path) -> None:
         assert seen["killed"]
         assert seen["processor"] > 0
         assert not seen["left"]
-    refused = "this runner holds jobs to slot_memory, slot_cpus, slot_pids, which cannot be done on this machine: "
+    refused = "this runner limits jobs by slot_memory, slot_cpus, slot_pids, which cannot be done on this machine: "
     assert told["boxed"].startswith(f"{refused}/mnt cannot be divided"), told["boxed"]
     assert "other processes are in that control group" in told["boxed"]
     assert told["alone"] == str(48 << 20)

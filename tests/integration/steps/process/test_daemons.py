@@ -31,7 +31,7 @@ UNMARK = "prlimit --locks=12345: "
 """Removes the mark of the job, as a hostile program does."""
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or ""
 """One that every user may run, and that a sandbox shows."""
-pytestmark = pytest.mark.skipif(not PYTHON, reason="needs a Python of the system")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not PYTHON, reason="needs a Python of the system")]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 MOST_SECONDS = 120
@@ -103,8 +103,6 @@ KINDS = {"family": FAMILY, "respawn": RESPAWN, "stopped": STOPPED, "fleeing": FL
 LOOKS = 20
 TOKENS: list[str] = []
 """What the processes of the running test are found by."""
-LONG = pytest.mark.long
-ALL = [pytest.param("family"), *(pytest.param(kind, marks=LONG) for kind in KINDS if kind != "family")]
 
 
 def living(token: str) -> list[int]:
@@ -191,39 +189,37 @@ async def check(
         await check_gone(place / "beside", others)
 
 
-@pytest.mark.parametrize("bare", [pytest.param(False, marks=LONG), True])
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("kind", list(KINDS))
 async def test_as_root(place: Path, kind: str, bare: bool) -> None:
     await check(place, kind, bare=bare)
 
 
 @as_root
-@pytest.mark.parametrize("bare", [pytest.param(False, marks=LONG), True])
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("kind", list(KINDS))
 async def test_as_a_plain_user(place: Path, kind: str, bare: bool) -> None:
     await check(place, kind, bare=bare, program=PLAIN)
 
 
 @as_root
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", list(KINDS))
 async def test_as_a_user_of_its_own(place: Path, kind: str) -> None:
     await check(place, kind, bare=True, users=USERS, own_user=True)
 
 
 @as_root
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", list(KINDS))
 async def test_as_a_user_of_its_slot_without_a_mark(place: Path, kind: str) -> None:
     await check(place, kind, bare=True, unmark=True, users=USERS, program=WITHOUT_GROUPS)
 
 
 @as_root
-@LONG
 async def test_as_one_user_for_all_jobs(place: Path) -> None:
     await check(place, "family", bare=True, users=USERS[:1] * 2, program=WITHOUT_GROUPS)
 
 
 @pytest.mark.skipif(sandbox.problem() is not None, reason=f"no sandbox here: {sandbox.problem()}")
-@LONG
 @pytest.mark.parametrize("kind", ["family", "fleeing"])
 async def test_in_a_sandbox(place: Path, kind: str) -> None:
     job, token = a_job(place, "one", kind, bare=True, sandbox=True)
@@ -233,7 +229,7 @@ async def test_in_a_sandbox(place: Path, kind: str) -> None:
     await check_gone(place / "one", token)
 
 
-@pytest.mark.parametrize("kind", ["family", pytest.param("respawn", marks=LONG), pytest.param("fleeing", marks=LONG)])
+@pytest.mark.parametrize("kind", ["family", "respawn", "fleeing"])
 async def test_a_closed_job_leaves_nothing(place: Path, kind: str) -> None:
     async with an_agent(place) as agent, agent.client() as client:
         job, token = a_job(place, "one", kind, bare=True, wait=f"sleep {MOST_SECONDS}")
@@ -243,7 +239,6 @@ async def test_a_closed_job_leaves_nothing(place: Path, kind: str) -> None:
         await check_gone(place / "one", token)
 
 
-@LONG
 @pytest.mark.parametrize("kind", ["family", "respawn", "stopped"])
 async def test_the_next_agent_ends_what_was_started_under_a_dead_one(place: Path, kind: str) -> None:
     async with an_agent(place) as agent:
@@ -262,7 +257,6 @@ async def test_the_next_agent_ends_what_was_started_under_a_dead_one(place: Path
             assert set(living(others)) == family
 
 
-@LONG
 async def test_a_cancelled_job_leaves_nothing(place: Path) -> None:
     async with an_agent(place) as agent, agent.client() as client:
         job, token = a_job(place, "one", "family", bare=True, wait=f"sleep {MOST_SECONDS}")

@@ -77,7 +77,7 @@ async def test_nothing_is_sent_where_nothing_has_changed(run_step: RunStep, stor
     await run_step("cache_save", save, "1")
     seen = await run_step("cache_save", save, "2")
     assert outputs(seen)["saved"] is False
-    assert any(b"Nothing has changed" in line for line in seen.lines)
+    assert any(b"The files have not changed" in line for line in seen.lines)
     (deps / "tool").write_text("new")
     assert outputs(await run_step("cache_save", save, "3"))["saved"] is True
     assert storage.requests == ["GET main", "PUT main", "GET main", "GET main", "PUT main"]

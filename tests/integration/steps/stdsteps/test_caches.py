@@ -53,7 +53,7 @@ async def test_one_job_saves_and_the_next_restores(run_step: RunStep, folder: Pa
     inputs = {"folder": str(folder), "key": "main", "paths": ["deps"]}
     seen = await run_step("cache_save", inputs, "3", work_dir=str(other))
     assert outputs(seen)["saved"] is False
-    assert any(b"Nothing has changed" in line for line in seen.lines)
+    assert any(b"The files have not changed" in line for line in seen.lines)
 
 
 @pytest.mark.parametrize("name", ["group", "group/project"])
@@ -127,7 +127,7 @@ async def test_a_miss_and_a_damaged_cache_are_no_failure(run_step: RunStep, fold
     seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"})
     assert seen.check().status == "success"
     assert outputs(seen) == {"hit": False, "key": "", "fallback": False, "files": 0, "bytes": 0}
-    assert seen.lines[-1] == b"No cache for main; the job goes on without"
+    assert seen.lines[-1] == b"No cache for main; the job continues without a cache"
     folder.mkdir(parents=True)
     (folder / file_name("main")).write_bytes(b"PK" + os.urandom(1000))
     seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"}, "2")

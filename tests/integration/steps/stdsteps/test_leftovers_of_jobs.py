@@ -106,6 +106,7 @@ def leave(folder: Path, what: str | int) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "strategy"), CASES)
 def test_leftovers_do_not_break_the_next_checkout(
     folder: Path, check_out: CheckOut, commits: list[str], what: str, strategy: str
@@ -128,7 +129,7 @@ def test_leftovers_do_not_break_the_next_checkout(
 def test_folders_that_a_tool_made_unwritable_cost_no_new_clone(folder: Path, check_out: CheckOut) -> None:
     check_out(2)
     leave(folder, "mkdir -p go/pkg; touch go/pkg/file; chmod 555 go/pkg go")
-    assert "beginning with an empty folder" not in check_out(2)
+    assert "starting again in an empty folder" not in check_out(2)
     assert sorted(os.listdir(folder / "work")) == [".git", "file"]
 
 
@@ -149,5 +150,5 @@ def test_a_checkout_refuses_to_clean_what_is_mounted(folder: Path, tmp_path: Pat
     script = f"set -e; mount --make-rprivate /; mount --bind {tmp_path}/precious {folder}/work/point; {step}"
     done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 75
-    assert f"something is mounted at {folder}/work/point" in done.stdout
+    assert f"a file system is mounted at {folder}/work/point" in done.stdout
     assert (tmp_path / "precious/file").exists()

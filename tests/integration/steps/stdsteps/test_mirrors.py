@@ -144,7 +144,7 @@ async def test_a_repository_without_room_gets_no_mirror(
         given = inputs(server, mirrors, commits[2], mirrors_bytes=10)
         seen = await run_step("checkout", given, str(number), work_dir=str(work))
         assert seen.check().status == "success", seen.lines
-        assert any(b"it gets none" in line for line in seen.lines) == (number == 0)
+        assert any(b"too large for a mirror" in line for line in seen.lines) == (number == 0)
     assert not list(mirrors.glob("*.git"))
 
 

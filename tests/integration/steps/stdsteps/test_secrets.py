@@ -81,11 +81,11 @@ async def test_files_and_other_variables_are_sources_too(run: Any, tmp_path: Pat
 @pytest.mark.parametrize(
     ("answers", "secret", "text"),
     [
-        ([403], {}, "secret A: logging in for secrets from .* failed: the server answered 403 .*said by the vault"),
+        ([403], {}, "secret A: logging in to read secrets from .* failed: the server answered 403 .*said by the vault"),
         ([0, 403], {}, "secret A: reading the secret ops/data/db from .* failed: the server answered 403"),
         ([], {"path": "none"}, "secret A: reading the secret ops/data/none .*: the server answered 404"),
         ([], {"name": "user"}, "secret A: the secret ops/data/db has no field 'user'"),
-        ([], {"path": "../../sys"}, "secret A: path: '../../sys' is none"),
+        ([], {"path": "../../sys"}, "secret A: path: '../../sys' is not a valid path"),
         ([307], {}, "secret A: .*failed 3 times: the server answered 307"),
     ],
 )
@@ -105,7 +105,7 @@ async def test_the_address_of_a_vault_chooses_no_other_path(run: Any, vault: Fak
     secret["vault"]["server"]["url"] += rest
     seen = await run({"A": secret})
     assert seen.check().status == "failure"
-    assert any(b"is no address of a server" in line for line in seen.lines), seen.lines
+    assert any(b"is not an HTTP URL of a server" in line for line in seen.lines), seen.lines
     assert not vault.requests
 
 

@@ -26,6 +26,7 @@ def machine() -> Iterator[SshMachine]:
         yield running
 
 
+@pytest.mark.long
 async def test_placed_started_and_delegated_to(machine: SshMachine, tmp_path: Path) -> None:
     """The connection is cut in the middle; the job there goes on, and all of its log comes, once."""
     file, data = tmp_path / "there" / "remuda-agent", tmp_path / "there" / "data"

@@ -51,7 +51,7 @@ async def test_strategies_and_paths(run_step: RunStep, server: StepServer, sha: 
     only = {"submodule_paths": ["vendor/library"], "submodule_depth": 1}
     seen = await run_step("checkout", inputs(server, sha, submodules="recursive", **only))
     assert seen.check().status == "success", seen.lines
-    assert b"That failed with a depth of 1; trying again with the whole history" in seen.lines
+    assert b"Updating submodules failed with a depth of 1; trying again with the whole history" in seen.lines
     assert (library / "lib").read_text() == "2\n"
     assert (inner / "deep").read_text() == "old\n"
     assert not list((work / "vendor/deep").iterdir())

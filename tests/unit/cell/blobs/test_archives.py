@@ -15,15 +15,15 @@ from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
 
 
-def packed(files: dict[str, bytes], way: int = zipfile.ZIP_DEFLATED) -> bytes:
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w", way) as archive:
+def pack(files: dict[str, bytes], way: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", way) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-    return whole.getvalue()
+    return buffer.getvalue()
 
 
-async def stored(content: bytes) -> MemoryBlobs:
+async def store_blob(content: bytes) -> MemoryBlobs:
     async def pieces() -> AsyncIterator[bytes]:
         yield content
 
@@ -35,22 +35,22 @@ async def stored(content: bytes) -> MemoryBlobs:
 @pytest.mark.parametrize("way", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
 async def test_a_file_comes_out_in_pieces(way: int) -> None:
     content = bytes(range(256)) * 4000
-    blobs = await stored(packed({"out/big": content, "out/other": b"x"}, way))
+    blobs = await store_blob(pack({"out/big": content, "out/other": b"x"}, way))
     entry = await find_entry(blobs, "a", "out/big")
-    found = [piece async for piece in read_entry(blobs, entry)]
-    assert (entry.size, b"".join(found)) == (len(content), content)
-    assert max(len(piece) for piece in found) <= 256 * 1024
+    pieces = [piece async for piece in read_entry(blobs, entry)]
+    assert (entry.size, b"".join(pieces)) == (len(content), content)
+    assert max(len(piece) for piece in pieces) <= 256 * 1024
 
 
 async def test_what_is_not_there() -> None:
     folder = zipfile.ZipInfo("folder/")
     link = zipfile.ZipInfo("link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(folder, b"")
         archive.writestr(link, b"/etc/passwd")
-    blobs = await stored(whole.getvalue())
+    blobs = await store_blob(buffer.getvalue())
     for path in ("missing", "../missing", "folder/", "link", "", "folder"):
         with pytest.raises(NotFoundError):
             await find_entry(blobs, "a", path)
@@ -59,20 +59,20 @@ async def test_what_is_not_there() -> None:
 
 
 async def test_what_cannot_be_read() -> None:
-    for content in (b"", b"no zip at all", packed({"f": b"x" * 100})[:-1], packed({"f": b"x"}, zipfile.ZIP_BZIP2)):
+    for content in (b"", b"no zip at all", pack({"f": b"x" * 100})[:-1], pack({"f": b"x"}, zipfile.ZIP_BZIP2)):
         with pytest.raises(InvalidError):
-            await find_entry(await stored(content), "a", "f")
+            await find_entry(await store_blob(content), "a", "f")
 
 
 async def test_a_directory_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zip_directory, "DIRECTORY_LIMIT_BYTES", 70_000)
-    blobs = await stored(packed({f"file{number}": b"" for number in range(2000)}))
+    blobs = await store_blob(pack({f"file{number}": b"" for number in range(2000)}))
     with pytest.raises(InvalidError, match="directory is larger than 70000 bytes"):
         await find_entry(blobs, "a", "file1")
 
 
 async def test_too_many_entries_are_refused_and_counted() -> None:
-    blobs = await stored(packed({f"file{number}": b"" for number in range(20)}))
+    blobs = await store_blob(pack({f"file{number}": b"" for number in range(20)}))
     with pytest.raises(InvalidError, match="more than 19 entries"):
         await find_entry(blobs, "a", "file1", limit_entries=19)
     listed, total = await list_entries(blobs, "a", first=18, count=5)
@@ -92,58 +92,58 @@ async def test_too_many_entries_are_refused_and_counted() -> None:
 async def test_an_archive_is_read_as_python_reads_it(
     files: list[tuple[str, bytes]], before: bytes, comment: bytes
 ) -> None:
-    whole = io.BytesIO()
-    whole.write(before)
-    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(whole, "a", zipfile.ZIP_DEFLATED) as made:
+    buffer = io.BytesIO()
+    buffer.write(before)
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as writer:
         for name, content in files:
             with contextlib.suppress(UnicodeEncodeError):
-                made.writestr(zipfile.ZipInfo(name), content)
-        made.comment = comment
+                writer.writestr(zipfile.ZipInfo(name), content)
+        writer.comment = comment
     try:
-        with zipfile.ZipFile(whole) as archive:
+        with zipfile.ZipFile(buffer) as archive:
             expected = {info.filename: archive.read(info.filename) for info in archive.infolist() if not info.is_dir()}
             names = [info.filename for info in archive.infolist()]
     except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError):
         return
-    blobs = await stored(whole.getvalue())
+    blobs = await store_blob(buffer.getvalue())
     listed, total = await list_entries(blobs, "a", first=0, count=100)
     assert ([entry.path for entry in listed], total) == (names, len(names))
     for name, content in expected.items():
-        found = b"".join([piece async for piece in read_entry(blobs, await find_entry(blobs, "a", name))])
-        assert found == content
+        entry_content = b"".join([piece async for piece in read_entry(blobs, await find_entry(blobs, "a", name))])
+        assert entry_content == content
 
 
 async def test_sizes_of_eight_bytes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
-    blobs = await stored(packed({"a": b"x" * 100, "b": b"y" * 1000}))
+    blobs = await store_blob(pack({"a": b"x" * 100, "b": b"y" * 1000}))
     monkeypatch.undo()
     assert await read_small_entry(blobs, "a", "b", limit_bytes=1000) == b"y" * 1000
 
 
 async def test_an_entry_that_is_larger_than_it_says_is_cut_off() -> None:
-    whole = bytearray(packed({"f": bytes(10_000_000)}))
-    directory = whole.rindex(b"PK\1\2")
-    whole[directory + 24 : directory + 28] = (100).to_bytes(4, "little")
-    blobs = await stored(bytes(whole))
+    archive = bytearray(pack({"f": bytes(10_000_000)}))
+    directory = archive.rindex(b"PK\1\2")
+    archive[directory + 24 : directory + 28] = (100).to_bytes(4, "little")
+    blobs = await store_blob(bytes(archive))
     with pytest.raises(InvalidError, match="larger than its directory says"):
         await read_small_entry(blobs, "a", "f", limit_bytes=1000)
 
 
 async def test_a_small_file_at_once() -> None:
-    blobs = await stored(packed({"f": b"x" * 100}))
+    blobs = await store_blob(pack({"f": b"x" * 100}))
     assert await read_small_entry(blobs, "a", "f", limit_bytes=100) == b"x" * 100
     with pytest.raises(TooLargeError):
         await read_small_entry(blobs, "a", "f", limit_bytes=99)
 
 
-_WHOLE = packed({"f": b"content" * 20, "g": b"more"})
+_ARCHIVE = pack({"f": b"content" * 20, "g": b"more"})
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, len(_WHOLE) - 1), st.integers(0, 255))
+@given(st.integers(0, len(_ARCHIVE) - 1), st.integers(0, 255))
 async def test_a_damaged_archive_never_brings_it_down(at: int, value: int) -> None:
-    blobs = await stored(_WHOLE[:at] + bytes([value]) + _WHOLE[at + 1 :])
+    blobs = await store_blob(_ARCHIVE[:at] + bytes([value]) + _ARCHIVE[at + 1 :])
     try:
         entry = await find_entry(blobs, "a", "f")
         content = b"".join([piece async for piece in read_entry(blobs, entry)])

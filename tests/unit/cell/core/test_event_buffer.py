@@ -18,16 +18,16 @@ def an_event(number: int = 1, kind: EventKind = EventKind.JOB) -> Event:
 
 
 @given(st.integers(1, 20), st.integers(0, 60), st.integers(-3, 70), st.integers(1, 30))
-def test_all_behind_a_place_or_none(kept: int, added: int, place: int, at_most: int) -> None:
-    buffer = Buffer("b", kept)
+def test_all_behind_a_place_or_none(capacity: int, added: int, place: int, at_most: int) -> None:
+    buffer = Buffer("b", capacity)
     for number in range(1, added + 1):
         buffer.add(an_event(number))
-    found = buffer.after(place, at_most=at_most)
-    if not max(added - kept, 0) <= place <= added:
-        assert found is None
+    events = buffer.after(place, at_most=at_most)
+    if not max(added - capacity, 0) <= place <= added:
+        assert events is None
     else:
-        assert found is not None
-        assert [int(event.body) for event in found] == list(range(place + 1, added + 1))[:at_most]
+        assert events is not None
+        assert [int(event.body) for event in events] == list(range(place + 1, added + 1))[:at_most]
 
 
 def test_what_was_forgotten_cannot_be_read_on() -> None:

@@ -16,8 +16,8 @@ from remuda.testing.memory_cell import MemoryCell
 MAKES = Artifacts(paths=("dist/",), reports={"dotenv": ("build.env",)})
 
 
-async def leave(cell: MemoryCell, job: Job, kind: str = "archive", **given: Any) -> None:
-    await cell.store.jobs.put_artifact(an_artifact(job.id, kind, **({"filename": kind} | given)))
+async def leave(cell: MemoryCell, job: Job, kind: str = "archive", **changes: Any) -> None:
+    await cell.store.jobs.put_artifact(an_artifact(job.id, kind, **({"filename": kind} | changes)))
 
 
 async def push(cell: MemoryCell, *specs: JobSpec, **pipeline: Any) -> Family:
@@ -42,7 +42,7 @@ async def handed_out(cell: MemoryCell) -> tuple[dict[str, str], list[int]]:
     handout = await cell.poll()
     assert isinstance(handout, Assignment)
     variables = {variable.key: variable.value for variable in handout.payload.variables}
-    return variables, [one.id for one in handout.payload.dependencies or ()]
+    return variables, [dependency.id for dependency in handout.payload.dependencies or ()]
 
 
 async def failure(cell: MemoryCell, family: Family, name: str) -> tuple[str | None, str]:
@@ -67,7 +67,7 @@ async def test_later_stages_get_variables_and_archives_of_earlier_ones(cell: Mem
 
 
 @pytest.mark.parametrize(
-    ("given", "gets"),
+    ("changes", "gets"),
     [
         ({"needs": (Need(job="one"),)}, True),
         ({"needs": (Need(job="one", artifacts=False),)}, False),
@@ -75,8 +75,8 @@ async def test_later_stages_get_variables_and_archives_of_earlier_ones(cell: Mem
         ({"dependencies": ()}, False),
     ],
 )
-async def test_needs_and_dependencies_choose(cell: MemoryCell, given: dict[str, Any], gets: bool) -> None:
-    family = await push(cell, a_spec("one", artifacts=MAKES), a_spec("use", stage="deploy", stage_index=2, **given))
+async def test_needs_and_dependencies_choose(cell: MemoryCell, changes: dict[str, Any], gets: bool) -> None:
+    family = await push(cell, a_spec("one", artifacts=MAKES), a_spec("use", stage="deploy", stage_index=2, **changes))
     maker = await succeed(cell, VERSION="1")
     assert (await dotenv_variables(cell.store, family.jobs[1])) == ({"VERSION": "1"} if gets else {})
     variables, archives = await handed_out(cell)

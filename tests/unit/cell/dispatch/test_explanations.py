@@ -27,14 +27,14 @@ async def test_a_job_that_waits_for_a_runner(cell: MemoryCell) -> None:
     for _ in range(2):
         await cell.clock.advance(30)
         await cell.start()
-    told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "three")).id)
-    assert told.runners is not None
-    assert (told.runners.matching, told.runners.busy) == (1, 1)
-    assert told.queue is not None
-    assert (told.queue.ahead, told.queue.competing, told.queue.project_running) == (0, 1, 2)
-    assert told.estimate is not None
-    assert told.estimate.text == "about 30 s (2 pick-ups in the last 10 minutes)"
-    assert told.summary == "waits for a runner: 1 fits, 0 without a job and 1 busy; it is next"
+    explanation = await cell.dispatch.explanations.explain_job((await cell.newest(family, "three")).id)
+    assert explanation.runners is not None
+    assert (explanation.runners.matching, explanation.runners.busy) == (1, 1)
+    assert explanation.queue is not None
+    assert (explanation.queue.ahead, explanation.queue.competing, explanation.queue.project_running) == (0, 1, 2)
+    assert explanation.estimate is not None
+    assert explanation.estimate.text == "about 30 s (2 pick-ups in the last 10 minutes)"
+    assert explanation.summary == "waits for a runner: 1 fits, 0 without a job and 1 busy; it is next"
     await cell.clock.advance(60)
     stalled = await cell.dispatch.explanations.explain_job((await cell.newest(family, "three")).id)
     assert stalled.estimate is not None
@@ -47,9 +47,9 @@ async def test_a_job_that_waits_for_a_runner(cell: MemoryCell) -> None:
 async def test_a_job_that_waits_for_a_resource_group(cell: MemoryCell) -> None:
     first = await cell.push(a_spec("deploy", resource_group="prod"))
     second = await cell.push(a_spec("deploy", resource_group="prod"))
-    told = await cell.dispatch.explanations.explain_job((await cell.newest(second, "deploy")).id)
-    assert told.waits_for[0].job is not None
-    assert told.waits_for[0].job.id == (await cell.newest(first, "deploy")).id
+    explanation = await cell.dispatch.explanations.explain_job((await cell.newest(second, "deploy")).id)
+    assert explanation.waits_for[0].job is not None
+    assert explanation.waits_for[0].job.id == (await cell.newest(first, "deploy")).id
 
 
 async def test_trigger_jobs_and_what_they_start(cell: MemoryCell) -> None:
@@ -59,8 +59,8 @@ async def test_trigger_jobs_and_what_they_start(cell: MemoryCell) -> None:
         await settle()
         go = await cell.newest(family, "go")
         child = await cell.child(family)
-        told = await cell.dispatch.explanations.explain_job(go.id)
-        assert told.summary == f"waits for pipeline {child.pipeline.id} of acme/shop, which is pending"
+        explanation = await cell.dispatch.explanations.explain_job(go.id)
+        assert explanation.summary == f"waits for pipeline {child.pipeline.id} of acme/shop, which is pending"
         inner = await cell.dispatch.explanations.explain_job(child.jobs[0].id)
         assert inner.upstream is not None
         assert inner.upstream.id == go.id
@@ -119,6 +119,6 @@ async def test_what_was_left_to_a_person_long_ago_is_no_demand(cell: MemoryCell)
 async def test_a_paused_runner_will_take_other_jobs_first_when_it_is_resumed(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("plain"), a_spec("gpu", tags=("gpu",)))
     await cell.store.runners.change_runner(cell.runner.id, lambda row: replace(row, paused=True, tags=("gpu",)))
-    told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "gpu")).id)
-    assert told.queue is not None
-    assert (told.queue.ahead, told.queue.competing) == (1, 2)
+    explanation = await cell.dispatch.explanations.explain_job((await cell.newest(family, "gpu")).id)
+    assert explanation.queue is not None
+    assert (explanation.queue.ahead, explanation.queue.competing) == (1, 2)

@@ -41,9 +41,9 @@ class TestHandingOut:
         await cell.clock.advance(10)
         assert await cell.put(token, "success") == (200, "success")
         assert await cell.statuses(family) == {"build": "success", "pipeline": "success"}
-        ended = await cell.job(job.id)
-        times = (ended.pending_at, ended.leased_at, ended.started_at, ended.finished_at)
-        assert times == tuple(ended.created_at + seconds for seconds in (0, 5, 6, 16))
+        finished_job = await cell.job(job.id)
+        times = (finished_job.pending_at, finished_job.leased_at, finished_job.started_at, finished_job.finished_at)
+        assert times == tuple(finished_job.created_at + seconds for seconds in (0, 5, 6, 16))
 
     async def test_a_runner_gets_only_what_fits(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("mac", tags=("mac",)), a_spec("plain"))
@@ -58,27 +58,27 @@ class TestHandingOut:
     async def test_the_same_request_gets_the_same_job(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
         first, first_token = await cell.take(request_id="abc")
-        again, second_token = await cell.take(request_id="abc")
-        assert (again.id, again.epoch) == (first.id, first.epoch)
+        repeated, second_token = await cell.take(request_id="abc")
+        assert (repeated.id, repeated.epoch) == (first.id, first.epoch)
         assert await cell.put(first_token, "running") == (200, "running")
         assert await cell.put(second_token, "running") == (200, "running")
-        other, _ = await cell.take(request_id="abc")
-        assert other.id != first.id  # a job that has started is never handed out again
+        next_job, _ = await cell.take(request_id="abc")
+        assert next_job.id != first.id  # a job that has started is never handed out again
 
     async def test_another_runner_with_the_same_request_id_gets_its_own_job(self, cell: MemoryCell) -> None:
-        other = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64))
+        other_runner = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64))
         await cell.push(a_spec("one"), a_spec("two"))
         first, _ = await cell.take(request_id="abc")
-        second, _ = await cell.take(request_id="abc", runner=other)
+        second, _ = await cell.take(request_id="abc", runner=other_runner)
         assert first.id != second.id
 
     async def test_every_job_is_handed_out_exactly_once(self, cell: MemoryCell) -> None:
         family = await cell.push(*(a_spec(f"job{number}") for number in range(200)))
-        taken: list[int] = []
+        job_ids: list[int] = []
 
         async def worker() -> None:
             while isinstance(handout := await cell.poll(), Assignment):
-                taken.append(handout.job.id)
+                job_ids.append(handout.job.id)
                 await cell.put(handout.payload.token, "running")
                 await asyncio.sleep(0)
                 assert await cell.put(handout.payload.token, "success") == (200, "success")
@@ -86,7 +86,7 @@ class TestHandingOut:
         async with asyncio.TaskGroup() as group:
             for _ in range(20):
                 group.create_task(worker())
-        assert sorted(taken) == sorted(job.id for job in family.jobs)
+        assert sorted(job_ids) == sorted(job.id for job in family.jobs)
         assert (await cell.statuses(family))["pipeline"] == "success"
 
     async def test_a_store_that_fails_keeps_the_job_in_the_queue(
@@ -124,17 +124,17 @@ class TestHandingOut:
 
     async def test_a_job_whose_payload_can_never_be_made_fails_and_holds_up_no_other(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("odd", cache=({"paths": ["no key"]},)), a_spec("plain"))
-        seen = {(await cell.newest(family, "odd")).id}
-        taken = []
+        odd_ids = {(await cell.newest(family, "odd")).id}
+        names = []
         for _ in range(4):
             handout = await cell.poll()
             if isinstance(handout, Assignment):
-                taken.append(handout.job.name)
-            seen.add((await cell.newest(family, "odd")).id)
-        assert taken == ["plain"]
+                names.append(handout.job.name)
+            odd_ids.add((await cell.newest(family, "odd")).id)
+        assert names == ["plain"]
         odd = await cell.newest(family, "odd")
         assert (odd.state, odd.failure_reason) == (JobState.FAILED, "scheduler_failure")
-        assert (len(seen), odd.tries, odd.started_at) == (3, 1, None), "tried again twice, which counts for nobody"
+        assert (len(odd_ids), odd.tries, odd.started_at) == (3, 1, None), "tried again twice, which counts for nobody"
 
 
 class TestSeveralProcesses:
@@ -151,38 +151,38 @@ class TestSeveralProcesses:
     ) -> None:
         random.seed(7)
         await cell.push(*(a_spec(f"job{number}") for number in range(200)))
-        other, change, outcomes = await cell.reopen(), cell.store.jobs.change_job, []
+        other_cell, change, outcomes = await cell.reopen(), cell.store.jobs.change_job, []
 
-        async def counted(*given: Any, **named: Any) -> Job | None:
-            outcomes.append(await change(*given, **named))
+        async def counted(*args: Any, **options: Any) -> Job | None:
+            outcomes.append(await change(*args, **options))
             return outcomes[-1]
 
         monkeypatch.setattr(cell.store.jobs, "change_job", counted)
-        taken = []
+        jobs = []
         for number in range(24):
-            job, _ = await (cell, other)[number % 2].take(request_id=f"request {number}")
-            taken.append(job)
-        assert len({job.id for job in taken}) == 24
+            job, _ = await (cell, other_cell)[number % 2].take(request_id=f"request {number}")
+            jobs.append(job)
+        assert len({job.id for job in jobs}) == 24
         assert outcomes.count(None) < 6
-        assert max(job.id for job in taken) - min(job.id for job in taken) < 24 + ALIKE
+        assert max(job.id for job in jobs) - min(job.id for job in jobs) < 24 + ALIKE
 
 
 class TestOrder:
     async def test_projects_take_turns(self, cell: MemoryCell) -> None:
         """A project with many jobs does not keep one with few from its turn, also after a restart."""
         await cell.push(*(a_spec(f"many{number}") for number in range(1, 7)))
-        other = replace(cell, project=await cell.store.projects.add_project(a_project(path="acme/other")))
-        await other.push(*(a_spec(f"few{number}") for number in range(1, 4)))
+        other_project = replace(cell, project=await cell.store.projects.add_project(a_project(path="acme/other")))
+        await other_project.push(*(a_spec(f"few{number}") for number in range(1, 4)))
         order = [(await cell.take())[0].name for _ in range(3)]
-        again = await cell.reopen()
-        order += [(await again.take())[0].name for _ in range(6)]
+        restarted = await cell.reopen()
+        order += [(await restarted.take())[0].name for _ in range(6)]
         assert order == ["many1", "few1", "many2", "few2", "many3", "few3", "many4", "many5", "many6"]
 
     async def test_an_end_gives_its_project_a_turn_back(self, cell: MemoryCell) -> None:
         await cell.push(*(a_spec(f"many{number}") for number in range(1, 4)))
         _, token = await cell.take()
-        other = replace(cell, project=await cell.store.projects.add_project(a_project(path="acme/other")))
-        await other.push(a_spec("few1"), a_spec("few2"))
+        other_project = replace(cell, project=await cell.store.projects.add_project(a_project(path="acme/other")))
+        await other_project.push(a_spec("few1"), a_spec("few2"))
         assert await cell.put(token, "success") == (200, "success")
         assert [(await cell.take())[0].name for _ in range(4)] == ["many2", "few1", "many3", "few2"]
 
@@ -190,8 +190,8 @@ class TestOrder:
         family = await cell.push(a_spec("usual"), a_spec("urgent"))
         urgent = await cell.store.jobs.change_job(family.jobs[1].id, lambda job: structs.replace(job, priority=1))
         assert urgent
-        again = await cell.reopen()
-        assert [(await again.take())[0].name for _ in range(2)] == ["urgent", "usual"]
+        restarted = await cell.reopen()
+        assert [(await restarted.take())[0].name for _ in range(2)] == ["urgent", "usual"]
 
     async def test_a_runner_with_a_higher_priority_is_woken_first(self, cell: MemoryCell) -> None:
         preferred = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64, priority=5))
@@ -328,10 +328,10 @@ class TestLongPolls:
     ) -> None:
         lease, failures = cell.store.jobs.lease_job, [StoreError("away")]
 
-        async def once(known: Job, leased: Job, runner: Runner, settings: Collection[str]) -> PayloadParts | None:
+        async def once(queued: Job, leased: Job, runner: Runner, settings: Collection[str]) -> PayloadParts | None:
             if failures:
                 raise failures.pop()
-            return await lease(known, leased, runner, settings)
+            return await lease(queued, leased, runner, settings)
 
         async def unlucky() -> None:
             with pytest.raises(StoreError):
@@ -360,12 +360,14 @@ class TestLongPolls:
             assert isinstance(second.result(), Assignment)
 
     async def test_a_poll_woken_for_one_job_that_takes_another_leaves_nobody_waiting(self, cell: MemoryCell) -> None:
-        both = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64, tags=("a", "b"), run_untagged=False))
+        both_tags = await cell.store.runners.add_runner(
+            a_runner(token_hash="1" * 64, tags=("a", "b"), run_untagged=False)
+        )
         only_a = await cell.store.runners.add_runner(a_runner(token_hash="2" * 64, tags=("a",), run_untagged=False))
         only_b = await cell.store.runners.add_runner(a_runner(token_hash="3" * 64, tags=("b",), run_untagged=False))
         async with asyncio.TaskGroup() as group:
             polls = []
-            for runner in (both, only_a, only_b):
+            for runner in (both_tags, only_a, only_b):
                 polls.append(group.create_task(cell.poll(runner=runner, hold=True)))
                 await settle()
             await cell.push(a_spec("a", tags=("a",)), a_spec("b", tags=("b",)))
@@ -376,11 +378,11 @@ class TestLongPolls:
             cell.dispatch.memory.held_polls.stop()
 
     async def test_a_runner_paused_while_it_waits_passes_the_job_on(self, cell: MemoryCell) -> None:
-        other = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64))
+        other_runner = await cell.store.runners.add_runner(a_runner(token_hash="1" * 64))
         async with asyncio.TaskGroup() as group:
             paused = group.create_task(cell.poll(hold=True))
             await settle()
-            waiting = group.create_task(cell.poll(runner=other, hold=True))
+            waiting = group.create_task(cell.poll(runner=other_runner, hold=True))
             await settle()
             await cell.store.runners.change_runner(cell.runner.id, lambda row: a_runner(id=row.id, paused=True))
             await cell.push(a_spec())
@@ -439,8 +441,10 @@ class TestTakingAtOnce:
         assert await self.take(cell, structs.replace(cell.runner, paused=True)) is None
 
     async def test_a_held_poll_hears_of_a_job_that_was_not_handed_out(self, cell: MemoryCell) -> None:
-        other = await cell.store.runners.add_runner(a_runner(token_hash="other", tags=("gpu",), run_untagged=False))
-        held = asyncio.ensure_future(cell.poll(runner=other, hold=True))
+        gpu_runner = await cell.store.runners.add_runner(
+            a_runner(token_hash="other", tags=("gpu",), run_untagged=False)
+        )
+        held = asyncio.ensure_future(cell.poll(runner=gpu_runner, hold=True))
         await settle()
         gone = structs.replace(cell.runner, tags=("gpu",))
         await cell.push(a_spec(tags=("gpu",)))

@@ -30,7 +30,7 @@ async def test_a_lost_job_is_tried_again_twice_and_keeps_its_own_tries(cell: Mem
     assert (first.lost, first.retried) == (True, True)
     assert await tries(cell, family) == (JobState.PENDING, 1, 1)
     why = await cell.dispatch.explanations.explain_job(first.id)
-    assert why.summary.endswith("tried again as job 2 because its script had not begun, which counts for nobody")
+    assert why.summary.endswith("tried again as job 2, because its script had not begun; this attempt does not count")
     await lose(cell)
     assert await tries(cell, family) == (JobState.PENDING, 1, 2)
     third = await lose(cell)

@@ -24,15 +24,15 @@ async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
     handout = await cell.poll()
     assert isinstance(handout, Assignment)
     job = await cell.job(handout.job.id)
-    shown = await build_payload_view(cell.store, job, public_url=URL, now=NOW)
-    text = msgspec.json.encode(shown).decode()
+    view = await build_payload_view(cell.store, job, public_url=URL, now=NOW)
+    text = msgspec.json.encode(view).decode()
     assert handout.payload.token not in text
     assert "hunter2" not in text
-    values = {one["key"]: one["value"] for one in shown["variables"]}
+    values = {variable["key"]: variable["value"] for variable in view["variables"]}
     assert values["PASSWORD"] == values["ID"] == values["CI_JOB_TOKEN"] == "[MASKED]"
     assert values["CI_JOB_NAME"] == "build"
     sent = msgspec.to_builtins(handout.payload)
-    assert {one["key"] for one in sent["variables"]} == set(values)
+    assert {variable["key"] for variable in sent["variables"]} == set(values)
     assert (await cell.job(job.id)) == job, "to look changes nothing"
 
 

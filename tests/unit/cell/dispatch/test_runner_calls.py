@@ -17,9 +17,9 @@ from remuda.wire.job_token import new_key
 class TestTokens:
     async def test_a_token_opens_its_own_job_only(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
-        one, token = await cell.take()
+        first, token = await cell.take()
         two, _ = await cell.take()
-        assert (await cell.dispatch.runner_calls.authenticate(token, one.id)).id == one.id
+        assert (await cell.dispatch.runner_calls.authenticate(token, first.id)).id == first.id
         with pytest.raises(ForbiddenError):
             await cell.dispatch.runner_calls.authenticate(token, two.id)
 
@@ -52,8 +52,8 @@ class TestTokens:
             with pytest.raises(ForbiddenError) as refused:
                 await cell.dispatch.runner_calls.authenticate(token, job.id, ended=True)
             assert refused.value.job_status == "failed"
-        ended = await cell.job(job.id)
-        assert (ended.state, ended.failure_reason) == (JobState.FAILED, "job_token_expired")
+        finished_job = await cell.job(job.id)
+        assert (finished_job.state, finished_job.failure_reason) == (JobState.FAILED, "job_token_expired")
 
 
 class TestStarts:
@@ -80,9 +80,9 @@ class TestStarts:
         assert first.result(), "who fails does so for itself"
         assert [other.result() for other in others] == [(200, "running")] * 3
         assert decided == 2
-        found = await cell.store.pipelines.load_pipeline(pipeline.id)
-        assert found is not None
-        assert found.status == "running"
+        stored_pipeline = await cell.store.pipelines.load_pipeline(pipeline.id)
+        assert stored_pipeline is not None
+        assert stored_pipeline.status == "running"
 
 
 async def _refused(cell: MemoryCell, token: str) -> bool:
@@ -112,8 +112,8 @@ class TestUpdates:
         family = await cell.push(a_spec())
         job, token = await cell.take()
         assert await cell.put(token, "success") == (200, "success")
-        ended = await cell.job(job.id)
-        assert ended.started_at == ended.finished_at
+        finished_job = await cell.job(job.id)
+        assert finished_job.started_at == finished_job.finished_at
         assert (await cell.pipeline(family)).started_at is not None
 
     @pytest.mark.parametrize("state", ["", "pending", "done"])
@@ -175,8 +175,8 @@ class TestUpdates:
         job, token = await cell.start()
         await cell.dispatch.runner_calls.append_trace(job, 0, b"hello")
         await cell.put(token, "success")
-        ended = await cell.job(job.id)
-        assert (ended.trace_bytes, ended.trace_checksum, ended.exit_code) == (5, "crc32:3610a686", 0)
+        job = await cell.job(job.id)
+        assert (job.trace_bytes, job.trace_checksum, job.exit_code) == (5, "crc32:3610a686", 0)
 
     async def test_keep_alives_are_not_all_stored(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
@@ -219,8 +219,8 @@ class TestTracesAndResults:
         with pytest.raises(ForbiddenError) as refusal:
             await cell.dispatch.runner_calls.append_trace(job, 1000, b"x")
         assert refusal.value.job_status == "failed"
-        ended = await cell.job(job.id)
-        assert (ended.failure_reason, ended.trace_bytes) == ("trace_size_exceeded", 1000)
+        finished_job = await cell.job(job.id)
+        assert (finished_job.failure_reason, finished_job.trace_bytes) == ("trace_size_exceeded", 1000)
 
     async def test_results_are_numbered(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())

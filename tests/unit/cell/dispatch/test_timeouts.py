@@ -71,8 +71,8 @@ class TestLeases:
         await cell.push(a_spec())
         job, token = await cell.take()
         await cell.dispatch.changes.release(job)
-        again, _ = await cell.take()
-        assert (again.id, again.epoch) == (job.id, 2)
+        second, _ = await cell.take()
+        assert (second.id, second.epoch) == (job.id, 2)
         assert await cell.refusal(token) is None
 
     async def test_a_release_that_comes_too_late_changes_nothing(self, cell: MemoryCell) -> None:
@@ -91,9 +91,9 @@ class TestLeases:
             await cell.clock.advance(1800)
             assert await cell.status(job.id) == "running"
             await cell.clock.advance(60)
-        ended = await cell.job(job.id)
-        assert (ended.state, ended.failure_reason) == (JobState.FAILED, "no_updates_running")
-        assert (ended.trace_bytes, ended.trace_checksum) == (9, "crc32:08785934")
+        finished_job = await cell.job(job.id)
+        assert (finished_job.state, finished_job.failure_reason) == (JobState.FAILED, "no_updates_running")
+        assert (finished_job.trace_bytes, finished_job.trace_checksum) == (9, "crc32:08785934")
         assert await cell.refusal(token) == "failed"
         assert (await cell.statuses(family))["pipeline"] == "failed"
 
@@ -257,30 +257,30 @@ class TestMeanwhile:
         family = await cell.push(a_spec("one"), a_spec("two"), a_spec("three"))
         await cell.take()
         await self.sweep(cell, monkeypatch, reads, cell.take())
-        told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "three")).id)
-        assert told.queue is not None
-        assert (told.queue.project_running, told.queue.competing) == (2, 1)
+        explanation = await cell.dispatch.explanations.explain_job((await cell.newest(family, "three")).id)
+        assert explanation.queue is not None
+        assert (explanation.queue.project_running, explanation.queue.competing) == (2, 1)
 
     async def test_a_job_ends(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         family = await cell.push(a_spec("one"), a_spec("two"))
         _, token = await cell.take()
         await self.sweep(cell, monkeypatch, ASSIGNED, cell.put(token, "success"))
-        told = await cell.dispatch.explanations.explain_job((await cell.newest(family, "two")).id)
-        assert told.queue is not None
-        assert told.queue.project_running == 0
+        explanation = await cell.dispatch.explanations.explain_job((await cell.newest(family, "two")).id)
+        assert explanation.queue is not None
+        assert explanation.queue.project_running == 0
 
     async def sweep(
         self, cell: MemoryCell, patch: pytest.MonkeyPatch, reads: frozenset[JobState], then: Awaitable[object]
     ) -> None:
-        read, left = cell.store.jobs.list_jobs_in, [then]
+        read, pending = cell.store.jobs.list_jobs_in, [then]
 
         async def reading(states: Collection[JobState]) -> Sequence[Job]:
-            found = await read(states)
-            if frozenset(states) == reads and left:
-                await left.pop()
-            return found
+            jobs = await read(states)
+            if frozenset(states) == reads and pending:
+                await pending.pop()
+            return jobs
 
         patch.setattr(cell.store.jobs, "list_jobs_in", reading)
         async with cell.run_timeouts():
             await settle()
-        assert not left
+        assert not pending

@@ -50,8 +50,8 @@ async def test_a_job_that_is_never_taken_fails_after_a_day(cell: MemoryCell) -> 
         await keep_in_touch(cell, 24)
         await cell.clock.advance(61)
         assert (await cell.job(family.jobs[0].id)).failure_reason == "stuck_pending_with_matching_runners"
-        again = await cell.newest(family, "unlucky")
-        assert (again.state, again.tries) == (JobState.PENDING, 2), "tried again by its rule, with a new day"
+        retried = await cell.newest(family, "unlucky")
+        assert (retried.state, retried.tries) == (JobState.PENDING, 2), "tried again by its rule, with a new day"
 
 
 async def test_a_cell_that_was_away_gives_runners_time_to_come_back(cell: MemoryCell) -> None:
@@ -80,8 +80,8 @@ async def test_a_job_that_outlives_its_time(cell: MemoryCell, graceful: bool, st
             await cell.put(token, "running")
         assert await cell.status(job.id) == ("canceling" if graceful else "running")
         await cell.clock.advance(161)
-    ended = await cell.newest(family, "build")
-    assert (ended.state, ended.failure_reason) == (state, reason)
+    finished_job = await cell.newest(family, "build")
+    assert (finished_job.state, finished_job.failure_reason) == (state, reason)
     assert await cell.refusal(token) == state.value
 
 
@@ -91,5 +91,5 @@ async def test_a_canceled_job_of_which_nothing_is_heard(cell: MemoryCell) -> Non
         job, _ = await cell.start(graceful=True)
         await cell.dispatch.user_commands.cancel_job(job.id)
         await cell.clock.advance(1900)
-    ended = await cell.newest(family, "build")
-    assert (ended.state, ended.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
+    finished_job = await cell.newest(family, "build")
+    assert (finished_job.state, finished_job.failure_reason) == (JobState.CANCELED, "no_updates_canceling")

@@ -50,8 +50,8 @@ class TestCancel:
                 await cell.clock.advance(30)
                 assert await cell.put(token, "running") == (200, "canceling"), "a long after_script is no silence"
             await cell.clock.advance(200)
-        ended = await cell.job(job.id)
-        assert (ended.state, ended.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
+        finished_job = await cell.job(job.id)
+        assert (finished_job.state, finished_job.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
 
     async def test_a_whole_pipeline(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("a"), a_spec("b"), a_spec("c", stage="deploy", stage_index=2, when="always"))
@@ -83,8 +83,8 @@ class TestCancelOfWhatWasHandedOut:
         assert (job.status(), job.start_time()) == ("running", handed_out_at)
         await cell.clock.advance(3)
         assert await cell.put(token, "running") == (200, "running")
-        started = await cell.job(job.id)
-        assert (started.started_at, (await cell.pipeline(family)).started_at) == (handed_out_at, handed_out_at)
+        stored_job = await cell.job(job.id)
+        assert (stored_job.started_at, (await cell.pipeline(family)).started_at) == (handed_out_at, handed_out_at)
         await cell.clock.advance(4)
         assert await cell.put(token, "success") == (200, "success")
         assert (await cell.job(job.id)).started_at == handed_out_at
@@ -100,8 +100,12 @@ class TestCancelOfWhatWasHandedOut:
         assert (await cell.dispatch.runner_calls.append_trace(job, 0, b"after_script")).taken
         assert await cell.put(token, "running") == (200, "canceling")
         assert await cell.put(token, "failed", reason="job_canceled") == (200, "canceled")
-        ended = await cell.job(job.id)
-        assert (ended.state, ended.trace_bytes, ended.started_at) == (JobState.CANCELED, 12, job.leased_at)
+        finished_job = await cell.job(job.id)
+        assert (finished_job.state, finished_job.trace_bytes, finished_job.started_at) == (
+            JobState.CANCELED,
+            12,
+            job.leased_at,
+        )
         assert await cell.statuses(family) == {"build": "canceled", "pipeline": "canceled"}
 
     async def test_a_manager_that_cannot_stop_gracefully_is_cut_off_and_the_job_had_started(
@@ -120,8 +124,8 @@ class TestCancelOfWhatWasHandedOut:
         async with cell.run_timeouts():
             job, token = await cell.take(graceful=True, two_phase=False)
             await cell.clock.advance(61)
-            again = await cell.job(job.id)
-            assert (again.state, again.start_time(), again.started_at) == (JobState.PENDING, None, None)
+            stored_job = await cell.job(job.id)
+            assert (stored_job.state, stored_job.start_time(), stored_job.started_at) == (JobState.PENDING, None, None)
             assert await cell.refusal(token) == "pending"
             second, _ = await cell.take(two_phase=False)
             assert (second.id, second.epoch) == (job.id, 2)
@@ -133,8 +137,8 @@ class TestCancelOfWhatWasHandedOut:
             job, token = await cell.take(graceful=True, two_phase=False)
             await cell.dispatch.user_commands.cancel_job(job.id)
             await cell.clock.advance(61)
-        ended = await cell.job(job.id)
-        assert (ended.state, ended.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
+        finished_job = await cell.job(job.id)
+        assert (finished_job.state, finished_job.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
         assert await cell.refusal(token) == "canceled"
 
     async def test_a_job_that_was_canceled_while_its_caller_hung_up_is_over_at_once(self, cell: MemoryCell) -> None:

@@ -37,9 +37,9 @@ async def test_a_push_within_the_limit_is_passed_on(size: int, body: bytes) -> N
 async def test_lists_beyond_the_limit_end_the_push(size: int, more: bytes) -> None:
     """Whether it is the list of refs or that of options."""
     for body in (b"000bcommand" * 100, LISTS + b"000aoption" * 100):
-        found = await joined(limit_lists(cut(body + more, size), 500))
-        assert len(found) <= 500
-        assert body.startswith(found)
+        output = await joined(limit_lists(cut(body + more, size), 500))
+        assert len(output) <= 500
+        assert body.startswith(output)
 
 
 @pytest.mark.parametrize("size", [1, 100, 10**6])

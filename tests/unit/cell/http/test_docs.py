@@ -10,7 +10,9 @@ REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
 PAGE = (REFERENCE / "http.md").read_text()
 LIST = (REFERENCE / "generated" / "http.md").read_text()
 METHODS = "GET|POST|PUT|PATCH|DELETE"
-SERVED = {(one.method, one.path.replace(":path}", "}")): str(one.access) for one in (*ENDPOINTS, *DIRECT)}
+SERVED = {
+    (endpoint.method, endpoint.path.replace(":path}", "}")): str(endpoint.access) for endpoint in (*ENDPOINTS, *DIRECT)
+}
 
 
 def test_every_endpoint_is_listed_with_who_may_call_it() -> None:

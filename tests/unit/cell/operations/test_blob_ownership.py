@@ -6,10 +6,18 @@ import pytest
 
 from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.errors import CellError, DataFolderError
-from remuda.cell.operations.blob_ownership import KEY, claim_blobs, claim_folder
+from remuda.cell.operations.blob_ownership import KEY, claim_blobs, claim_folder, open_blobs
 from remuda.cell.operations.data_folder import STORE
+from remuda.cell.settings import CellSettings
 from remuda.cell.store.memory.store import MemoryStore
 from remuda.testing.builders import a_project
+
+
+async def test_a_default_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "blobs"
+    folder.write_text("a file, not a folder")
+    with pytest.raises(CellError, match=f"cannot be kept in {folder}: Not a directory"):
+        await open_blobs(CellSettings(data=tmp_path), folder)
 
 
 async def test_blobs_belong_to_the_store_that_first_used_them() -> None:

@@ -15,18 +15,18 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.operations.retention import delete_artifacts, erase_job, keep_artifacts
 from remuda.cell.operations.upkeep import ORPHAN_SECONDS, Upkeep
 from remuda.cell.settings import CellSettings
-from remuda.cell.values import Artifact, Job, Page, Project
+from remuda.cell.values import Artifact, Job, Page, Pipeline, Project
 from remuda.cell.values.audit_events import AuditEvent
 from remuda.lib.clock import settle
 from remuda.model.job import JobId
-from remuda.testing.builders import a_spec, an_artifact
+from remuda.testing.builders import a_pipeline, a_spec, an_artifact
 from remuda.testing.memory_cell import MemoryCell
 
 DAY = 86_400.0
 
 
 @dataclass
-class Kept:
+class Bench:
     """A cell whose blobs go by its clock, and its upkeep."""
 
     cell: MemoryCell
@@ -37,14 +37,14 @@ class Kept:
         async def find_ref(project: Project, name: str) -> object | None:
             return name if name in self.refs else None
 
-        given = {"data": "unused", "artifacts_expire_in": "1 day", **settings}
+        values = {"data": "unused", "artifacts_expire_in": "1 day", **settings}
         return Upkeep(
             store=self.cell.store,
             traces=self.cell.traces,
             blobs=self.blobs,
             find_ref=find_ref,
             clock=self.cell.clock,
-            settings=CellSettings(**given),  # type: ignore[arg-type] # a test may give any
+            settings=CellSettings(**values),  # type: ignore[arg-type] # a test may give any
         )
 
     async def leave(self, job: Job, kind: str = "archive", *, is_known: bool = True) -> Artifact:
@@ -65,7 +65,7 @@ class Kept:
         return await self.cell.job(job.id)
 
     async def types(self, job: Job) -> list[str]:
-        return [one.type for one in await self.cell.store.jobs.list_artifacts(job.id)]
+        return [artifact.type for artifact in await self.cell.store.jobs.list_artifacts(job.id)]
 
 
 async def one_piece() -> AsyncIterator[bytes]:
@@ -73,192 +73,212 @@ async def one_piece() -> AsyncIterator[bytes]:
 
 
 @pytest.fixture
-async def kept() -> Kept:
+async def bench() -> Bench:
     cell = await MemoryCell.open()
-    return Kept(cell, MemoryBlobs(cell.clock), {"main"})
+    return Bench(cell, MemoryBlobs(cell.clock), {"main"})
 
 
-async def test_a_trace_is_archived_when_its_job_is_over_and_it_was_seen_twice(kept: Kept) -> None:
-    job = await kept.run()
-    await kept.cell.push(a_spec("make"))
-    running, _ = await kept.cell.start()
-    await kept.cell.dispatch.runner_calls.append_trace(running, 0, b"live")
-    upkeep = kept.upkeep()
+async def test_a_trace_is_archived_when_its_job_is_over_and_it_was_seen_twice(bench: Bench) -> None:
+    job = await bench.run()
+    await bench.cell.push(a_spec("make"))
+    running, _ = await bench.cell.start()
+    await bench.cell.dispatch.runner_calls.append_trace(running, 0, b"live")
+    upkeep = bench.upkeep()
     assert await upkeep.archive_traces() == 0
     assert await upkeep.archive_traces() == 1
-    assert await kept.cell.traces.list_unarchived() == [running.id]
-    assert b"".join([piece async for piece in kept.cell.traces.read(job.id)]) == b"hello"
+    assert await bench.cell.traces.list_unarchived() == [running.id]
+    assert b"".join([piece async for piece in bench.cell.traces.read(job.id)]) == b"hello"
     assert await upkeep.archive_traces() == 0
 
 
-async def test_what_a_crash_left_of_an_end_is_made_up_for(kept: Kept) -> None:
-    job = await kept.run()
-    await kept.cell.store.jobs.change_job(job.id, lambda row: replace(row, trace_bytes=0, trace_checksum=None))
-    await kept.cell.traces.reopen(job.id)
-    upkeep = kept.upkeep()
+async def test_what_a_crash_left_of_an_end_is_made_up_for(bench: Bench) -> None:
+    job = await bench.run()
+    await bench.cell.store.jobs.change_job(job.id, lambda row: replace(row, trace_bytes=0, trace_checksum=None))
+    await bench.cell.traces.reopen(job.id)
+    upkeep = bench.upkeep()
     await upkeep.archive_traces()
     await upkeep.archive_traces()
-    stored = await kept.cell.job(job.id)
+    stored = await bench.cell.job(job.id)
     assert (stored.trace_bytes, stored.trace_checksum) == (5, "crc32:3610a686")
-    assert await kept.cell.traces.list_unarchived() == []
+    assert await bench.cell.traces.list_unarchived() == []
 
 
-async def test_what_came_into_a_log_while_another_process_ended_its_job_is_part_of_it(kept: Kept) -> None:
-    job = await kept.run()
-    await kept.cell.traces.reopen(job.id)
-    assert (await kept.cell.traces.append(job.id, 5, b" world")).taken
-    upkeep = kept.upkeep()
+async def test_what_came_into_a_log_while_another_process_ended_its_job_is_part_of_it(bench: Bench) -> None:
+    job = await bench.run()
+    await bench.cell.traces.reopen(job.id)
+    assert (await bench.cell.traces.append(job.id, 5, b" world")).taken
+    upkeep = bench.upkeep()
     await upkeep.archive_traces()
     await upkeep.archive_traces()
-    stored = await kept.cell.job(job.id)
+    stored = await bench.cell.job(job.id)
     assert (stored.trace_bytes, stored.trace_checksum) == (11, "crc32:0d4a1185")
-    assert await kept.cell.traces.list_unarchived() == []
+    assert await bench.cell.traces.list_unarchived() == []
 
 
-async def test_the_trace_of_an_erased_job_goes_though_the_process_died(kept: Kept) -> None:
-    job = await kept.run()
-    await kept.cell.store.jobs.change_job(job.id, lambda row: replace(row, erased=True))
-    upkeep = kept.upkeep()
+async def test_the_trace_of_an_erased_job_goes_though_the_process_died(bench: Bench) -> None:
+    job = await bench.run()
+    await bench.cell.store.jobs.change_job(job.id, lambda row: replace(row, erased=True))
+    upkeep = bench.upkeep()
     await upkeep.archive_traces()
     await upkeep.archive_traces()
-    assert await kept.cell.traces.size(job.id) == 0
+    assert await bench.cell.traces.size(job.id) == 0
 
 
-async def test_artifacts_expire_but_those_of_the_newest_success_of_a_ref_stay(kept: Kept) -> None:
-    old, newest, failed = await kept.run(), await kept.run(), await kept.run("failed")
-    upkeep = kept.upkeep()
-    await kept.cell.clock.advance(DAY - 1)
+async def test_artifacts_expire_but_those_of_the_newest_success_of_a_ref_stay(bench: Bench) -> None:
+    old, newest, failed = await bench.run(), await bench.run(), await bench.run("failed")
+    upkeep = bench.upkeep()
+    await bench.cell.clock.advance(DAY - 1)
     assert await upkeep.remove_expired() == 0
-    await kept.cell.clock.advance(2)
+    await bench.cell.clock.advance(2)
     assert await upkeep.remove_expired() == 3
-    assert [await kept.types(job) for job in (old, newest, failed)] == [[], ["archive"], []]
-    assert [await kept.blobs.size(f"artifacts/{job.id}/archive-1") for job in (old, newest)] == [None, 1]
-    assert (await kept.cell.job(old.id)).artifacts_gone
+    assert [await bench.types(job) for job in (old, newest, failed)] == [[], ["archive"], []]
+    assert [await bench.blobs.size(f"artifacts/{job.id}/archive-1") for job in (old, newest)] == [None, 1]
+    assert (await bench.cell.job(old.id)).artifacts_gone
     assert await upkeep.remove_expired() == 0
-    await kept.run()
-    await kept.cell.clock.advance(LOOK_AGAIN_SECONDS)
+    await bench.run()
+    await bench.cell.clock.advance(LOOK_AGAIN_SECONDS)
     assert await upkeep.remove_expired() == 1
-    assert await kept.types(newest) == []
+    assert await bench.types(newest) == []
 
 
-@pytest.mark.parametrize("what", ["a setting", "no ref"])
-async def test_the_newest_goes_too_without_a_reason_to_stay(kept: Kept, what: str) -> None:
-    job = await kept.run()
-    if what == "no ref":
-        kept.refs.clear()
-    await kept.cell.clock.advance(2 * DAY)
-    await kept.upkeep(keep_latest_artifacts=what != "a setting").remove_expired()
-    assert await kept.types(job) == []
+@pytest.mark.parametrize("case", ["a setting", "no ref"])
+async def test_the_newest_goes_too_without_a_reason_to_stay(bench: Bench, case: str) -> None:
+    job = await bench.run()
+    if case == "no ref":
+        bench.refs.clear()
+    await bench.cell.clock.advance(2 * DAY)
+    await bench.upkeep(keep_latest_artifacts=case != "a setting").remove_expired()
+    assert await bench.types(job) == []
 
 
-async def test_while_a_pipeline_is_under_way_all_stays(kept: Kept) -> None:
-    await kept.cell.push(a_spec("make"), a_spec("other"))
-    job, token = await kept.cell.start()
-    await kept.leave(job)
-    await kept.cell.put(token, "success")
-    await kept.cell.clock.advance(2 * DAY)
-    upkeep = kept.upkeep(keep_latest_artifacts=False)
+async def test_while_a_pipeline_is_under_way_all_stays(bench: Bench) -> None:
+    await bench.cell.push(a_spec("make"), a_spec("other"))
+    job, token = await bench.cell.start()
+    await bench.leave(job)
+    await bench.cell.put(token, "success")
+    await bench.cell.clock.advance(2 * DAY)
+    upkeep = bench.upkeep(keep_latest_artifacts=False)
     await upkeep.remove_expired()
-    assert await kept.types(job) == ["archive"]
+    assert await bench.types(job) == ["archive"]
 
 
-async def test_a_job_that_needs_what_has_expired_does_not_start(kept: Kept) -> None:
-    family = await kept.cell.push_file(
+async def test_a_job_that_needs_what_has_expired_does_not_start(bench: Bench) -> None:
+    family = await bench.cell.push_file(
         """
 make: {stage: build, script: [make], artifacts: {paths: [out]}}
 use: {stage: test, script: [use], when: manual}
 """
     )
-    job, token = await kept.cell.start()
-    await kept.leave(job)
-    await kept.cell.put(token, "success")
-    await kept.cell.clock.advance(2 * DAY)
-    assert await kept.upkeep(keep_latest_artifacts=False).remove_expired() == 1
-    use = await kept.cell.newest(family, "use")
-    await kept.cell.dispatch.user_commands.play_job(use.id)
+    job, token = await bench.cell.start()
+    await bench.leave(job)
+    await bench.cell.put(token, "success")
+    await bench.cell.clock.advance(2 * DAY)
+    assert await bench.upkeep(keep_latest_artifacts=False).remove_expired() == 1
+    use = await bench.cell.newest(family, "use")
+    await bench.cell.dispatch.user_commands.play_job(use.id)
     await settle()
-    assert isinstance(await kept.cell.poll(), NoJob)
-    stored = await kept.cell.job(use.id)
+    assert isinstance(await bench.cell.poll(), NoJob)
+    stored = await bench.cell.job(use.id)
     assert (stored.status(), stored.failure_reason) == ("failed", "missing_dependency_failure")
     assert stored.failure_message == 'the artifacts of job "make" have expired or were deleted; run that job again'
 
 
-async def test_what_people_keep_stays_and_what_they_delete_goes(kept: Kept) -> None:
-    first, second = await kept.run(), await kept.run()
-    await keep_artifacts(kept.cell.store, first.id)
-    await delete_artifacts(kept.cell.store, kept.blobs, second.id)
-    await kept.cell.clock.advance(2 * DAY)
-    await kept.upkeep(keep_latest_artifacts=False).remove_expired()
-    assert [await kept.types(job) for job in (first, second)] == [["archive"], []]
-    assert await kept.blobs.size(f"artifacts/{second.id}/archive-1") is None
+async def test_what_people_keep_stays_and_what_they_delete_goes(bench: Bench) -> None:
+    first, second = await bench.run(), await bench.run()
+    await keep_artifacts(bench.cell.store, first.id)
+    await delete_artifacts(bench.cell.store, bench.blobs, second.id)
+    await bench.cell.clock.advance(2 * DAY)
+    await bench.upkeep(keep_latest_artifacts=False).remove_expired()
+    assert [await bench.types(job) for job in (first, second)] == [["archive"], []]
+    assert await bench.blobs.size(f"artifacts/{second.id}/archive-1") is None
 
 
-async def test_an_erased_job_has_nothing_left(kept: Kept) -> None:
-    job = await kept.run()
-    now = kept.cell.clock.now()
-    await erase_job(kept.cell.store, kept.cell.traces, kept.blobs, job.id, now=now)
-    stored = await kept.cell.job(job.id)
+async def test_an_erased_job_has_nothing_left(bench: Bench) -> None:
+    job = await bench.run()
+    now = bench.cell.clock.now()
+    await erase_job(bench.cell.store, bench.cell.traces, bench.blobs, job.id, now=now)
+    stored = await bench.cell.job(job.id)
     assert (stored.erased, stored.erased_at, stored.trace_bytes) == (True, now, 0)
-    assert await kept.types(job) == []
-    assert await kept.cell.traces.size(job.id) == 0
+    assert await bench.types(job) == []
+    assert await bench.cell.traces.size(job.id) == 0
     for job_id in (job.id, JobId(99)):
         with pytest.raises(InvalidError):
-            await erase_job(kept.cell.store, kept.cell.traces, kept.blobs, job_id, now=now)
+            await erase_job(bench.cell.store, bench.cell.traces, bench.blobs, job_id, now=now)
 
 
-async def test_old_blobs_that_nothing_leads_to_are_removed(kept: Kept) -> None:
-    job, erased = await kept.run(), await kept.run()
-    await erase_job(kept.cell.store, kept.cell.traces, kept.blobs, erased.id, now=1.0)
-    orphan = await kept.leave(job, "junit", is_known=False)
+async def test_old_blobs_that_nothing_leads_to_are_removed(bench: Bench) -> None:
+    job, erased = await bench.run(), await bench.run()
+    await erase_job(bench.cell.store, bench.cell.traces, bench.blobs, erased.id, now=1.0)
+    orphan = await bench.leave(job, "junit", is_known=False)
     for key in (trace_key(job.id), trace_key(erased.id), trace_key(JobId(77)), "artifacts/x/y", "other/thing"):
-        await kept.blobs.put(key, one_piece(), limit_bytes=1)
-    upkeep = kept.upkeep()
-    await kept.cell.clock.advance(ORPHAN_SECONDS - 1)
+        await bench.blobs.put(key, one_piece(), limit_bytes=1)
+    upkeep = bench.upkeep()
+    await bench.cell.clock.advance(ORPHAN_SECONDS - 1)
     assert await upkeep.remove_orphans() == 0
-    await kept.cell.clock.advance(2)
-    fresh = await kept.leave(erased, "archive", is_known=False)
+    await bench.cell.clock.advance(2)
+    fresh = await bench.leave(erased, "archive", is_known=False)
     assert await upkeep.remove_orphans() == 4
-    assert await kept.blobs.size(orphan.blob) is None
-    left = [f"artifacts/{job.id}/archive-1", trace_key(job.id), fresh.blob, "other/thing"]
-    assert [await kept.blobs.size(key) for key in left] == [1, 1, 1, 1]
+    assert await bench.blobs.size(orphan.blob) is None
+    remaining_keys = [f"artifacts/{job.id}/archive-1", trace_key(job.id), fresh.blob, "other/thing"]
+    assert [await bench.blobs.size(key) for key in remaining_keys] == [1, 1, 1, 1]
 
 
-async def test_what_a_deleted_project_ran_is_removed_when_it_is_over(kept: Kept) -> None:
-    store, job = kept.cell.store, await kept.run()
+async def test_what_a_deleted_project_ran_is_removed_when_it_is_over(bench: Bench) -> None:
+    store, job = bench.cell.store, await bench.run()
     await keep_artifacts(store, job.id)
-    await kept.cell.push(a_spec("make"))
-    running, token = await kept.cell.start()
-    upkeep = kept.upkeep()
+    await bench.cell.push(a_spec("make"))
+    running, token = await bench.cell.start()
+    upkeep = bench.upkeep()
     assert await upkeep.remove_deleted() == 0
     await store.projects.change_project(job.project_id, lambda row: replace(row, removed_at=1.0))
     assert await upkeep.remove_deleted() == 1
     assert (await store.jobs.load_job(job.id), await store.jobs.list_artifacts(job.id)) == (None, [])
-    assert await kept.blobs.size(f"artifacts/{job.id}/archive-1") is None
-    assert not await kept.cell.traces.size(job.id)
+    assert await bench.blobs.size(f"artifacts/{job.id}/archive-1") is None
+    assert not await bench.cell.traces.size(job.id)
     assert await store.jobs.load_job(running.id) is not None
-    await kept.cell.put(token, "success")
+    await bench.cell.put(token, "success")
     assert await upkeep.remove_deleted() == 1
     assert await store.jobs.load_job(running.id) is None
 
 
-async def test_it_looks_again_and_again_until_it_stops(kept: Kept) -> None:
-    job = await kept.run("failed")
+async def test_pipelines_that_wait_for_an_upstream_job_do_not_hide_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.cell.operations.upkeep._BATCH", 2)
+    store = bench.cell.store
+    upstream = await bench.cell.push(*(a_spec(f"go{number}") for number in range(3)))
+
+    async def add(upstream_job_id: JobId | None) -> Pipeline:
+        new = a_pipeline(status="success", upstream_job_id=upstream_job_id)
+        return (await store.pipelines.add_pipeline(new, (), now=0)).pipeline
+
+    oldest = await add(None)
+    waiting = [await add(job.id) for job in upstream.jobs]
+    newest = await add(None)
+    await store.projects.change_project(bench.cell.project.id, lambda row: replace(row, removed_at=1.0))
+    assert await bench.upkeep().remove_deleted() == 2
+    assert [await store.pipelines.load_pipeline(pipeline.id) for pipeline in (oldest, newest)] == [None, None]
+    assert [await store.pipelines.load_pipeline(pipeline.id) for pipeline in waiting] == waiting
+
+
+async def test_it_looks_again_and_again_until_it_stops(bench: Bench) -> None:
+    job = await bench.run("failed")
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        group.create_task(kept.upkeep(upkeep_seconds=60).watch(stop), name="upkeep")
+        group.create_task(bench.upkeep(upkeep_seconds=60).watch(stop), name="upkeep")
         await settle()
-        await kept.cell.clock.advance(61)
-        assert await kept.cell.traces.list_unarchived() == []
-        await kept.cell.clock.advance(DAY)
-        assert await kept.types(job) == []
+        await bench.cell.clock.advance(61)
+        assert await bench.cell.traces.list_unarchived() == []
+        await bench.cell.clock.advance(DAY)
+        assert await bench.types(job) == []
         stop.set()
 
 
-async def test_the_audit_log_is_kept_for_as_long_as_the_settings_say(kept: Kept) -> None:
-    store, clock = kept.cell.store, kept.cell.clock
+async def test_the_audit_log_is_kept_for_as_long_as_the_settings_say(bench: Bench) -> None:
+    store, clock = bench.cell.store, bench.cell.clock
     for number in range(250):
         await store.settings.add_audit_event(AuditEvent(created_at=clock.now() + number, action="project_created"))
     clock.jump(30 * DAY + 150)
-    assert await kept.upkeep(audit_expire_in="never").remove_old_audit_events() == 0
-    assert await kept.upkeep(audit_expire_in="30 days").remove_old_audit_events() == 150
+    assert await bench.upkeep(audit_expire_in="never").remove_old_audit_events() == 0
+    assert await bench.upkeep(audit_expire_in="30 days").remove_old_audit_events() == 150
     assert (await store.settings.list_audit_events(Page()))[1] == 100

@@ -1,6 +1,9 @@
 import asyncio
 import threading
 
+import pytest
+
+from remuda.cell.pipelines import compiler_threads
 from remuda.cell.pipelines.compiler_threads import Ask, Compilers
 
 
@@ -36,6 +39,23 @@ async def test_one_that_waits_for_an_answer_lets_others_work() -> None:
         assert not waiting.done()
         answer.set()
     assert waiting.result() == "an answer"
+
+
+async def test_a_question_that_takes_too_long_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler_threads, "ANSWER_SECONDS", 0.01)
+    cancelled = asyncio.Event()
+
+    async def question() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with pytest.raises(TimeoutError):
+        await Compilers(1, name="test").run(lambda ask: ask(question()))
+    async with asyncio.timeout(5):
+        await cancelled.wait()
 
 
 async def test_a_turn_is_given_back_whatever_happens() -> None:

@@ -43,7 +43,7 @@ def test_an_expression_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> N
         coverage_in(b"a" * 50_000 + b"1a", "/(a*)*[0-9]$/")
 
 
-async def ended(cell: MemoryCell, expression: str, log: bytes, state: str = "success") -> int:
+async def run_job(cell: MemoryCell, expression: str, log: bytes, state: str = "success") -> int:
     await cell.push(a_spec(coverage=expression))
     job, token = await cell.start()
     await cell.dispatch.runner_calls.append_trace(job, 0, log)
@@ -53,7 +53,7 @@ async def ended(cell: MemoryCell, expression: str, log: bytes, state: str = "suc
 
 @pytest.mark.parametrize("state", ["success", "failed"])
 async def test_a_job_is_measured_when_it_has_ended(cell: MemoryCell, state: str) -> None:
-    job_id = await ended(cell, r"/[\d.]+% done/", b"10% done\n80.5% done\n", state)
+    job_id = await run_job(cell, r"/[\d.]+% done/", b"10% done\n80.5% done\n", state)
     for _ in range(2):
         job = await measure_coverage(cell.store, cell.traces, await cell.job(job_id))
         assert job.coverage == (await cell.job(job_id)).coverage == 80.5
@@ -61,7 +61,7 @@ async def test_a_job_is_measured_when_it_has_ended(cell: MemoryCell, state: str)
 
 async def test_what_cannot_be_measured_changes_nothing(cell: MemoryCell) -> None:
     for expression in ("", "/(/", "/x{1000}{1000}/", r"/never\d/"):
-        job = await cell.job(await ended(cell, expression, b"80%\n"))
+        job = await cell.job(await run_job(cell, expression, b"80%\n"))
         assert await measure_coverage(cell.store, cell.traces, job) == job
 
 
@@ -74,5 +74,5 @@ async def test_a_job_that_runs_is_not_measured(cell: MemoryCell) -> None:
 
 async def test_only_the_end_of_a_log_is_looked_at(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coverage, "TAIL_BYTES", 12)
-    job = await cell.job(await ended(cell, r"/\d+%/", b"10%\nhello world\nbye\n"))
+    job = await cell.job(await run_job(cell, r"/\d+%/", b"10%\nhello world\nbye\n"))
     assert (await measure_coverage(cell.store, cell.traces, job)).coverage is None

@@ -38,4 +38,4 @@ def test_every_part_is_named_once() -> None:
 def test_what_is_not_there_is_a_mistake_and_no_part() -> None:
     linted = lint("include: [a.yml, x.yml]\nj: {script: x}", file="f.yml", facts=Facts(), sources=SOURCES, inputs={})
     assert [(mistake.file, mistake.line) for mistake in linted.mistakes] == [("f.yml", 1)]
-    assert (linted.compiled, linted.merged, [one.location for one in linted.included]) == (None, None, ["a.yml"])
+    assert (linted.compiled, linted.merged, [file.location for file in linted.included]) == (None, None, ["a.yml"])

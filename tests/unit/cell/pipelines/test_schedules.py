@@ -79,16 +79,16 @@ class Bench:
         """As after a start of the process."""
         return Schedules(store=self.store, repos=Refs(), starter=self.starting, clock=self.clock)
 
-    async def add(self, cron: str, **given: Any) -> Schedule:
+    async def add(self, cron: str, **changes: Any) -> Schedule:
         now = self.clock.now()
         values: dict[str, Any] = {"id": 0, "project_id": self.project.id, "description": cron, "ref": "main"}
-        schedule = Schedule(**(values | {"cron": cron, "created_at": now, "updated_at": now} | given))
+        schedule = Schedule(**(values | {"cron": cron, "created_at": now, "updated_at": now} | changes))
         return await self.store.schedules.add_schedule(with_next_time(schedule, now))
 
-    async def kept(self, schedule: Schedule) -> Schedule:
-        found = await self.store.schedules.load_schedule(schedule.id)
-        assert found is not None
-        return found
+    async def load(self, schedule: Schedule) -> Schedule:
+        row = await self.store.schedules.load_schedule(schedule.id)
+        assert row is not None
+        return row
 
     async def pipelines(self) -> int:
         return (await self.store.pipelines.list_pipelines(self.project.id, Page()))[1]
@@ -122,7 +122,7 @@ async def test_a_schedule_runs_at_its_times(bench: Bench) -> None:
     assert (request.source, request.ref, request.sha) == ("schedule", "refs/heads/main", SHA)
     assert (request.variables, request.file_variables) == ({"COLOUR": "red"}, frozenset({"COLOUR"}))
     assert request.predefined == {"CI_PIPELINE_SCHEDULE_DESCRIPTION": "*/15 * * * *"}
-    assert (await bench.kept(schedule)).last_pipeline_id == 5
+    assert (await bench.load(schedule)).last_pipeline_id == 5
 
 
 async def test_a_schedule_ends_with_its_project(bench: Bench) -> None:
@@ -142,9 +142,9 @@ async def test_many_run_each_at_its_own_time(bench: Bench) -> None:
     async with bench.watching():
         await bench.clock.advance(HOUR)
     assert await bench.pipelines() == 61
-    assert (await bench.kept(every_minute)).next_run_at == START - 20 + HOUR + MINUTE
-    assert (await bench.kept(hourly)).last_pipeline_id
-    assert (await bench.kept(resting)).last_pipeline_id is None
+    assert (await bench.load(every_minute)).next_run_at == START - 20 + HOUR + MINUTE
+    assert (await bench.load(hourly)).last_pipeline_id
+    assert (await bench.load(resting)).last_pipeline_id is None
 
 
 async def test_a_schedule_that_is_made_or_changed_is_seen_at_once(bench: Bench) -> None:
@@ -172,7 +172,7 @@ async def test_runs_missed_while_the_cell_was_away_are_made_up_for_by_one(bench:
         assert await bench.pipelines() == 1
         await bench.clock.advance(MINUTE)
         assert await bench.pipelines() == 1
-        next_at = (await bench.kept(schedule)).next_run_at
+        next_at = (await bench.load(schedule)).next_run_at
         assert next_at is not None
         assert 0 < next_at - bench.clock.now() <= HOUR
 
@@ -182,19 +182,19 @@ async def test_a_run_that_starts_nothing_says_why_and_comes_again(bench: Bench) 
     bench.starting.before = [InvalidError("Missing CI config file")]
     async with bench.watching():
         await bench.clock.advance(HOUR)
-        kept = await bench.kept(schedule)
-        assert (kept.last_error, kept.last_pipeline_id) == ("Missing CI config file", None)
+        stored = await bench.load(schedule)
+        assert (stored.last_error, stored.last_pipeline_id) == ("Missing CI config file", None)
         assert await bench.pipelines() == 0
         await bench.clock.advance(HOUR)
         assert await bench.pipelines() == 1
-        assert (await bench.kept(schedule)).last_error is None
+        assert (await bench.load(schedule)).last_error is None
 
 
 async def test_a_ref_that_is_gone_is_named(bench: Bench) -> None:
     schedule = await bench.add("@hourly", ref="gone")
     async with bench.watching():
         await bench.clock.advance(HOUR)
-    assert "no branch or tag 'gone'" in ((await bench.kept(schedule)).last_error or "")
+    assert "no branch or tag 'gone'" in ((await bench.load(schedule)).last_error or "")
     assert bench.starting.requests == []
 
 
@@ -205,9 +205,9 @@ async def test_a_zone_that_is_gone_rests_until_it_is_given_another(bench: Bench)
     )
     async with bench.watching():
         await bench.clock.advance(DAY)
-    kept = await bench.kept(schedule)
-    assert kept.next_run_at is None
-    assert "Europe/Berlin" in (kept.last_error or "")
+    stored = await bench.load(schedule)
+    assert stored.next_run_at is None
+    assert "Europe/Berlin" in (stored.last_error or "")
 
 
 async def test_one_that_cannot_be_run_does_not_keep_the_others(bench: Bench) -> None:
@@ -216,8 +216,8 @@ async def test_one_that_cannot_be_run_does_not_keep_the_others(bench: Bench) -> 
     bench.starting.before = [ZeroDivisionError("a fault of ours")]
     async with bench.watching():
         await bench.clock.advance(HOUR)
-    assert "its log says why" in ((await bench.kept(broken)).last_error or "")
-    assert (await bench.kept(fine)).last_pipeline_id == 1
+    assert "its log says why" in ((await bench.load(broken)).last_error or "")
+    assert (await bench.load(fine)).last_pipeline_id == 1
 
 
 async def test_trouble_with_the_store_is_waited_for(bench: Bench) -> None:
@@ -226,7 +226,7 @@ async def test_trouble_with_the_store_is_waited_for(bench: Bench) -> None:
     async with bench.watching():
         await bench.clock.advance(HOUR)
     assert len(bench.starting.requests) == 3
-    assert (await bench.kept(schedule)).last_pipeline_id == 1
+    assert (await bench.load(schedule)).last_pipeline_id == 1
 
 
 async def test_a_death_before_it_is_stored_loses_nothing(bench: Bench) -> None:
@@ -251,7 +251,7 @@ async def test_a_death_after_it_is_stored_starts_nothing_twice(bench: Bench) -> 
     async with bench.watching(bench.reopened()):
         await bench.clock.advance(MINUTE)
         assert await bench.pipelines() == 1
-    assert (await bench.kept(schedule)).last_pipeline_id == 1
+    assert (await bench.load(schedule)).last_pipeline_id == 1
 
 
 async def test_a_fault_after_it_is_stored_starts_nothing_twice(bench: Bench) -> None:
@@ -261,13 +261,13 @@ async def test_a_fault_after_it_is_stored_starts_nothing_twice(bench: Bench) -> 
         await bench.clock.advance(HOUR)
         await bench.clock.advance(MINUTE)
     assert await bench.pipelines() == 1
-    assert (await bench.kept(schedule)).last_error is None
+    assert (await bench.load(schedule)).last_error is None
 
 
 async def test_a_run_by_hand_leaves_the_next_time_alone(bench: Bench) -> None:
     schedule = await bench.add("@hourly", active=False)
     pipeline = await bench.schedules.run(schedule)
-    assert await bench.kept(schedule) == replace(schedule, last_pipeline_id=pipeline.id)
+    assert await bench.load(schedule) == replace(schedule, last_pipeline_id=pipeline.id)
 
 
 async def test_one_that_takes_long_holds_up_no_other(bench: Bench) -> None:
@@ -276,8 +276,8 @@ async def test_one_that_takes_long_holds_up_no_other(bench: Bench) -> None:
     bench.starting.slow["slow"] = asyncio.Event()
     async with bench.watching():
         await bench.clock.advance(8 * MINUTE)
-        assert (await bench.kept(quick)).last_pipeline_id is not None
-        assert (await bench.kept(slow)).last_pipeline_id is None
+        assert (await bench.load(quick)).last_pipeline_id is not None
+        assert (await bench.load(slow)).last_pipeline_id is None
         bench.starting.slow["slow"].set()
         await settle()
-        assert (await bench.kept(slow)).last_pipeline_id is not None
+        assert (await bench.load(slow)).last_pipeline_id is not None

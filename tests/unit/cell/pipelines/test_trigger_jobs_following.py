@@ -113,8 +113,8 @@ class TestStrategies:
 
 class TestCancel:
     async def statuses(self, cell: MemoryCell, *pipelines: PipelineId) -> list[str]:
-        found = [await cell.store.pipelines.load_pipeline(each) for each in pipelines]
-        return [pipeline.status for pipeline in found if pipeline]
+        loaded = [await cell.store.pipelines.load_pipeline(each) for each in pipelines]
+        return [pipeline.status for pipeline in loaded if pipeline]
 
     @pytest.mark.parametrize("strategy", ["", ", strategy: depend"])
     async def test_a_pipeline_takes_its_children_along(self, cell: MemoryCell, strategy: str) -> None:
@@ -200,12 +200,12 @@ class TestDeaths:
         job = await cell.newest(family, "go")
         change, changes = cell.store.pipelines.change_family, 0
 
-        async def die(*given: object) -> object:
+        async def die(*args: object) -> object:
             nonlocal changes
             changes += 1
             if changes == 2:
                 raise StoreError("gone")
-            return await change(*given)  # type: ignore[arg-type]
+            return await change(*args)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patch:
             patch.setattr(cell.store.pipelines, "change_family", die)

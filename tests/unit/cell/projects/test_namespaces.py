@@ -29,7 +29,7 @@ async def test_a_group_is_inside_one_group(namespaces: Namespaces) -> None:
         "acme/tools/deep", tools.id, (tools.id, acme.id), 7,
     )  # fmt: skip
     assert deep.group_ids == (deep.id, tools.id, acme.id)
-    assert [one.path for one in await namespaces.inside(acme)] == ["acme/tools/deep", "acme/tools"]
+    assert [namespace.path for namespace in await namespaces.inside(acme)] == ["acme/tools/deep", "acme/tools"]
 
 
 @pytest.mark.parametrize("path", ["a/b", "", "-a", "api", "x.git", "a" * 300])

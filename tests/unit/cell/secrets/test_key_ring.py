@@ -45,23 +45,23 @@ async def is_refused(ring: KeyRing, token: str, scope: str = "job") -> bool:
 
 
 async def test_a_new_key_is_seen_by_all_processes(cell: MemoryCell, job: Job) -> None:
-    one, other = a_ring(cell), a_ring(cell)
-    before = await issued(cell, one, job)
-    assert (await other.find_job(before, "job")).id == job.id
+    first_ring, second_ring = a_ring(cell), a_ring(cell)
+    before = await issued(cell, first_ring, job)
+    assert (await second_ring.find_job(before, "job")).id == job.id
     new = await rotate(cell.store, cell_id=1, now=cell.clock.now())
     assert (await kids(cell))[-1] == new
-    late = await issued(cell, one, job)  # by one that has not looked again yet
+    late = await issued(cell, first_ring, job)  # by one that has not looked again yet
     await cell.clock.advance(REFRESH_SECONDS)
-    after = await issued(cell, one, job)
+    after = await issued(cell, first_ring, job)
     assert after.split(".")[0] != late.split(".")[0] == before.split(".")[0]
-    for ring in (one, other):
+    for ring in (first_ring, second_ring):
         for token in (before, late, after):
             assert (await ring.find_job(token, "job")).id == job.id
     # A token of a key that this process could not know of yet.
     newest = await rotate(cell.store, cell_id=1, now=cell.clock.now())
     assert newest != new
     fresh = a_ring(cell)
-    assert (await one.find_job(await issued(cell, fresh, job), "job")).id == job.id
+    assert (await first_ring.find_job(await issued(cell, fresh, job), "job")).id == job.id
 
 
 async def test_an_old_key_stays_until_its_tokens_are_over(cell: MemoryCell, job: Job) -> None:

@@ -83,15 +83,17 @@ async def test_the_store_behind_sees_only_sealed_texts() -> None:
     assert await store.settings.load_settings(["registration", "none"]) == {"registration": SECRET}
     assert await store.settings.load_setting("none") is None
     assert await store.settings.load_signing_keys() == {"k": b"-----BEGIN KEY"}
-    kept = [
+    sealed_texts = [
         (await behind.projects.list_variables(project.id))[0].value,
         await behind.settings.load_setting("registration"),
         (await behind.settings.load_signing_keys())["k"].decode(),
     ]
-    assert all(text is not None and SEALS.is_current(text) for text in kept)
-    assert await store.settings.change_setting("registration", lambda kept: f"{kept} and more") == f"{SECRET} and more"
+    assert all(text is not None and SEALS.is_current(text) for text in sealed_texts)
+    assert (
+        await store.settings.change_setting("registration", lambda value: f"{value} and more") == f"{SECRET} and more"
+    )
     assert await store.settings.load_setting("registration") == f"{SECRET} and more"
-    assert await store.settings.change_setting("registration", lambda kept: None) is None
+    assert await store.settings.change_setting("registration", lambda value: None) is None
 
 
 async def test_decisions_see_open_values_and_leave_sealed_ones() -> None:
@@ -109,11 +111,11 @@ async def test_decisions_see_open_values_and_leave_sealed_ones() -> None:
     changed = await store.jobs.change_job(job.id, lambda row: replace(row, play_variables={"B": SECRET}))
     assert changed is not None
     assert changed.play_variables == {"B": SECRET}
-    again = await store.jobs.change_job(
+    changed_again = await store.jobs.change_job(
         job.id, lambda row: replace(row, play_variables={**row.play_variables, "C": "c"})
     )
-    assert again is not None
-    assert again.play_variables == {"B": SECRET, "C": "c"}
+    assert changed_again is not None
+    assert changed_again.play_variables == {"B": SECRET, "C": "c"}
 
     def cancel(family: Family) -> Changes:
         return lifecycle.cancel_all(family, NOW) if family.pipeline.variables == {"A": SECRET} else Changes()
@@ -121,8 +123,8 @@ async def test_decisions_see_open_values_and_leave_sealed_ones() -> None:
     applied = await store.pipelines.change_family(family.pipeline.id, cancel)
     assert applied.pipeline is not None
     assert applied.pipeline.variables == {"A": SECRET}
-    kept = await behind.pipelines.load_family(family.pipeline.id)
-    assert kept is not None
-    assert SECRET.encode() not in encode(kept)
-    spec_kept = await behind.jobs.load_spec(job.id)
-    assert SECRET.encode() not in encode(spec_kept)
+    sealed_family = await behind.pipelines.load_family(family.pipeline.id)
+    assert sealed_family is not None
+    assert SECRET.encode() not in encode(sealed_family)
+    sealed_spec = await behind.jobs.load_spec(job.id)
+    assert SECRET.encode() not in encode(sealed_spec)

@@ -104,8 +104,8 @@ def test_keys_are_written_and_read() -> None:
     key = new_key()
     assert read_key(f" {format_key(key)}\n", "here") == key
     for wrong in ("", "short", format_key(key)[:-8], "é" * 44):
-        with pytest.raises(CellError, match="here: this is no encryption key") as told:
+        with pytest.raises(CellError, match="here: this is no encryption key") as raised:
             read_key(wrong, "here")
-        assert not wrong or wrong not in str(told.value).replace("encryption", "")
+        assert not wrong or wrong not in str(raised.value).replace("encryption", "")
     with pytest.raises(CellError, match="no encryption key"):
         EncryptionKeys([])

@@ -15,6 +15,7 @@ from remuda.cell.shells.port import INPUT, OUTPUT, About
 from remuda.cell.shells.shells import Shells
 from remuda.cell.values import Job
 from remuda.lib.clock import VirtualClock, settle
+from remuda.lib.files import write_whole
 from remuda.model.job import JobId, JobState, RunnerId
 from remuda.testing.builders import a_job
 from remuda.wire.shell import HeldJob, LookRequest, WantedShell, WantedStop
@@ -41,21 +42,21 @@ def shells(tmp_path: Path, clock: VirtualClock, settings: CellSettings) -> Shell
     return Shells(ShellFiles(tmp_path / "looking"), clock, settings)
 
 
-def opened(shells: Shells, job: Job | None = None, user: int = 1) -> About:
+def open_shell(shells: Shells, job: Job | None = None, user: int = 1) -> About:
     return shells.open(job or a_running_job(), user_id=user, wish=WantedShell(id="", job_id=7, command=("ls",)))
 
 
 async def ask(
     shells: Shells, *, runner: int = 3, system: str = SYSTEM, known: tuple[str, ...] = (), held: tuple[int, ...] = ()
 ) -> tuple[list[str], tuple[int, ...]]:
-    told = tuple(HeldJob(job_id=job_id, seconds=600) for job_id in held)
-    asked = LookRequest(system_id=system, shells=known, held=told)
-    found = await shells.poll(runner, asked, theirs=held)
-    return [one.id for one in found.shells], found.release
+    held_jobs = tuple(HeldJob(job_id=job_id, seconds=600) for job_id in held)
+    request = LookRequest(system_id=system, shells=known, held=held_jobs)
+    response = await shells.poll(runner, request, own_job_ids=held)
+    return [shell.id for shell in response.shells], response.release
 
 
 async def test_manager_that_has_the_job_is_told_and_no_other(shells: Shells) -> None:
-    about = opened(shells)
+    about = open_shell(shells)
     assert await ask(shells) == ([about.id], ())
     assert await ask(shells, known=(about.id,)) == ([], ())
     assert await ask(shells, runner=4) == ([], ())
@@ -69,7 +70,7 @@ async def test_manager_that_has_the_job_is_told_and_no_other(shells: Shells) -> 
 
 @pytest.mark.parametrize("forged", ["", "..", "0" * 31, "0" * 32, "../" + "0" * 29, "G" * 32, "0" * 33])
 def test_forged_ids_lead_nowhere(shells: Shells, forged: str) -> None:
-    opened(shells)
+    open_shell(shells)
     with pytest.raises(NotFoundError):
         shells.of_user(forged, 7, 1)
     with pytest.raises(NotFoundError):
@@ -77,7 +78,7 @@ def test_forged_ids_lead_nowhere(shells: Shells, forged: str) -> None:
 
 
 def test_shell_is_its_openers_alone_and_of_its_job(shells: Shells) -> None:
-    about = opened(shells)
+    about = open_shell(shells)
     assert shells.of_user(about.id, 7, 1) == about
     for job, user in ((8, 1), (7, 2)):
         with pytest.raises(NotFoundError):
@@ -87,14 +88,14 @@ def test_shell_is_its_openers_alone_and_of_its_job(shells: Shells) -> None:
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.LEASED, JobState.FAILED, JobState.SUCCESS])
 async def test_only_jobs_that_run_or_are_held_have_one(shells: Shells, state: JobState) -> None:
     with pytest.raises(ConflictError):
-        opened(shells, a_running_job(state=state))
+        open_shell(shells, a_running_job(state=state))
     if state is JobState.FAILED:
         await ask(shells, held=(7,))
-        assert opened(shells, a_running_job(state=state)).job_id == 7
+        assert open_shell(shells, a_running_job(state=state)).job_id == 7
 
 
 async def test_bytes_go_both_ways_at_their_places(shells: Shells, tmp_path: Path, clock: VirtualClock) -> None:
-    about = opened(shells)
+    about = open_shell(shells)
     assert shells.state(about) == ("waiting", "")
     assert (await shells.append(about, INPUT, 0, b"hello ")).taken
     assert (await shells.append(about, INPUT, 6, b"world")).size == 11
@@ -109,7 +110,7 @@ async def test_bytes_go_both_ways_at_their_places(shells: Shells, tmp_path: Path
 
 
 async def test_reader_is_woken_by_bytes_and_by_the_end(shells: Shells) -> None:
-    about = opened(shells)
+    about = open_shell(shells)
 
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(shells.read(about, OUTPUT, 0))
@@ -128,7 +129,7 @@ async def test_reader_is_woken_by_bytes_and_by_the_end(shells: Shells) -> None:
 
 
 async def test_stream_has_a_limit(shells: Shells) -> None:
-    about = opened(shells)
+    about = open_shell(shells)
     assert (await shells.append(about, OUTPUT, 0, b"x" * 1000)).taken
     assert not (await shells.append(about, OUTPUT, 1000, b"y")).taken
     assert "shell_limit_bytes" in shells.state(about)[1]
@@ -136,7 +137,7 @@ async def test_stream_has_a_limit(shells: Shells) -> None:
 
 async def test_writer_waits_for_a_slow_reader(shells: Shells, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW_BYTES", 10)
-    about = opened(shells)
+    about = open_shell(shells)
     await shells.append(about, OUTPUT, 0, b"x" * 20)
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         writing = tasks.create_task(shells.append(about, OUTPUT, 20, b"y"))
@@ -146,6 +147,22 @@ async def test_writer_waits_for_a_slow_reader(shells: Shells, monkeypatch: pytes
         assert (await writing).taken
 
 
+def test_of_two_processes_that_end_a_shell_the_first_gives_the_reason(
+    tmp_path: Path, shells: Shells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = open_shell(shells)
+    one, other = ShellFiles(tmp_path / "looking"), ShellFiles(tmp_path / "looking")
+
+    def write_late(path: Path, data: bytes) -> None:
+        if data == b"second":
+            other.end(about.id, "first", 2.0)
+        write_whole(path, data)
+
+    monkeypatch.setattr("remuda.cell.shells.files.write_whole", write_late)
+    one.end(about.id, "second", 3.0)
+    assert one.end_of(about.id) == ("first", 2.0)
+
+
 @pytest.mark.parametrize(
     ("person", "manager", "reason"),
     [(True, True, "shell_idle_seconds"), (False, True, "whoever opened it"), (True, False, "runner manager is gone")],
@@ -153,7 +170,7 @@ async def test_writer_waits_for_a_slow_reader(shells: Shells, monkeypatch: pytes
 async def test_shell_that_nobody_attends_to_ends(
     shells: Shells, clock: VirtualClock, *, person: bool, manager: bool, reason: str
 ) -> None:
-    about = opened(shells)
+    about = open_shell(shells)
     shells._store.begin(about.id)
     for _ in range(100):
         clock.jump(30)
@@ -170,7 +187,7 @@ async def test_shell_that_nobody_attends_to_ends(
 
 
 async def test_shell_for_which_no_manager_comes_ends(shells: Shells, clock: VirtualClock) -> None:
-    about = opened(shells)
+    about = open_shell(shells)
     assert not shells.is_connected(a_running_job())
     clock.jump(module.GONE_SECONDS + 1)
     shells._store.note_reader(about.id, OUTPUT, 0, clock.now())
@@ -182,25 +199,25 @@ async def test_shell_for_which_no_manager_comes_ends(shells: Shells, clock: Virt
 
 def test_a_flood_of_shells_is_bounded(shells: Shells) -> None:
     for _ in range(module.MOST_OF_A_JOB):
-        opened(shells)
+        open_shell(shells)
     with pytest.raises(StoreError):
-        opened(shells)
+        open_shell(shells)
     for number in range(module.MOST_SHELLS - module.MOST_OF_A_JOB):
-        opened(shells, a_running_job(number + 100))
+        open_shell(shells, a_running_job(number + 100))
     with pytest.raises(StoreError):
-        opened(shells, a_running_job(99))
+        open_shell(shells, a_running_job(99))
 
 
 async def test_held_jobs_are_what_their_manager_says(shells: Shells, clock: VirtualClock) -> None:
     await ask(shells, held=(7, 8))
     await ask(shells, runner=4, held=(9,))
-    assert [one.job_id for one in shells.holds()] == [7, 8, 9]
+    assert [hold.job_id for hold in shells.holds()] == [7, 8, 9]
     assert shells.hold_of(7) is not None
     await ask(shells, held=(8,))
-    assert [one.job_id for one in shells.holds()] == [8, 9]
-    asked = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=9, seconds=1), HeldJob(job_id=8, seconds=600)))
-    await shells.poll(3, asked, theirs={8})
-    assert [(one.job_id, one.runner_id) for one in shells.holds()] == [(8, 3), (9, 4)], "another manager's job"
+    assert [hold.job_id for hold in shells.holds()] == [8, 9]
+    request = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=9, seconds=1), HeldJob(job_id=8, seconds=600)))
+    await shells.poll(3, request, own_job_ids={8})
+    assert [(hold.job_id, hold.runner_id) for hold in shells.holds()] == [(8, 3), (9, 4)], "another manager's job"
     clock.jump(601)
     assert shells.holds() == []
     clock.jump(module.KEPT_SECONDS)
@@ -214,8 +231,8 @@ async def test_released_job_is_named_until_its_manager_knows(shells: Shells) -> 
     await ask(shells, held=(7,))
     shells.release(7)
     assert await ask(shells, held=(7,)) == ([], (7,))
-    told = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=7, seconds=600),), releasing=(7,))
-    assert (await shells.poll(3, told, theirs={7})).release == ()
+    request = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=7, seconds=600),), releasing=(7,))
+    assert (await shells.poll(3, request, own_job_ids={7})).release == ()
     assert await ask(shells) == ([], ())
     assert shells.hold_of(7) is None
 
@@ -226,15 +243,17 @@ async def test_manager_is_told_at_once_which_of_its_jobs_to_stop(tmp_path: Path,
     job = msgspec.structs.replace(a_running_job(), system_id=SYSTEM, leased_at=1.0)
     canceling = WantedStop(job_id=7, status="canceling")
     async with asyncio.timeout(30):
-        waiting = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM, stops=()), theirs=()))
+        waiting = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM, stops=()), own_job_ids=()))
         await settle()
         assert not waiting.done()
         stops.note(msgspec.structs.replace(job, state=JobState.CANCELING))
         assert (await waiting).stops == (canceling,)
-        assert (await shells.poll(3, LookRequest(system_id=SYSTEM, stops=()), theirs=())).stops == (canceling,)
+        assert (await shells.poll(3, LookRequest(system_id=SYSTEM, stops=()), own_job_ids=())).stops == (canceling,)
         # Whoever knows it waits on, and so does one that knows nothing of this.
-        knowing = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM, stops=(canceling,)), theirs=()))
-        older = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM), theirs=()))
+        knowing = asyncio.ensure_future(
+            shells.poll(3, LookRequest(system_id=SYSTEM, stops=(canceling,)), own_job_ids=())
+        )
+        older = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM), own_job_ids=()))
         await settle()
         assert (knowing.done(), older.done()) == (False, False)
         stops.note(msgspec.structs.replace(job, state=JobState.CANCELED))

@@ -9,3 +9,8 @@ def test_names_that_others_chose_command_no_terminal(capsys: pytest.CaptureFixtu
     assert on_one_line("a\x1b[2J\nb\x9b\u2028") == "a\\x1b[2J\\nb\\x9b\\u2028"
     print_table([("name", "stage"), ("two\nlines", "test")])
     assert capsys.readouterr().out == "name        stage\ntwo\\nlines  test\n"
+
+
+def test_wide_characters_take_two_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([("name", "stage"), ("測試", "test"), ("build", "build")])
+    assert capsys.readouterr().out == "name   stage\n測試   test\nbuild  build\n"

@@ -28,6 +28,14 @@ def test_a_plain_folder_is_looked_at_too(tmp_path: Path) -> None:
     assert look(tmp_path).keys() == {"deep/a"}
 
 
+def test_only_a_git_folder_inside_is_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / ".git" / "plain"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "config").write_text("")
+    (folder / "a").write_text("1")
+    assert look(folder).keys() == {"a"}
+
+
 def test_a_change_is_over_when_nothing_changes_any_more(tmp_path: Path) -> None:
     state: Look = {"a": (1, 1, 1), "b": (1, 1, 1)}
     looks = iter([state, {**state, "a": (2, 1, 1)}, {"a": (3, 1, 1)}, {"a": (3, 1, 1)}])

@@ -316,12 +316,17 @@ def test_a_partial_clone_says_that_it_cannot_compare(repository: Path, tmp_path:
     assert "kept.txt" in files_of(snapshot)
 
 
-def test_files_that_git_keeps_in_another_form_are_taken_as_they_are(repository: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("attributes", [".gitattributes", "deep/.gitattributes", ".git/info/attributes"])
+def test_files_that_git_keeps_in_another_form_are_taken_as_they_are(
+    repository: Path, tmp_path: Path, attributes: str
+) -> None:
     git(repository, "config", "filter.up.clean", "tr a-z A-Z")
     git(repository, "config", "filter.up.smudge", "tr A-Z a-z")
-    (repository / ".gitattributes").write_text("*.big filter=up\n")
-    (repository / "a.big").write_text("large")
+    (repository / "deep").mkdir()
+    (repository / attributes).write_text("*.big filter=up\n")
+    (repository / "deep" / "a.big").write_text("large")
     git(repository, "add", "-A")
     git(repository, "commit", "--quiet", "-m", "Large")
-    assert git(repository, "show", "HEAD:a.big") == "LARGE"
-    assert files_of(snapshot_of(repository, tmp_path / "own.git"))["a.big"] == "large"
+    assert git(repository, "show", "HEAD:deep/a.big") == "LARGE"
+    assert files_of(snapshot_of(repository, tmp_path / "own.git"))["deep/a.big"] == "large"
+    assert files_of(snapshot_of(repository / "deep", tmp_path / "deep.git"))["a.big"] == "large"

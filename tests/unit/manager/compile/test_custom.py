@@ -14,6 +14,7 @@ from remuda.manager.compile.step_entries import CompileError, entry
 from remuda.manager.config.cache import CacheConfig
 from remuda.manager.config.custom import CustomConfig
 from remuda.manager.config.values import RemudaConfig
+from remuda.stdsteps.checkout import lfs, submodules
 from remuda.steps.job_tree.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.wire.agent_client import JobStart
@@ -89,6 +90,14 @@ def test_nothing_secret_stands_in_the_steps() -> None:
     assert "Signature" in order_of(job)["scripts"]["restore_cache"]
     for text in ("Signature", "hidden", "glcbt-job-token"):
         assert text not in job.steps
+
+
+def test_the_script_logs_what_the_step_checkout_logs() -> None:
+    settings = {"GIT_SUBMODULE_STRATEGY": "normal", "GIT_SUBMODULE_DEPTH": "3"}
+    job = compiled(variables=[{"key": key, "value": value} for key, value in settings.items()])
+    script = order_of(job)["scripts"]["get_sources"]
+    for line in (lfs.FETCHING, lfs.MISSING, submodules.describe_retry(3)):
+        assert f"echo '{line}'" in script
 
 
 def test_variables_go_to_the_driver_only() -> None:

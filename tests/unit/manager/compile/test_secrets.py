@@ -64,7 +64,7 @@ def test_a_vault_secret_with_its_login_apart() -> None:
             "declare one under id_tokens",
         ),
         ({"vault": VAULT | {"server": {"url": "u", "auth": {"name": "ldap"}}}}, "the login 'ldap' is not supported"),
-        ({"vault": VAULT | {"server": "u"}}, "server is not what"),
+        ({"vault": VAULT | {"server": "u"}}, "a server of the vault that is not a table"),
     ],
 )
 def test_what_cannot_be_fetched_fails_the_job(secret: dict[str, Any], text: str) -> None:

@@ -96,7 +96,7 @@ def test_only_on_machines_of_groups_a_user_is_nobody_elses() -> None:
         ('run_az = "x"', r"config.toml:8: runners\[0\].remuda.run_az: unknown; did you mean run_as\?"),
         ('run_as = "x"\nfirst_uid = 5000', "run_as and first_uid exclude each other"),
         ("first_uid = 33", "first_uid: 33 is below 1000"),
-        ('slot_memory = "1x"', "remuda.slot_memory: '1x' is no size"),
+        ('slot_memory = "1x"', "remuda.slot_memory: '1x' is not a size"),
         ('slot_memory = "1m"', "remuda.slot_memory: '1m' is too little for any job; give 16m or more"),
         ("slot_cpus = -1", "remuda.slot_cpus: -1.0 is too little for any job; give 0.01 or more"),
         ("slot_pids = 3", "remuda.slot_pids: 3 is too little for any job; give 10 or more"),

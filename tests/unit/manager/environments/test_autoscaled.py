@@ -71,7 +71,7 @@ async def test_a_job_on_a_machine_that_came_back_does_not_end_for_what_was_befor
     kept = cloud.machines.pop("i-1")
     environment.refresh()
     await passed(15)
-    with pytest.raises(EnvironmentLostError, match="nobody here had it removed"):
+    with pytest.raises(EnvironmentLostError, match="this manager did not remove it"):
         await environment.prepare(a_place(key="old"), machine)
     cloud.machines["i-1"] = kept
     environment.refresh()

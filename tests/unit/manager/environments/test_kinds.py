@@ -96,7 +96,7 @@ async def test_what_is_being_closed_is_not_made_again_before_that_is_done(tmp_pa
     async with asyncio.TaskGroup() as tasks:
         environments.end_unused([], starter(tasks), lambda _: None)
         environments.check([other])
-        with pytest.raises(ClosingError, match="runner one was taken out a moment ago"):
+        with pytest.raises(ClosingError, match="runner one was removed from the configuration a moment ago"):
             environments.check([other, local])
         with pytest.raises(ClosingError):
             environments.of(local)

@@ -6,10 +6,19 @@ import asyncssh
 import pytest
 
 from remuda.lib.clock import settle
-from remuda.manager.environments.ssh import Address, SshConnection, SshError
+from remuda.manager.environments.ssh import Address, SshConnection, SshError, SshLastingError
 
 
-async def test_who_waits_for_a_machine_that_is_away_learns_of_it_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("cause", "error"),
+    [
+        (ConnectionRefusedError("nobody there"), SshError("root@away:22 cannot be reached: nobody there")),
+        (asyncssh.PermissionDenied("no"), SshLastingError("root@away:22 does not accept the key id_ed25519")),
+    ],
+)
+async def test_who_waits_for_a_machine_that_is_away_learns_of_it_together(
+    monkeypatch: pytest.MonkeyPatch, cause: Exception, error: SshError
+) -> None:
     """One after the other would wait for the time that a connection may take as often as there are jobs."""
     attempts = 0
 
@@ -17,13 +26,18 @@ async def test_who_waits_for_a_machine_that_is_away_learns_of_it_together(monkey
         nonlocal attempts
         attempts += 1
         await settle()
-        raise ConnectionRefusedError("nobody there")
+        raise cause
 
     monkeypatch.setattr(asyncssh, "connect", connect)
-    connection = SshConnection(Address(host="away", identity_file="key", checks_host_key=False))
+    connection = SshConnection(Address(host="away", identity_file="id_ed25519", checks_host_key=False))
     found = await asyncio.gather(*(connection.run("true") for _ in range(3)), return_exceptions=True)
-    assert [str(one) for one in found] == ["root@away:22 cannot be reached: nobody there"] * 3
+    assert [(type(one), str(one)) for one in found] == [(type(error), str(error))] * 3
     assert attempts == 1
     with pytest.raises(SshError):
         await connection.connect()
     assert attempts == 2
+
+
+async def test_a_retry_does_not_help_an_invalid_host_key() -> None:
+    with pytest.raises(SshLastingError, match="host_key cannot be read"):
+        await SshConnection(Address(host="away", host_key="nonsense")).connect()

@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.manager_values import a_row
 
 from remuda.lib.clock import VirtualClock
 from remuda.manager.jobs.links import LINGER_SECONDS, Links
-from remuda.manager.jobs.recovery import Note, Searches, is_ours, owner_note, read_note
+from remuda.manager.jobs.recovery import Note, Searches, find_lost_jobs, is_ours, owner_note, read_note
 from remuda.testing.environment import FakeEnvironment, FakeJob
+from remuda.testing.logs import capture_logs
 from remuda.testing.waiting import until
 from remuda.wire.proto import agent_pb2 as pb
 
@@ -41,6 +43,29 @@ def test_a_job_is_ours_by_the_managers_id_or_by_its_runner() -> None:
     assert is_ours(note, system_id="s_mine", runners=set())
     assert is_ours(note, system_id="s_other", runners={("abcdefghi", "http://cell")})
     assert not is_ours(note, system_id="s_other", runners={("abcdefghi", "http://elsewhere")})
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_watched", "cause"),
+    [
+        (b"", False, "it has no note of a manager"),
+        (owner_note(ROW, "s_mine"), True, "another manager watches it"),
+        (owner_note(ROW, "s_other"), False, "another manager started it"),
+        (owner_note(a_row("8-abc", payload=PAYLOAD), "s_mine"), False, "its note is for another job, 8-abc"),
+    ],
+)
+async def test_the_log_says_why_a_job_is_ignored(tmp_path: Path, owner: bytes, is_watched: bool, cause: str) -> None:
+    environment = FakeEnvironment(tmp_path)
+    environment.agent.jobs[ROW.key] = FakeJob(pb.StartRequest(id=ROW.key, owner=owner))
+    environment.agent.attended = {ROW.key} if is_watched else set()
+    with capture_logs() as events:
+        async with await environment.connect("fake") as client:
+            rows = await find_lost_jobs(
+                client, "fake", is_known=lambda _: False, is_ours=lambda note: note.system_id == "s_mine"
+            )
+    assert rows == []
+    assert [event["cause"] for event in events] == [cause]
+    await environment.remove()
 
 
 async def test_environments_are_searched_while_somebody_uses_them(tmp_path: Path) -> None:

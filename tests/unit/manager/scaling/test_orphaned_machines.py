@@ -284,7 +284,7 @@ async def test_nothing_is_removed_before_a_runner_with_the_same_plugin_has_seen_
     environment = site.environment(a_runner("new"))
     site.scaling.fleets = [(a_runner("new"), environment)]
     report = await site.sweep(remove=True, runner="old")
-    assert "new has the same plugin, and has not seen yet" in report.problems[0]
+    assert "new has the same plugin and has not listed its machines yet" in report.problems[0]
     assert site.cloud.list_instances().keys() == set(made)
     assert len((await site.sweep(runner="old")).orphans) == 2
     await environment.close()

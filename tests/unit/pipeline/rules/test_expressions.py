@@ -74,7 +74,7 @@ def test_expressions(text: str, expected: bool) -> None:
         ("$A 'a'", "expected && or || before", 3),
         ("($A", "expected ) before its end", 3),
         ("$A)", 'expected && or || before ")"', 2),
-        ("$A =~ 'a'", "=~ wants a regular expression", 6),
+        ("$A =~ 'a'", "=~ requires a regular expression", 6),
         ("$A == /a/", "a regular expression stands to the right of =~", 6),
         ("/a/ =~ $A", "a regular expression stands to the right of =~", 7),
         ("/a/", "a regular expression stands to the right of =~", 0),

@@ -40,12 +40,16 @@ def test_a_job_knows_the_rule_that_took_it_in() -> None:
     ("job", "facts", "reason"),
     [
         ("", {"source": MERGE_REQUEST}, "without rules it does not run for merge requests"),
-        ("only: [tags]", {}, "only:refs (line 1): none fits"),
-        ("only: {variables: [$NONE]}", {}, "only:variables (line 1): none holds"),
-        ("only: {changes: [a]}", {"changed_files": frozenset()}, "only:changes (line 1): no such file changed"),
-        ("except: [branches]", {}, "except:refs (line 1): one fits"),
-        ("except: {variables: [$CI]}", {}, "except:variables (line 1): one holds"),
-        ("except: {changes: [a]}", {"changed_files": frozenset(["a"])}, "except:changes (line 1): such a file changed"),
+        ("only: [tags]", {}, "only:refs (line 1): no entry matches"),
+        ("only: {variables: [$NONE]}", {}, "only:variables (line 1): no condition is true"),
+        ("only: {changes: [a]}", {"changed_files": frozenset()}, "only:changes (line 1): no matching file changed"),
+        ("except: [branches]", {}, "except:refs (line 1): an entry matches"),
+        ("except: {variables: [$CI]}", {}, "except:variables (line 1): a condition is true"),
+        (
+            "except: {changes: [a]}",
+            {"changed_files": frozenset(["a"])},
+            "except:changes (line 1): a matching file changed",
+        ),
     ],
 )
 def test_only_and_except_say_what_they_have_against_a_job(job: str, facts: dict[str, object], reason: str) -> None:

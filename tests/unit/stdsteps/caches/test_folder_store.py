@@ -92,7 +92,7 @@ def test_a_cache_is_written_once_while_nothing_changes(
     first = archive.stat().st_ino
     assert save(archive, root, NAMES) == 0
     assert archive.stat().st_ino == first
-    assert "Nothing has changed" in capsys.readouterr().out
+    assert "The files have not changed" in capsys.readouterr().out
     (root / "deps/a").write_text("two!")
     assert save(archive, root, NAMES)
     assert archive.stat().st_ino != first

@@ -28,7 +28,7 @@ def test_other_addresses_stay_as_they_are(url: str) -> None:
 
 
 def test_no_address_is_an_error() -> None:
-    with pytest.raises(StepError, match="repo_url: needed"):
+    with pytest.raises(StepError, match="repo_url: required"):
         split_credentials("")
 
 
@@ -84,7 +84,7 @@ def test_the_reason_is_what_failed_first() -> None:
     )
     assert find_reason(text) == "fatal: repository 'u' not found"
     assert find_reason("one\n\ntwo\n") == "two"
-    assert find_reason("") == "it gave no reason"
+    assert find_reason("") == "git gave no reason"
 
 
 @pytest.mark.parametrize(("url", "allowed"), [("file:///r/p.git", True), ("https://h/p.git", False)])

@@ -20,14 +20,21 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "warns"), [("*.bin filter=lfs -text\n", True), ("*.c diff=cpp\n", False), (None, False)]
+    ("file", "attributes", "warns"),
+    [
+        (".gitattributes", "*.bin filter=lfs -text\n", True),
+        ("assets/deep/.gitattributes", "*.bin filter=lfs -text\n", True),
+        (".gitattributes", "*.c diff=cpp\n", False),
+        ("other", "", False),
+    ],
 )
 def test_a_missing_program_is_said_where_it_is_missed(
-    git: Git, tmp_path: Path, attributes: str | None, warns: bool, capsys: pytest.CaptureFixture[str]
+    git: Git, tmp_path: Path, file: str, attributes: str, warns: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = tmp_path / "work"
-    if attributes is not None:
-        (work / ".gitattributes").write_text(attributes)
+    (work / file).parent.mkdir(parents=True, exist_ok=True)
+    (work / file).write_text(attributes)
+    git.run("add", ".")
     pull(git, work)
     assert ("git-lfs is not installed" in capsys.readouterr().out) == warns
 
@@ -35,5 +42,6 @@ def test_a_missing_program_is_said_where_it_is_missed(
 def test_attributes_are_not_read_through_a_link(git: Git, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "elsewhere").write_text("*.bin filter=lfs\n")
     (tmp_path / "work/.gitattributes").symlink_to(tmp_path / "elsewhere")
+    git.run("add", ".")
     pull(git, tmp_path / "work")
     assert capsys.readouterr().out == ""

@@ -141,10 +141,10 @@ def test_a_second_job_goes_on_with_what_was_borrowed(
     _, folder = checked_out(tmp_path / "work", source, sha, monkeypatch)
     (folder / "file").write_text("changed")
     (folder / "left").write_text("by the first job")
-    assert "Not fetching" not in capfd.readouterr().out
+    assert "Skipping Git fetch" not in capfd.readouterr().out
     inputs = {"repo_url": source.as_uri(), "sha": sha, "ref": "main", "refspecs": ONE_BRANCH, "depth": 20}
     monkeypatch.chdir(folder)
     step.run(Inputs(inputs))
-    assert "Not fetching" in capfd.readouterr().out
+    assert "Skipping Git fetch" in capfd.readouterr().out
     assert git(folder, "status", "--porcelain", "--ignored") == ""
     assert not (folder / "left").exists()

@@ -108,7 +108,7 @@ def test_repositories_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert unpack_zip(archive, root) == 1
     assert [path.name for path in root.rglob("*")] == [".gitignore"]
     said = capsys.readouterr().out.splitlines()
-    assert said == [f"WARNING: the archive holds 2 entries of git repositories, like {name!r}; they are left out"]
+    assert said == [f"WARNING: skipped 2 entries of the archive inside .git folders, such as {name!r}"]
 
 
 def test_a_link_in_the_way_is_replaced_not_followed(tmp_path: Path) -> None:

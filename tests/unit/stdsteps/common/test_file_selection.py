@@ -126,7 +126,7 @@ def test_a_link_that_leads_out_is_kept_as_a_link_and_not_followed(
 def test_names_that_are_no_text_are_left_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / os.fsdecode(b"out/\xff")).touch()
     assert select(root, ["out/*"], ["out/deep"], untracked=False) == {"out/b.txt"}
-    assert "1 files have names that are no UTF-8 text" in capsys.readouterr().out
+    assert "skipped 1 files whose names are not valid UTF-8" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_a_warning_that_names_the_folder(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

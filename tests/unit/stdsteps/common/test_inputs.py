@@ -19,13 +19,13 @@ def test_values_of_the_right_kind() -> None:
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        (lambda inputs: inputs.text("absent"), "absent: needed, but not given"),
-        (lambda inputs: inputs.text("n"), "n: a text is needed"),
-        (lambda inputs: inputs.number("t", 0), "t: a whole number"),
-        (lambda inputs: inputs.flag("n", False), "n: true or false"),
-        (lambda inputs: inputs.texts("n", []), "n: a list of texts"),
-        (lambda inputs: inputs.groups("n"), "n: a list of mappings"),
-        (lambda inputs: inputs.one_of("t", ("a", "b")), "t: one of a, b"),
+        (lambda inputs: inputs.text("absent"), "absent: required, but missing"),
+        (lambda inputs: inputs.text("n"), "n: must be a string"),
+        (lambda inputs: inputs.number("t", 0), "t: must be a whole number"),
+        (lambda inputs: inputs.flag("n", False), "n: must be true or false"),
+        (lambda inputs: inputs.texts("n", []), "n: must be a list of strings"),
+        (lambda inputs: inputs.groups("n"), "n: must be a list of mappings"),
+        (lambda inputs: inputs.one_of("t", ("a", "b")), "t: must be one of a, b"),
         (lambda inputs: inputs.done(), "unknown inputs: n, t"),
     ],
 )
@@ -36,6 +36,6 @@ def test_values_of_another_kind(read: Callable[[Inputs], object], text: str) -> 
 
 def test_a_step_without_inputs_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkout"]) == 1
-    assert "REMUDA_INPUTS names no file" in capsys.readouterr().out
+    assert "REMUDA_INPUTS is not set" in capsys.readouterr().out
     assert main(["chekout"]) == 1
-    assert "give the name of one step" in capsys.readouterr().out
+    assert "the name of one step is required" in capsys.readouterr().out

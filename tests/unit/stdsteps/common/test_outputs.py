@@ -28,7 +28,7 @@ def test_nothing_is_told_or_read_through_a_link_or_a_pipe(tmp_path: Path, monkey
     os.mkfifo(tmp_path / "pipe")
     for name in ("link", "pipe"):
         monkeypatch.setenv("REMUDA_OUTPUTS", str(tmp_path / name))
-        with pytest.raises(StepError, match="has to be a plain file"):
+        with pytest.raises(StepError, match="must be a regular file"):
             write_outputs(a=1)
     monkeypatch.setenv("REMUDA_INPUTS", str(tmp_path / "link"))
     with pytest.raises(StepError, match="cannot be read"):

@@ -29,7 +29,7 @@ def test_refusals_are_final(status: int) -> None:
 
 @pytest.mark.parametrize("url", ["http://host:port/", "http://[::1", "ftp://host/", "http:///path", "http://host:0/"])
 def test_what_is_no_address_is_an_error_in_words(url: str) -> None:
-    with pytest.raises(StepError, match="is no address of a server"):
+    with pytest.raises(StepError, match="is not an HTTP URL of a server"):
         request("GET", url)
 
 

@@ -51,14 +51,14 @@ def test_the_stricter_of_option_and_policy_counts() -> None:
     [
         ({"memmory": "1g"}, "memmory is unknown; did you mean memory"),
         ({"zzz": 1}, "zzz is unknown; known: memory"),
-        ({"memory": "1x"}, "options.memory: '1x' is no size"),
-        ({"cpus": True}, "no number of processors"),
+        ({"memory": "1x"}, "options.memory: '1x' is not a size"),
+        ({"cpus": True}, "not a number of processors"),
         ({"pids_limit": 1.5}, "a whole number"),
-        ({"cap_add": "ALL"}, "a list of texts"),
+        ({"cap_add": "ALL"}, "a list of strings"),
         ({"privileged": "yes"}, "true or false"),
         ({"ulimit": {"nofile": "x"}}, "options.ulimit.nofile"),
         ({"tmpfs": ["/x"]}, "a mapping"),
-        ({"runtime": 5}, "a text"),
+        ({"runtime": 5}, "a string"),
     ],
 )
 def test_mistakes(options: dict[str, Any], words: str) -> None:
@@ -78,7 +78,7 @@ def test_sizes() -> None:
         *(0, 0, 10, 1024, 2 << 20, 3 << 29, 1 << 30, 3 << 20, 4 << 20, 5 << 40)
     ]
     assert [format_size(size) for size in (5, 2048, 3 << 19, 5 << 30)] == ["5 bytes", "2.0 KiB", "1.5 MiB", "5.0 GiB"]
-    with pytest.raises(StepError, match="no size"):
+    with pytest.raises(StepError, match="not a size"):
         parse_size("many", "x")
 
 
@@ -121,5 +121,5 @@ def test_what_the_engine_knows_by_other_names() -> None:
 )
 def test_processors_of_graphics(text: str, wish: dict[str, Any]) -> None:
     assert host_config({"gpus": text})["DeviceRequests"] == [{"Capabilities": [["gpu"]]} | wish]
-    with pytest.raises(StepError, match="none of all"):
+    with pytest.raises(StepError, match="must be all"):
         host_config({"gpus": "some"})

@@ -21,7 +21,7 @@ def test_only_the_variable_may_name_a_file(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "config.json").write_text(CONFIG)
     monkeypatch.setenv("DOCKER_AUTH_CONFIG", str(tmp_path / "config.json"))
     assert logins() == ["reader"]
-    with pytest.raises(StepError, match="cannot be used"):
+    with pytest.raises(StepError, match="cannot read the registry logins"):
         logins(auth_config=str(tmp_path / "config.json"))
     monkeypatch.setenv("DOCKER_AUTH_CONFIG", "")
     assert (logins(), logins(auth_config=CONFIG)) == ([], ["reader"])
@@ -31,5 +31,5 @@ def test_a_file_that_is_none_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path / "none", tmp_path, Path("/dev/zero")):
         monkeypatch.setenv("DOCKER_AUTH_CONFIG", str(path))
-        with pytest.raises(StepError, match="the logins of DOCKER_AUTH_CONFIG cannot be used"):
+        with pytest.raises(StepError, match="cannot read the registry logins in DOCKER_AUTH_CONFIG"):
             logins()

@@ -54,18 +54,18 @@ def test_a_signed_file_verifies_and_a_changed_one_does_not(
     assert verified["about"]["job"] == {"id": 7}
     assert run_here("verify", public_key=public, paths=["out/app"])["files"] == 3
     (files / "out/app").write_bytes(b"program!")
-    with pytest.raises(StepError, match="1 of the files are not those"):
+    with pytest.raises(StepError, match="1 files differ from those"):
         run_here("verify", public_key=public)
     (files / "out/app").unlink()
-    with pytest.raises(StepError, match="1 of the files"):
+    with pytest.raises(StepError, match="1 files differ"):
         run_here("verify", public_key=public)
 
 
 def test_a_file_that_nobody_signed_does_not_verify(run_here: RunHere, key: Path, public: str, files: Path) -> None:
     run_here("sign", key=str(key), paths=["out"])
-    with pytest.raises(StepError, match="1 of the files"):
+    with pytest.raises(StepError, match="1 files differ"):
         run_here("verify", public_key=public, paths=["out", "other"])
-    with pytest.raises(StepError, match="nothing that could be verified"):
+    with pytest.raises(StepError, match="nothing to verify"):
         run_here("verify", public_key=public, paths=["nothing"])
 
 
@@ -105,7 +105,7 @@ def test_the_statement_says_whether_the_key_is_out_of_reach(
     run_here: RunHere, key: Path, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_here("sign", key=str(key), paths=["out"])["protection"] == "advisory"
-    assert "proves nothing against them" in capsys.readouterr().out
+    assert "does not prove that the runner made it" in capsys.readouterr().out
     assert run_here("sign", key=str(key), paths=["out"], apart=True)["protection"] == "enforced"
     statement = read_statement((files / NAME).read_bytes())
     assert statement.predicate["protection"] == "enforced"
@@ -141,7 +141,7 @@ def test_a_key_that_others_can_read_is_refused(run_here: RunHere, key: Path, fil
     rsa = tmp_path / "rsa.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "rsa", "-out", rsa], check=True, capture_output=True)
     rsa.chmod(0o600)
-    with pytest.raises(StepError, match="no Ed25519 key"):
+    with pytest.raises(StepError, match="not an Ed25519 key"):
         run_here("sign", key=str(rsa), paths=["out"])
     key.chmod(0o600)
     with pytest.raises(StepError, match="input statement"):
@@ -152,5 +152,5 @@ def test_a_key_that_others_can_read_is_refused(run_here: RunHere, key: Path, fil
     "text", [b"", b"[]", b"{}", b"null", json.dumps({"_type": "x", "predicateType": "y"}).encode()]
 )
 def test_what_is_no_statement(text: bytes) -> None:
-    with pytest.raises(StepError, match="the statement is"):
+    with pytest.raises(StepError, match=r"the statement has another type|not a statement"):
         read_statement(text)

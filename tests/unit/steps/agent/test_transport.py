@@ -9,7 +9,7 @@ from remuda.steps.job_files.data_folder import default_data, endpoint_in, socket
 
 
 def test_a_unix_socket_for_this_user_only(tmp_path: Path) -> None:
-    with open_transport(tmp_path, at=None, socket=None) as transport:
+    with open_transport(tmp_path, listen_at=None, socket=None) as transport:
         assert transport.kind == "unix"
         assert not transport.token
         transport.announce(tmp_path)
@@ -21,7 +21,7 @@ def test_a_unix_socket_for_this_user_only(tmp_path: Path) -> None:
 def test_tcp_with_a_token_of_its_own_every_time(tmp_path: Path) -> None:
     tokens = set()
     for _ in range(2):
-        with open_transport(tmp_path, at="tcp", socket=None) as transport:
+        with open_transport(tmp_path, listen_at="tcp", socket=None) as transport:
             transport.announce(tmp_path)
             endpoint = endpoint_in(tmp_path)
             assert endpoint is not None
@@ -36,23 +36,23 @@ def test_tcp_with_a_token_of_its_own_every_time(tmp_path: Path) -> None:
     "place", ["tcp:0.0.0.0:1", "tcp:10.0.0.1:1", "tcp:host:1", "tcp:127.0.0.1:x", "pipe", "unix:x"]
 )
 def test_other_places_are_refused(tmp_path: Path, place: str) -> None:
-    with pytest.raises(AgentError, match="--listen"), open_transport(tmp_path, at=place, socket=None):
+    with pytest.raises(AgentError, match="--listen"), open_transport(tmp_path, listen_at=place, socket=None):
         pass
 
 
 def test_a_socket_path_belongs_to_unix(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match="--socket only with unix"):
-        open_transport(tmp_path, at="tcp", socket=tmp_path / "s").__enter__()
+        open_transport(tmp_path, listen_at="tcp", socket=tmp_path / "s").__enter__()
 
 
 def test_what_a_killed_agent_left_is_replaced_and_what_is_not_its_is_kept(tmp_path: Path) -> None:
-    context = open_transport(tmp_path, at=None, socket=None)
+    context = open_transport(tmp_path, listen_at=None, socket=None)
     context.__enter__().listener.close()
-    with open_transport(tmp_path, at=None, socket=None):
+    with open_transport(tmp_path, listen_at=None, socket=None):
         pass
     (tmp_path / "thesis").write_text("text")
     with pytest.raises(AgentError, match="something else than a socket"):
-        open_transport(tmp_path, at=None, socket=tmp_path / "thesis").__enter__()
+        open_transport(tmp_path, listen_at=None, socket=tmp_path / "thesis").__enter__()
     assert (tmp_path / "thesis").read_text() == "text"
 
 

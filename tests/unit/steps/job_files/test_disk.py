@@ -2,7 +2,7 @@
 
 import errno
 import os
-from asyncio import TaskGroup
+from asyncio import Event, TaskGroup, sleep
 from pathlib import Path
 
 import pytest
@@ -145,6 +145,26 @@ async def test_room_is_made_once_each_time_a_disk_becomes_full() -> None:
     disk.is_full = True
     await disk.room.look(Path("/"), disk.clock)
     assert len(calls) == 3
+
+
+async def test_space_that_appears_while_room_is_made_may_be_used_up_again() -> None:
+    disk, is_made = Disk(), Event()
+
+    async def relieve() -> None:
+        disk.is_full = False
+        await is_made.wait()
+
+    disk.room.relieve = relieve
+    disk.is_full = True
+    async with TaskGroup() as tasks:
+        tasks.create_task(disk.room.look(Path("/"), disk.clock))
+        await sleep(0)
+        waiting = tasks.create_task(disk.wait())
+        await disk.clock.advance(5)
+        assert not waiting.done()
+        is_made.set()
+        await disk.clock.advance(2)
+    assert waiting.result() > 0
 
 
 async def test_time_limits_hold_while_there_is_no_room() -> None:

@@ -78,14 +78,15 @@ def test_a_file_counts_once(tmp_path: Path) -> None:
 def test_a_file_without_a_name_counts_while_it_is_open(tmp_path: Path) -> None:
     path = tmp_path / "file"
     began = tmp_path.stat().st_ctime
-    with path.open("wb") as file:
-        file.write(bytes(100_000))
-        file.flush()
-        copy = os.dup(file.fileno())
-        assert measure_one([], since=began, disk=tmp_path, processes=[os.getpid()]).bytes == 0
+    # A process of its own: pytest has open files without names, too. The file is open twice and counts once.
+    script = f"exec 3>{path} 4>&3; head -c 100000 /dev/zero >&3; echo; read line"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert measure_one([], since=began, disk=tmp_path, processes=[process.pid]).bytes == 0
         path.unlink()
-        taken = measure_one([], since=began, disk=tmp_path, processes=[os.getpid()])
-        os.close(copy)
+        taken = measure_one([], since=began, disk=tmp_path, processes=[process.pid])
+        process.communicate(b"\n")
     assert 100_000 <= taken.bytes < 200_000
     assert taken.files == 1
 

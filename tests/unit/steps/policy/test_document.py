@@ -1,4 +1,5 @@
 import json
+import math
 import re
 import tomllib
 from contextlib import suppress
@@ -49,6 +50,12 @@ def test_no_text_says_nothing() -> None:
         ({"limits": {"memory": True}}, "limits.memory: True is no size"),
         ({"limits": {"cpu": 0}}, "limits.cpu: 0 is no number of processors"),
         ({"limits": {"pids": 1.5}}, "limits.pids: 1.5 is no whole number"),
+        ({"limits": {"memory": "9" * 400}}, "9' is no size"),
+        ({"limits": {"memory": 10**400}}, "0 is no size"),
+        ({"limits": {"timeout": 10**400}}, "0 is no time"),
+        ({"limits": {"timeout": math.nan}}, "nan is no time"),
+        ({"limits": {"timeout": "9" * 400 + "h"}}, "is no time"),
+        ({"limits": {"cpu": 10**400}}, "0 is no number of processors"),
         ({"limits": {"timeout": "soon"}}, "limits.timeout: 'soon' is no time"),
         ({"limits": {"network": "off"}}, 'limits.network: write "none", "any" or'),
         ({"limits": {"network": {"allow": ["a b"]}}}, "limits.network.allow: 'a b' is not a host"),

@@ -152,7 +152,7 @@ def test_who_wants_nothing_advisory(tmp_path: Path, root: Node, policy_of: Build
     enforcement = an_enforcement(tmp_path, policy)
     refusal = enforcement.refusal(enforcement.enclose(node))
     assert refusal is not None
-    assert refusal.startswith("the policy of runner r wants no step whose limits are advisory (memory: ")
+    assert refusal.startswith("the policy of runner r refuses steps whose limits are advisory (memory: ")
 
 
 @pytest.mark.parametrize("kind", ["outputs", "exports", "masks"])

@@ -21,6 +21,18 @@ os.setresuid({UID}, 0, 0)
 print("up", flush=True)
 time.sleep(60)
 """
+WITHOUT_FIRST_THREAD = f"""
+import ctypes, os, threading, time
+
+def stay():
+    time.sleep(0.2)
+    print("up", flush=True)
+    time.sleep(60)
+
+os.setresuid({UID}, {UID}, {UID})
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).syscall(60, 0)  # ends this thread only
+"""
 
 
 def test_what_lies_in_a_place_goes_and_what_it_links_to_stays(tmp_path: Path) -> None:
@@ -60,6 +72,7 @@ def test_users_of_the_machine() -> None:
         pytest.param((*AS_USER, *SLEEP), True, id="plain"),
         pytest.param((*AS_USER, *APART, "--user", "--map-root-user", *SLEEP), True, id="in a namespace of its own"),
         pytest.param((sys.executable, "-c", RAISED), True, id="with root's rights"),
+        pytest.param((sys.executable, "-c", WITHOUT_FIRST_THREAD), True, id="whose first thread has ended"),
         pytest.param((*APART, *AS_USER, *SLEEP), False, id="in a container of others"),
         pytest.param(SLEEP, False, id="of others"),
     ],

@@ -68,30 +68,6 @@ def test_or_where_it_is_fullest_if_that_is_preferred() -> None:
     assert take(slots, "2", caches=frozenset({"x"}))["2"].instance == "a"
 
 
-def test_nothing_is_reserved_before_a_plan_said_how_much() -> None:
-    slots = some(Instance(id="a"))
-    assert not slots.reserve("1")
-    slots.allow(1)
-    assert slots.reserve("1")
-    assert slots.reserve("1")
-    assert not slots.reserve("2")
-    slots.give_back("1")
-    assert slots.reserve("2")
-    slots.allow(None)
-    assert all(slots.reserve(f"{number}") for number in range(100))
-
-
-def test_a_reservation_lasts_until_the_slot_is_there() -> None:
-    slots = some(Instance(id="a"))
-    slots.allow(2)
-    assert slots.reserve("1")
-    assert slots.reserve("2")
-    take(slots, "1", "2")
-    assert slots.reservation_count == 1
-    assert [one.holder for one in slots.waiters] == ["2"]
-    assert slots.reserve("1")  # it has its slot
-
-
 def test_acquiring_twice_keeps_the_turn_and_takes_one_slot() -> None:
     slots = some(Instance(id="a"))
     slots.acquire("1", now=1.0)
@@ -175,7 +151,6 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         self.limits = Limits(capacity_per_instance=2, max_use_count=5)
         self.slots = Slots({"": self.limits})
-        self.slots.allow(4)
         self.now = 0.0
         self.has: dict[str, Slot] = {}
 
@@ -195,11 +170,6 @@ class Life(RuleBasedStateMachine):
             del self.has[holder]
 
     @rule(holder=holders)
-    def reserve(self, holder: str) -> None:
-        before = self.slots.reservation_count
-        assert self.slots.reserve(holder) or before >= 4
-
-    @rule(holder=holders)
     def acquire(self, holder: str) -> None:
         self.slots.acquire(holder, now=self.now, caches=["x"])
 
@@ -216,8 +186,8 @@ class Life(RuleBasedStateMachine):
         assert self.slots.release(holder, now=self.now, is_used=is_used, warmed=["x"]) == self.has.pop(holder, None)
 
     @rule(holder=holders)
-    def give_back(self, holder: str) -> None:
-        self.slots.give_back(holder)
+    def stop_waiting(self, holder: str) -> None:
+        self.slots.stop_waiting(holder)
 
     @invariant()
     def the_books_are_right(self) -> None:

@@ -96,7 +96,7 @@ async def test_what_is_gone_when_it_is_first_shown_was_a_creation_that_failed(st
     await stable.run(10, step=1.0)
     (group,) = stable.scaler.status().groups
     assert group.failures >= 1
-    assert "came to nothing before anybody saw it" in group.error
+    assert "was deleted before it was first listed" in group.error
     stable.cloud.first_state = None
     await stable.run(240)
     assert len(stable.instances("ready")) == 1

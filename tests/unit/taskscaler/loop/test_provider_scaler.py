@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from remuda.fleeting import ConnectInfo, InProcess, InstanceState, PermanentError, TemporaryError
+from remuda.fleeting import (
+    ConnectInfo,
+    InProcess,
+    InstanceState,
+    PermanentError,
+    RoomAtProvider,
+    TemporaryError,
+    Wishes,
+)
 from remuda.lib.clock import VirtualClock
 from remuda.taskscaler.core.values import Demand, KeyDemand, Soon
 from remuda.taskscaler.fleet.setup import AcquireTimeoutError, FleetSetup, GroupSetup, ScalerHost
@@ -84,6 +92,81 @@ async def test_jobs_get_what_the_provider_gives_and_give_it_back() -> None:
     await ranch.stop()
 
 
+class SlowProvider(TableProvider):
+    """Answers a release only after `answer` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = asyncio.Event()
+        self.releases: list[tuple[str, bool]] = []
+
+    async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
+        self.releases.append((holder, is_used))
+        await self.answer.wait()
+        await super().release(holder, is_used=is_used, warmed=warmed)
+
+
+async def test_a_release_during_the_report_of_an_earlier_one_is_reported_too() -> None:
+    provider = SlowProvider()
+    ranch = Ranch(provider)
+    await ranch.start()
+    await ranch.scaler.acquire("a")
+    ranch.scaler.release("a", is_used=False)
+    await ranch.clock.advance(3)
+    ranch.scaler.release("a")
+    provider.answer.set()
+    await ranch.clock.advance(3)
+    assert provider.releases == [("a", False), ("a", True)]
+    await ranch.stop()
+
+
+class BusyProvider(TableProvider):
+    """Whenever it hears of a release, another job ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ranch: Ranch | None = None
+        self.calls: list[str] = []
+
+    async def room(self, wishes: Wishes) -> RoomAtProvider:
+        self.calls.append("room")
+        return await super().room(wishes)
+
+    async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
+        self.calls.append(holder)
+        await super().release(holder, is_used=is_used, warmed=warmed)
+        if self.ranch is not None and len(self.calls) < 20:
+            self.ranch.scaler.release(f"{holder}+")
+
+
+async def test_releases_that_never_stop_do_not_keep_demand_from_the_provider() -> None:
+    provider = BusyProvider()
+    provider.ranch = ranch = Ranch(provider)
+    await ranch.start()
+    for holder in ("a", "a+", "a++"):
+        await ranch.scaler.acquire(holder)
+    provider.calls.clear()
+    ranch.scaler.release("a")
+    await ranch.clock.advance(3)
+    assert provider.calls[:4] == ["a", "room", "a+", "room"]
+    await ranch.stop()
+
+
+async def test_a_release_is_not_reported_after_its_holder_has_acquired_an_instance_again() -> None:
+    provider = SlowProvider()
+    ranch = Ranch(provider)
+    await ranch.start()
+    for holder in ("a", "b"):
+        await ranch.scaler.acquire(holder)
+        ranch.scaler.release(holder)
+    await ranch.clock.advance(3)
+    await ranch.scaler.acquire("b")
+    provider.answer.set()
+    await ranch.clock.advance(3)
+    assert provider.releases == [("a", True)]
+    await ranch.stop()
+
+
 async def test_the_provider_is_told_what_is_wanted() -> None:
     ranch = Ranch()
     soon = (Soon(jobs=2), Soon(jobs=1))
@@ -91,7 +174,7 @@ async def test_the_provider_is_told_what_is_wanted() -> None:
     await ranch.start()
     ranch.scaler.set_open_requests(2)
     await ranch.clock.advance(3)
-    told = ranch.provider.told
+    told = ranch.provider.last_wishes
     assert told is not None
     assert told.open_requests == 2
     assert [(one.key, one.running, one.ready, one.soon) for one in told.wanted] == [("linux", 1, 4, 3)]

@@ -21,7 +21,11 @@ class Losses(NoMetrics):
 
 
 def warnings(said: list[EventDict]) -> list[str]:
-    return [one["advice"] for one in said if one["event"] == "provider creates or deletes instances by itself"]
+    return [
+        one["advice"]
+        for one in said
+        if one["event"] == "provider creates or deletes instances by itself; jobs on deleted ones fail"
+    ]
 
 
 async def rebalance(stable: Stable, old: str) -> None:

@@ -11,8 +11,8 @@ MAX_ENTRIES = 200
 
 
 def admits(target: Project, source: Project, *, is_reading: bool) -> bool:
-    """Return whether jobs of `source` may read code and artifacts of `target`, or (not `is_reading`) start
-    pipelines."""
+    """Return whether the list of `target` lets jobs of `source` read its code and artifacts (`is_reading`), or start
+    pipelines in it (not `is_reading`)."""
     return (
         target.id == source.id
         or not target.job_token_scope_enabled

@@ -1,6 +1,6 @@
 """Rate limits with token buckets. A bucket holds as many calls as the rate allows in its period; each call takes one
-out, and the bucket refills evenly. Every call of the API creates these values; they are tuples because those cost a
-tenth of frozen classes."""
+out, and the bucket refills evenly. Every call of the API creates a `Bucket` and a `Verdict`; they are tuples, because
+creating one takes a tenth of the time of a frozen class."""
 
 import math
 from typing import NamedTuple
@@ -35,20 +35,20 @@ class Verdict(NamedTuple):
 
 
 def spend(bucket: Bucket | None, rate: Rate, now: float) -> tuple[Bucket, Verdict]:
-    """Take one call out of a bucket (None: a full one). A refused call takes nothing out."""
+    """Take one call out of a bucket (None: a full one) and return the new bucket. A refused call takes nothing out."""
     per_second = rate.calls / rate.seconds
-    left = float(rate.calls)
+    calls_left = float(rate.calls)
     if bucket is not None:
         # A clock that was set back changes nothing.
-        left = min(left, bucket.left + max(now - bucket.at, 0.0) * per_second)
-    allowed = left >= 1.0
+        calls_left = min(calls_left, bucket.left + max(now - bucket.at, 0.0) * per_second)
+    allowed = calls_left >= 1.0
     if allowed:
-        left -= 1.0
+        calls_left -= 1.0
     verdict = Verdict(
         allowed=allowed,
         limit=rate.calls,
-        remaining=int(left),
-        reset_seconds=math.ceil((rate.calls - left) / per_second),
-        retry_after_seconds=0 if left >= 1.0 else math.ceil((1.0 - left) / per_second),
+        remaining=int(calls_left),
+        reset_seconds=math.ceil((rate.calls - calls_left) / per_second),
+        retry_after_seconds=0 if calls_left >= 1.0 else math.ceil((1.0 - calls_left) / per_second),
     )
-    return Bucket(left=left, at=now), verdict
+    return Bucket(left=calls_left, at=now), verdict

@@ -11,7 +11,7 @@ PULL, PUSH, DELETE = "pull", "push", "delete"
 BY_JOB = frozenset({PULL, PUSH})
 """Actions of a job on images of its own project."""
 MAX_SCOPES = 20
-"""Most images of one token."""
+"""Maximum number of scopes of one token; further ones are ignored."""
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*", re.ASCII)
 _MAX_NAME = 255
@@ -35,7 +35,7 @@ def parse_scopes(scopes: Iterable[str]) -> list[Access]:
 
 
 def project_paths(image: str) -> list[str]:
-    """Return the paths that the project of an image can have, the longest first. A path has at least two parts."""
+    """Return the beginnings of an image's name that can be its project's path (of two or more parts), longest first."""
     parts = image.split("/")
     return ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
 
@@ -47,7 +47,7 @@ def actions_of(level: int, token_scopes: Collection[str]) -> frozenset[str]:
     )
 
 
-def limit_access(asked: Access, allowed: Collection[str]) -> Access | None:
+def limit_access(requested: Access, allowed: Collection[str]) -> Access | None:
     """Return the requested access with only the allowed actions; None if no action is left."""
-    actions = tuple(action for action in asked.actions if action in allowed)
-    return Access(name=asked.name, actions=actions) if actions else None
+    actions = tuple(action for action in requested.actions if action in allowed)
+    return Access(name=requested.name, actions=actions) if actions else None

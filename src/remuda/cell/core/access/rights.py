@@ -42,7 +42,7 @@ def unknown_scopes(scopes: Iterable[str], user: User) -> list[str]:
 
 
 def scopes_allow(scopes: Collection[str], *, is_reading: bool, also: Collection[str] = ()) -> bool:
-    """Return whether a token may make a call: `api` allows all, `read_api` reading, each scope in `also` this call."""
+    """Return whether a token may make a call: it has the scope `api`, one of `also`, or for reading `read_api`."""
     sufficient = {"api", *also, *(("read_api",) if is_reading else ())}
     return not sufficient.isdisjoint(scopes)
 
@@ -56,7 +56,7 @@ def _highest(members: Sequence[Member], owners: Collection[Pool]) -> int:
 
 
 def project_level(user: User, members: Sequence[Member], project: Project) -> int | None:
-    """Return the user's level; None if the user cannot see the project. `members` are the user's active memberships."""
+    """Return the user's level in a project; None: the user cannot see it. `members`: the user's active memberships."""
     if user.is_admin:
         return ADMINISTRATOR
     if project.organization_id != user.organization_id:
@@ -71,7 +71,8 @@ def project_level(user: User, members: Sequence[Member], project: Project) -> in
 
 
 def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> int | None:
-    """Return the user's level; None if the user cannot see it. `members` are the user's active memberships."""
+    """Return the user's level in a group or a user's namespace: 0 if the user only sees it, None if not even that.
+    `members` are the user's active memberships."""
     if user.is_admin:
         return ADMINISTRATOR
     if namespace.organization_id != user.organization_id:

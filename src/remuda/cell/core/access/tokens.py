@@ -65,15 +65,15 @@ def creation_time(kid: str) -> int | None:
 
 
 def retirable_keys(kids: Sequence[str], *, oldest_lease: float | None, now: float) -> list[str]:
-    """Return the keys (`kids`: oldest first) that no valid token was signed with. `oldest_lease` is when the longest
-    assigned of the jobs that runners have now was handed out."""
+    """Return the keys (`kids`: oldest first) that no valid token was signed with. `oldest_lease` is when the earliest
+    of the jobs that runners have now was handed out; None if runners have no jobs."""
     latest = now if oldest_lease is None else min(now, oldest_lease)
     replaced_at = {old: creation_time(successor) for old, successor in pairwise(kids)}
     return [kid for kid, time in replaced_at.items() if time is not None and time + KEPT_SECONDS <= latest]
 
 
 class JobTokens:
-    """Signs job tokens with the newest key of the cell, and verifies those of all its keys."""
+    """Signs job tokens with the newest key of the cell, and verifies tokens that any of its keys has signed."""
 
     def __init__(self, keys: Sequence[SigningKey], *, cell_id: int, issuer: str) -> None:
         if not keys:
@@ -85,7 +85,7 @@ class JobTokens:
         self._verified: dict[str, JobClaims] = {}
 
     def issue(self, job: Job, *, timeout_seconds: float, now: float, user_id: int = USER_ID) -> str:
-        """Create the token of a handed out job. It outlives the timeout, so that the runner can report the end."""
+        """Create the token of a handed out job. It outlives the job's timeout: the runner must still report the end."""
         claims = JobClaims(
             cell_id=self._cell_id,
             organization_id=job.organization_id,

@@ -20,7 +20,7 @@ _FOR_LATER_JOBS = frozenset({"archive", "dotenv"})
 
 
 def with_expiry(artifact: Artifact, default: str) -> Artifact:
-    """Return the artifact with its expiry time, from its `expire_in` or, if that cannot be parsed, from `default`."""
+    """Return the artifact with its expiry time, from its `expire_in` or, if that is missing or invalid, `default`."""
     words = artifact.expire_in or ""
     seconds = _seconds(words if words == NEVER or parse_duration(words) is not None else default)
     expires_at = None if seconds is None else artifact.created_at + seconds
@@ -33,9 +33,9 @@ def _seconds(words: str) -> int | None:
 
 
 def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: bool, keep_latest: bool) -> bool:
-    """Return whether expired artifacts are kept. `newest` is the newest successful pipeline of the ref, `has_ref`
-    whether the ref still exists. A pipeline that waits for a manual job may wait for ever, so it counts as
-    successful."""
+    """Return whether expired artifacts of a pipeline are kept. `newest` is the newest successful pipeline of the ref,
+    `has_ref` whether the ref still exists, `keep_latest` the setting to keep the artifacts of `newest`. A pipeline that
+    waits for a manual job may wait for ever, so it counts as ended with success."""
     if pipeline.status not in OVER and pipeline.status != _BLOCKED:
         return True
     is_newest = newest is None or newest.id <= pipeline.id
@@ -45,9 +45,9 @@ def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: boo
 def without_expired(
     job: Job, artifacts: Sequence[Artifact], *, now: float, default: str, is_kept: bool
 ) -> JobArtifacts | None:
-    """Return the job without expired artifacts; None if nothing changes. `is_kept`: keep them, and check again later.
-    `default` is the expiry of artifacts without one."""
-    kept = []
+    """Return the job with the artifacts that have not expired; None if nothing changes. `is_kept`: expired artifacts
+    are kept, too, and checked again later. `default` is the `expire_in` of artifacts without one."""
+    remaining = []
     for artifact in artifacts:
         if artifact.look_at is not None and artifact.expires_at is None:
             artifact = with_expiry(artifact, default)  # stored by a version without expiry times
@@ -55,8 +55,8 @@ def without_expired(
             if not is_kept:
                 continue
             artifact = replace(artifact, look_at=now + LOOK_AGAIN_SECONDS)
-        kept.append(artifact)
-    return None if kept == list(artifacts) else _keep_only(job, artifacts, kept)
+        remaining.append(artifact)
+    return None if remaining == list(artifacts) else _keep_only(job, artifacts, remaining)
 
 
 def keep_for_ever(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts:
@@ -74,15 +74,15 @@ def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
 
 
 def erase(job: Job, artifacts: Sequence[Artifact], now: float) -> JobArtifacts | None:
-    """Return the job without artifacts and log, marked as erased; None if it cannot be erased."""
+    """Return the job without artifacts and log, marked as erased; None if it has not ended or has nothing to erase."""
     if not can_be_erased(job, has_artifacts=bool(artifacts)):
         return None
     return _keep_only(replace(job, erased=True, erased_at=now, trace_bytes=0), artifacts, [])
 
 
-def _keep_only(job: Job, before: Sequence[Artifact], kept: Sequence[Artifact]) -> JobArtifacts:
-    gone = {artifact.type for artifact in before} - {artifact.type for artifact in kept}
+def _keep_only(job: Job, before: Sequence[Artifact], remaining: Sequence[Artifact]) -> JobArtifacts:
+    removed_types = {artifact.type for artifact in before} - {artifact.type for artifact in remaining}
     return JobArtifacts(
-        job=replace(job, artifacts_gone=job.artifacts_gone or not gone.isdisjoint(_FOR_LATER_JOBS)),
-        artifacts=tuple(kept),
+        job=replace(job, artifacts_gone=job.artifacts_gone or not removed_types.isdisjoint(_FOR_LATER_JOBS)),
+        artifacts=tuple(remaining),
     )

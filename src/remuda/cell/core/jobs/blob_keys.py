@@ -1,6 +1,6 @@
 """Keys of artifacts and logs (traces) in the blob storage. A key contains the id of its job, so that blobs without a
 database row can be found. A thousand jobs share a folder, so that no folder grows too large. Keys of artifacts are
-stored with the artifact, and old ones lack that folder; keys of traces are computed."""
+stored with the artifact, and those of old artifacts have no such folder; keys of traces are computed."""
 
 from remuda.model.job import JobId
 
@@ -20,7 +20,7 @@ def trace_key(job_id: JobId) -> str:
 
 def job_of_artifact(key: str) -> JobId | None:
     """Return the job of an artifact's blob key; None for a key of another form."""
-    return _number(key.split("/")[-2])
+    return _number(key.rpartition("/")[0].rpartition("/")[2])
 
 
 def job_of_trace(key: str) -> JobId | None:

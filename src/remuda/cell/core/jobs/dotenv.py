@@ -12,7 +12,8 @@ _ANY_WRAPPER = 32 + zlib.MAX_WBITS
 
 
 def read_dotenv(packed: bytes, *, limit_bytes: int, limit_variables: int) -> dict[str, str]:
-    """Return the variables of an uploaded file, gzipped or not. Raises InvalidError with the line and the reason."""
+    """Return the variables of an uploaded file, gzipped or not. Raises InvalidError if a line is invalid or a limit is
+    exceeded."""
     content = _unpack(packed, limit_bytes)
     if len(content) > limit_bytes:
         raise InvalidError(explain_limit(limit_bytes))
@@ -57,7 +58,8 @@ def _reason(line: str, name: str, equals: str) -> str:
 
 
 def _unpack(packed: bytes, limit_bytes: int) -> bytes:
-    """Decompress gzip, up to one byte above the limit. Runners send several concatenated gzip streams."""
+    """Decompress gzip, also several streams in a row, as runners send them. Returns at most `limit_bytes` + 1 bytes, so
+    the caller can tell that the limit is exceeded. Raises InvalidError if the gzip data is damaged or incomplete."""
     if not packed.startswith(b"\x1f\x8b"):
         return packed
     content = b""

@@ -1,7 +1,7 @@
 """A draft of changes to a family (a pipeline with its jobs), with their consequences for other jobs and the pipeline:
-what a retried job takes over, which job gets a resource group, and that a failure may cancel the others. Invariant: of
-the jobs with one resource group at most one is in an occupying state. The groups that other pipelines occupy are read
-with the family, in the same transaction."""
+what a retry takes over from its job, which job gets a resource group, which jobs a failure cancels. Invariant: of
+the jobs with one resource group at most one is in a state of `OCCUPYING`. The groups that other pipelines occupy are
+read with the family, in the same transaction."""
 
 import math
 from collections import defaultdict, deque
@@ -84,7 +84,7 @@ def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job
         updated_at=now,
         tries=tries,
         lost_tries=lost_tries,
-        # If exit codes say which failures are allowed, an exit code had set it.
+        # If only some exit codes are allowed failures, the exit code of the old attempt had set `allow_failure`.
         allow_failure=job.allow_failure and not job.allow_failure_exit_codes,
     )
 
@@ -186,8 +186,8 @@ class FamilyDraft:
 
     def cancel(self, job: Job, *, force: bool = False) -> None:
         """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once. A trigger job waits
-        until its downstream pipeline has stopped. A job of a manager without two-phase commit may already run; if not,
-        its lease expires."""
+        until its downstream pipeline has stopped. A leased job is canceled like a running one, or at once if its
+        manager has yet to acknowledge the start (`two_phase`). An ended job stays as it is."""
         is_forced = force and not job.is_trigger
         if job.state in FINAL or (job.state is JobState.CANCELING and not is_forced):
             return
@@ -197,7 +197,7 @@ class FamilyDraft:
         self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
     def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
-        """Replace a job by a retry with these counters; `at_once` enqueues it without checking its prerequisites."""
+        """Replace a job by its retry (`further_try`); `at_once` enqueues it without checking its prerequisites."""
         self._changed[job.id] = replace(job, retried=True)
         self._retry_of[job.name] = job.id
         fresh = further_try(job, tries, self.now, lost_tries=lost_tries)
@@ -206,7 +206,7 @@ class FamilyDraft:
             self.move(fresh, JobEvent.ENQUEUE)
 
     def revive_behind(self, job: Job) -> None:
-        """Reset jobs to waiting that were skipped because of this job, directly or through other jobs."""
+        """Set the jobs back to waiting that were skipped because of this job, directly or through other jobs."""
         jobs = self.jobs()
         needed_by: defaultdict[str, list[Job]] = defaultdict(list)
         for other in jobs:

@@ -77,44 +77,44 @@ def _part(own: OwnTime) -> str:
 
 
 def spans_of_sections(log: bytes) -> list[Span]:
-    """Return the spans of the section markers in a log, or in its beginning and end. A section without end marker lasts
-    until the next one starts. Markers inside a section are output of the job, even if they have a name of the
-    runner."""
+    """Return the spans of the runner's sections in a log (of a long log: its beginning and end, joined). A section
+    without end marker lasts until the next marker; if there is none, it is left out. Markers inside a section count as
+    output of the job, even if their name is one that the runner uses."""
     all_markers = [(kind == b"start", float(time), name.decode()) for kind, time, name in _MARKER.findall(log)]
     markers = [marker for marker in all_markers if marker[2] in _SECTIONS]
     last_end = {name: number for number, (begins, _, name) in enumerate(markers) if not begins}
     spans: list[Span] = []
     inside: tuple[str, float] | None = None
-    for number, (begins, at, name) in enumerate(markers):
+    for number, (begins, time, name) in enumerate(markers):
         if inside is not None and ((not begins and name == inside[0]) or last_end.get(inside[0], -1) < number):
-            spans.append(Span(_SECTIONS[inside[0]], inside[1], max(at - inside[1], 0.0)))
+            spans.append(Span(_SECTIONS[inside[0]], inside[1], max(time - inside[1], 0.0)))
             inside = None
         if begins and inside is None:
-            inside = (name, at)
+            inside = (name, time)
     return spans
 
 
 def split(job: Job, spans: Sequence[Span], source: str, now: float) -> TimeSplit | None:
-    """Split a job's duration, so far or until it ended; None if it was never pending. `source` names the spans'
-    origin."""
+    """Split a job's duration, so far or until it ended; None if it was never pending. `source` is what the spans were
+    read from: `steps` or `sections`. Without spans there are only the parts `waiting` and `running`."""
     if job.pending_at is None:
         return None
     began = job.pending_at
     ended = max(job.finished_at or now, began)
     handed = min(max(job.leased_at if job.leased_at is not None else ended, began), ended)
     total, waiting = _micros(ended - began), _micros(handed - began)
-    left = total - waiting
+    remaining = total - waiting
     if not spans or job.is_trigger or job.leased_at is None:
-        return _time_split("times", total, {"waiting": waiting, "running": left})
+        return _time_split("times", total, {"waiting": waiting, "running": remaining})
     parts = dict.fromkeys(PARTS, 0) | {"waiting": waiting}
-    accounted = min(sum(_micros(span.seconds) for span in spans), left)
-    parts["machine"] = min(_micros(max(spans[0].began - handed, 0.0)), left - accounted)
-    left -= parts["machine"]
+    accounted = min(sum(_micros(span.seconds) for span in spans), remaining)
+    parts["machine"] = min(_micros(max(spans[0].began - handed, 0.0)), remaining - accounted)
+    remaining -= parts["machine"]
     for span in spans:
-        took = min(_micros(span.seconds), left)
+        took = min(_micros(span.seconds), remaining)
         parts[span.part] += took
-        left -= took
-    parts["other"] += left
+        remaining -= took
+    parts["other"] += remaining
     return _time_split(source, total, parts)
 
 

@@ -18,7 +18,7 @@ _AHEAD_SECONDS = 60.0
 _TOUCHES_PER_SILENCE = 60
 """How often a sign of life is stored within the allowed silence; more writes would be useless."""
 _TOUCHES_PER_CANCEL = 6
-"""How often it is stored while a job is being canceled."""
+"""How often a sign of life is stored within the allowed silence of a job that is being canceled."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,8 @@ def lease(job: Job, terms: Lease, now: float) -> Job | None:
 
 
 def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
-    """Record a call of the runner, which starts a leased job; None if it has ended or was handed out again (epoch)."""
+    """Record that the runner called, and start the job if it is leased. Returns None if the job has ended, or was
+    handed out again (its epoch differs)."""
     if job.epoch != epoch or job.state not in (JobState.LEASED, *STARTED):
         return None
     started_at = job.start_time()
@@ -67,21 +68,23 @@ def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
 
 def put_off_end(job: Job, epoch: int, now: float) -> Job | None:
     """Record that the runner reported the end before its whole log arrived; None if that was recorded before, or the
-    job is not running with this epoch."""
+    job has not started, has ended or was handed out again (its epoch differs)."""
     if job.epoch != epoch or job.state not in STARTED or job.end_put_off_at is not None:
         return None
     return replace(job, end_put_off_at=now)
 
 
 def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
-    """Record that the runner must send its log again; None if the job is not running with this epoch."""
+    """Record that the runner must send its log again; None if the job has not started, has ended or was handed out
+    again (its epoch differs)."""
     if job.epoch != epoch or job.state not in STARTED:
         return None
     return replace(job, end_put_off_at=job.end_put_off_at or now, is_log_refused=True)
 
 
 def release(job: Job, epoch: int, now: float) -> Job | None:
-    """Return a leased job to the queue, with the time it has waited; None if it started or was handed out again."""
+    """Return a leased job to the queue, where it keeps its waiting time; None if it started, ended or was handed out
+    again (its epoch differs)."""
     if job.epoch != epoch or job.state is not JobState.LEASED:
         return None
     return replace(
@@ -99,12 +102,12 @@ def release(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def is_unheard(job: Job) -> bool:
-    """Return whether the runner has not acknowledged the job since it was handed out, as far as it is stored."""
+    """Return whether no acknowledgement of the runner has been stored since the job was handed out."""
     return job.state is JobState.LEASED or (job.state is JobState.CANCELING and job.lease_until is not None)
 
 
 def needs_touch(job: Job, now: float, settings: CellSettings) -> bool:
-    """Return whether a call of the runner at `now` must be stored as a sign of life. Most are not, to save writes."""
+    """Return whether a call of the runner at `now` must be stored as a sign of life; most need not, to save writes."""
     # A time in the future was stored before the clock was set back.
     return is_unheard(job) or abs(now - job.updated_at) >= _touch_seconds(job, settings)
 
@@ -117,11 +120,12 @@ def deadline(
     now: float = math.inf,
     outages: Sequence[Outage] | None = None,
 ) -> float | None:
-    """Return when the runner of this job counts as gone if it does not call; None if no runner has the job. Time before
-    `since`, when this process began to receive calls, does not count, unless the cell is down so often that the
-    deadline would never come (`outages`). A started job gets a little more than the allowed silence, because its last
-    calls may not be stored; a job that is being canceled gets less, because only its after_script still runs. A stored
-    time in the future counts as `since`."""
+    """Return when the runner of this job counts as gone if it does not call; None if no runner has the job. The allowed
+    silence does not begin before `since`, when this process began to receive calls; but if the cell was down often
+    (`outages`), it ends once the cell was up for `MAX_FACTOR` times its length (`core.waiting.downtime`). A started job
+    gets a little more time, because its last calls are perhaps not stored; a job that is being canceled gets less,
+    because only its after_script still runs. A stored time that is far after `now` (the clock was set back) is replaced
+    by `since`."""
     if job.is_trigger:
         return None
     if is_unheard(job):

@@ -75,7 +75,7 @@ def begin(family: Family, now: float) -> Changes:
 
 
 def resume(family: Family, now: float) -> Changes:
-    """Enqueue the jobs of a pipeline that waited for a resource group which is free now."""
+    """In a pipeline, enqueue the jobs that waited for a resource group which is free now."""
     return FamilyDraft(family, now).changes()
 
 
@@ -115,7 +115,7 @@ def acknowledge(family: Family, job_id: JobId, epoch: int, now: float) -> Change
 
 
 def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
-    """Return a leased job to the queue. If it was canceled before its runner acknowledged it, it ends instead."""
+    """Return a leased job to the queue. A job that was canceled before its runner acknowledged it is ended instead."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is not None and job.epoch == epoch and job.state is JobState.CANCELING and leases.is_unheard(job):
@@ -147,7 +147,8 @@ def cancel_all(family: Family, now: float) -> Changes:
 
 
 def retry(family: Family, job_id: JobId, now: float) -> Changes:
-    """Retry an ended job at once, with all its automatic retries. Jobs skipped because of it wait again."""
+    """Retry an ended job at once; it gets all its automatic retries again. Jobs skipped because of it wait again.
+    Raises InvalidError if the job has not ended or was skipped."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _TRIED:
@@ -169,7 +170,8 @@ def retry_all(family: Family, now: float) -> Changes:
 
 
 def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]) -> Changes:
-    """Enqueue a manual or delayed job now, with additional variables. Jobs skipped because of it wait again."""
+    """Enqueue a manual or delayed job now, with additional variables. Jobs skipped because of it wait again. Raises
+    InvalidError if the job is in another state."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _PLAYABLE:
@@ -192,7 +194,7 @@ def prioritize(job: Job, priority: int, now: float) -> Job | None:
 
 
 def unschedule(family: Family, job_id: JobId, now: float) -> Changes:
-    """Turn a delayed job into a manual one."""
+    """Turn a delayed job into a manual one. Raises InvalidError if the job is not delayed."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state is not JobState.SCHEDULED:

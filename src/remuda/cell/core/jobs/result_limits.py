@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from remuda.cell.values import StepResult
 
 CUT = "cut"
-"""The `event` of the note."""
+"""The field `event` of the note."""
 
 
 def select_results(
     last: StepResult | None, results: Sequence[StepResult], limit_bytes: int
 ) -> tuple[list[StepResult], int]:
-    """Return the results to store after `last`, the last stored one, and the next expected sequence number."""
+    """Return the results to store after `last`, the last stored one, and the next expected sequence number. Results
+    that are stored already, or follow a gap, are left out."""
     following = last.seq + 1 if last else 1
     total = last.total_bytes if last else 0
     is_full = last is not None and last.is_note

@@ -1,6 +1,6 @@
 """Runner features that a job needs, by GitLab's rules. Without a needed feature a runner would silently run the job
 wrongly, so the job fails with `runner_unsupported` instead. The cell creates releases itself, so no runner needs
-`multi_build_steps`. Its own module, because it is pure."""
+`multi_build_steps`. A separate module, because decisions in `core` are pure and the module that uses it does I/O."""
 
 from collections.abc import Mapping
 

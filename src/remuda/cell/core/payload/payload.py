@@ -89,7 +89,8 @@ def _job_info(job: Job, project: Project, user_id: int) -> api.JobInfo:
 
 
 def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
-    """The pipeline's own ref is fetched first, then its branch or tag; with `depth` 0 all branches and tags."""
+    """Return what git fetches: the ref `refs/pipelines/<id>` of the pipeline and its branch or tag (for a merge request
+    only the former); with `depth` 0, which means the whole history, that ref and all branches and tags."""
     own = f"refs/pipelines/{pipeline.id}"
     name = pipeline.ref if depth else "*"
     branch, tag = f"+refs/heads/{name}:refs/remotes/origin/{name}", f"+refs/tags/{name}:refs/tags/{name}"
@@ -115,12 +116,12 @@ def ref_of(payload: api.JobPayload) -> str | None:
 
 
 def without_ref(payload: api.JobPayload) -> api.JobPayload:
-    """Return the payload without its deleted branch or tag; the pipeline's own ref still has the commit."""
+    """Return the payload without its branch or tag, which was deleted; `refs/pipelines/<id>` still has the commit."""
     return replace(payload, git_info=replace(payload.git_info, refspecs=payload.git_info.refspecs[:1]))
 
 
 def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
-    """Return the payload without fields that only Remuda's manager reads, for runners such as gitlab-runner."""
+    """Return the payload without `predefined`, which only Remuda's manager reads, for runners such as gitlab-runner."""
     remuda = payload.remuda if isinstance(payload.remuda, dict) else {}
     rest = {key: value for key, value in remuda.items() if key != "predefined"}
     return replace(payload, remuda=rest or msgspec.UNSET)
@@ -160,7 +161,8 @@ def _credentials(registry: str, token: str) -> dict[str, Any]:
 
 
 def _secrets(token: str, repo_url: str, registry: str | None) -> list[api.Variable]:
-    """Return the variables that contain the job token. The URL as a whole is not masked, only the token in it."""
+    """Return the variables that contain the job token, and with a `registry` the user name and password for it.
+    CI_REPOSITORY_URL as a whole is not masked, only the token in it."""
     of_registry = [
         api.Variable(key="CI_REGISTRY_USER", value=_TOKEN_USER, public=True),
         api.Variable(key="CI_REGISTRY_PASSWORD", value=token, masked=True),

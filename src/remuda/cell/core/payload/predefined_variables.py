@@ -1,7 +1,7 @@
-"""Predefined variables of a pipeline and of a job, with GitLab's names and values. Rules are evaluated with those of
-the pipeline before it is stored, and jobs get them again with their payload. Values that only the repository or the
-request knows (commit message, merge request ...) are stored in `Pipeline.predefined`, so both see the same values and a
-hand-out needs no git. They override the computed ones."""
+"""Predefined variables of a pipeline and of a job, with GitLab's names and values. Rules are evaluated with the
+variables of the pipeline before it is stored, and jobs get them again with their payload. Values that only the
+repository or the request knows (commit message, merge request ...) are stored in `Pipeline.predefined`, so rules and
+jobs see the same values and a hand-out needs no git. Stored values override computed ones."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ _TIERS = (
 
 
 def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[str, str]:
-    """Return the variables that all jobs of a pipeline share; those with its ids are missing until it is stored."""
+    """Return the variables that all jobs of a pipeline share; without its ids, as long as it is not stored."""
     base = public_url.rstrip("/")
     of_request = pipeline.merge_request_iid is not None
     ref = pipeline.predefined.get(SOURCE_BRANCH, pipeline.ref) if of_request else pipeline.ref
@@ -118,7 +118,7 @@ def of_job(
 
 
 def environment_slug(name: str) -> str:
-    """Return an environment's name for host names, at most 24 characters; if it was changed, with a unique hash."""
+    """Return an environment's name in a form for host names: at most 24 characters, with a hash if it differs."""
     short = re.sub(r"[^a-z0-9]", "-", name.lower())
     short = re.sub(r"-+", "-", short if short[:1].isalpha() else f"env-{short}")
     if short != name or len(short) > 24:
@@ -138,7 +138,7 @@ def group_name(job: str) -> str:
 
 
 def is_literal(key: str, value: str) -> bool:
-    """Return whether `$` in a predefined variable is plain text: not in an environment's URL, which users write."""
+    """Return whether the value has a `$` that is not expanded; in CI_ENVIRONMENT_URL, which users write, it is."""
     return "$" in value and key != "CI_ENVIRONMENT_URL"
 
 

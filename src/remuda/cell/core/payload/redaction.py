@@ -55,7 +55,7 @@ def _clean_field(value: Any, secrets: Secrets) -> Any:
 
 
 def mask_payload(payload: JobPayload, secrets: Secrets) -> Any:
-    """Return a payload as a JSON value with its own secrets and `secrets` masked."""
+    """Return a payload as a JSON value, with its tokens, passwords, masked variables and all `secrets` masked."""
     values = {variable.value for variable in payload.variables if variable.masked}
     values |= {payload.token, *(dependency.token for dependency in payload.dependencies or ())}
     values |= {str(entry.get("password") or "") for entry in payload.credentials or ()}

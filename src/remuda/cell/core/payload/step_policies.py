@@ -1,6 +1,6 @@
 """Step policies of organizations, groups and projects: rules for what the steps of their jobs may do. A policy is
 stored as a setting; every change increments its version. The payload has the policies from the widest scope to the
-narrowest, so that a narrower one can only restrict. The step runner interprets them."""
+narrowest, so that a narrower one can only restrict. The manager passes them to the agent, which applies them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,10 +34,10 @@ def read_policy(text: str | None) -> StepPolicy:
 
 def change_policy(stored: str | None, document: dict[str, Any], seen: int | None, now: float) -> str:
     """Return the encoded next version of a policy. Raises ConflictError if the stored version is not `seen`, the one
-    that the user has edited, InvalidError if the document is too long."""
+    that the user has edited (None: not checked), InvalidError if the document is too long."""
     old = read_policy(stored)
     if seen is not None and seen != old.version:
-        raise ConflictError(f"the policy has version {old.version} by now, not {seen}; read it and change that")
+        raise ConflictError(f"the policy has version {old.version} by now, not {seen}; read it again and change that")
     if len(msgspec.json.encode(document)) > LIMIT_BYTES:
         raise InvalidError(f"the document is longer than {LIMIT_BYTES} bytes")
     return msgspec.json.encode(StepPolicy(version=old.version + 1, document=document, updated_at=now)).decode()

@@ -1,7 +1,7 @@
 """Variables of a job and their precedence. From weakest to strongest: predefined variables; those of the CI file;
-dotenv reports of earlier jobs; the cell; groups from the outermost to the nearest; the project (of several with the
-same name, the one for the job's environment); those the pipeline was started with; those given when a manual job was
-played; identity tokens. `$NAME` in values is left to the runner."""
+dotenv reports of earlier jobs; the cell; groups from the outermost to the nearest; the project; those the pipeline was
+started with; those given when a manual job was played; identity tokens. Of several variables of one owner with the same
+name, the one with the most specific environment scope wins. `$NAME` in values is left to the runner."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -98,7 +98,7 @@ class _Same(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _of_pipeline(pipeline: _Same, project: _Same, public_url: str) -> Mapping[str, Variable]:
-    """Cached, as many jobs of a pipeline are handed out in a row; callers must not change the result."""
+    """Return the variables of a pipeline. Cached for all its jobs, so callers must not change the result."""
     return _variables(of_pipeline(pipeline.value, project.value, public_url))
 
 
@@ -110,7 +110,7 @@ def _variables(values: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def user_variables(context: JobContext) -> list[Variable]:
-    """Return variables of users and dotenv reports, the strongest last; protected ones for protected refs only."""
+    """Return variables of users and dotenv reports, the strongest last. Only protected refs get protected variables."""
     raw, files = set(context.spec.raw_variables), set(context.pipeline.file_variables)
     return [
         *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in context.spec.variables.items()),
@@ -128,8 +128,8 @@ def user_variables(context: JobContext) -> list[Variable]:
 
 
 def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
-    """Return the cell's own values (None: it has none) of the predefined variables (`ours`) that users override
-    (`theirs`). A runner gives the own values to steps that a policy inserts."""
+    """Return the names of predefined variables that users override (`theirs`), each with the value of the cell (`ours`;
+    None: it has none). A runner gives the cell's values to steps that a policy inserts."""
     names = {variable.key for variable in theirs if is_predefined(variable.key)}
     if not names:
         return {}
@@ -142,7 +142,8 @@ def last_wins(variables: Iterable[Variable]) -> list[Variable]:
 
 
 def expansion(variables: Iterable[Variable]) -> Expansion:
-    """Expands variables for the cell itself, except file variables, whose paths on the runner it does not know."""
+    """Return an object that expands variables in texts that the cell reads. File variables are left out: their values
+    are paths on the runner, which the cell does not know."""
     usable = [variable for variable in last_wins(variables) if not variable.file]
     raw = frozenset(variable.key for variable in usable if variable.raw)
     return Expansion({variable.key: variable.value for variable in usable}, raw=raw)

@@ -38,7 +38,7 @@ def _depth(request: PipelineRequest) -> int:
 
 def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None:
     """Raise TooDeepError if too many pipelines started each other, or child pipelines are nested too deeply.
-    `ancestors` are those above the upstream pipeline, nearest first."""
+    `ancestors` are the pipelines above the upstream pipeline of the request, nearest first."""
     if _depth(request) > MAX_DEPTH:
         raise TooDeepError(
             f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs, or jobs "
@@ -126,7 +126,7 @@ def new_jobs(
     specs: Sequence[JobSpec], pipeline: Pipeline, project: Project, variables: Iterable[ProjectVariable], url: str
 ) -> list[NewJob]:
     """Return the jobs to store for a new pipeline of the cell at `url`. Raises MistakesError if the name of an
-    environment or resource group cannot be expanded."""
+    environment or resource group cannot be expanded. `variables`: those of the project, its groups and the cell."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     predefined = of_pipeline(pipeline, project, url)
     own, raw = variables_for_expansion(pipeline, variables)

@@ -1,5 +1,6 @@
-"""Builds the request for a downstream pipeline from the spec and the variables of a trigger job. A trigger job forwards
-the variables of the CI file, and on demand those of its pipeline and of dotenv reports, up to a total size."""
+"""Builds the request for a downstream pipeline from the spec and the variables of a trigger job. A trigger job
+forwards, as its `trigger:forward` says, its variables of the CI file (InvalidError if they have more than
+`MAX_HANDED_ON` characters together), and those of its pipeline and of dotenv reports."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     project: Project
     variables: Sequence[ProjectVariable] = ()
-    """Variables of the project."""
+    """Variables of the project, its groups and the cell, the stronger ones last."""
     inherited: Mapping[str, str] = {}
     """From the dotenv reports of the jobs whose artifacts it gets."""
     public_url: str
@@ -56,7 +57,7 @@ class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def includes(context: TriggerContext) -> tuple[dict[str, Any], ...]:
-    """Return the `trigger:include` entries of a trigger job, with variables expanded."""
+    """Return the `trigger:include` entries of a trigger job, with variables expanded except in `inputs`."""
     expand = context.expander()
 
     def expand_all(value: Any) -> Any:
@@ -71,8 +72,8 @@ def includes(context: TriggerContext) -> tuple[dict[str, Any], ...]:
 
 
 def for_child(context: TriggerContext, files: Sequence[dict[str, Any]], texts: Mapping[str, str]) -> PipelineRequest:
-    """Return the request for a child pipeline. `texts` has the content of the files from artifact archives, by path.
-    Raises InvalidError if such a file is combined with other files."""
+    """Return the request for a child pipeline from `files`, its `trigger:include` entries. `texts` has the content of
+    those that come from artifacts, by path. Raises InvalidError if such a file is combined with other files."""
     pipeline = context.pipeline
     fields = {
         "project": context.project,

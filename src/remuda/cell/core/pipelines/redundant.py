@@ -15,7 +15,8 @@ ASKED_WITHIN_SECONDS = 7 * 86400
 
 
 def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
-    """Return whether `old` ran for an older commit of the ref than `newest`, and its settings allow to cancel it."""
+    """Return whether the settings of `old` let `newest`, a newer pipeline of the same ref name, cancel its jobs. False
+    if both are for the same commit, or `newest` was started by a schedule or as a child pipeline."""
     return (
         newest.source not in _NOT_BY_A_COMMIT
         and old.cancel_on_new_commit != "none"
@@ -43,7 +44,7 @@ def cancel(family: Family, now: float) -> Changes:
 
 
 def _has_started(job: Job) -> bool:
-    """As in GitLab, a leased job counts as started, and a trigger job never does."""
+    """Return whether a job has started. As in GitLab, a leased job counts as started, and a trigger job never does."""
     return not job.is_trigger and (job.started_at is not None or job.state is JobState.LEASED)
 
 

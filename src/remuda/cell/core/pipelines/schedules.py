@@ -59,9 +59,9 @@ def with_next_time(schedule: Schedule, now: float) -> Schedule:
 
 def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
     """Return the stored schedule after a run that created a pipeline. `ran` is the schedule as the run read it, with
-    its next run time. If a user changed its cron expression or time zone since, the new run time is kept. A manual run
-    never sets an earlier run time. Raises ConflictError if the stored run time is not `due_at`, because another process
-    has run it."""
+    its next run time, which is not used if it is earlier than the stored one, or if a user has changed the cron
+    expression or time zone since. `due_at` is the run time that was due (None: a user started the run). Raises
+    ConflictError if the stored run time is not `due_at`, because another process has run the schedule."""
     if due_at is not None and stored.next_run_at != due_at:
         raise ConflictError(f"schedule {stored.id} is not due any more")
     next_at = stored.next_run_at

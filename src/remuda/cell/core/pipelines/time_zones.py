@@ -74,7 +74,7 @@ def time_zone(name: str) -> tzinfo | None:
 
 @cache
 def _by_city() -> dict[str, str]:
-    """Return time zones by the city at their end. If two have the same city, one is an old name of the other."""
+    """Return time zones by the city at the end of their names. If several end in one city, the last one counts."""
     from zoneinfo import available_timezones
 
     zones = (zone for zone in sorted(available_timezones()) if zone.startswith(CONTINENTS))

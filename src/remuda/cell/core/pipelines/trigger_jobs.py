@@ -1,6 +1,6 @@
 """State changes of trigger jobs: jobs that start a downstream pipeline and get no runner. Without a strategy such a job
 succeeds once its pipeline exists. With `depend` or `mirror` it runs as long as the pipeline, ends like it, and runs
-again if the pipeline does. The functions may be called any number of times."""
+again if the pipeline does. All functions are idempotent: a repeated call changes nothing."""
 
 from msgspec.structs import replace
 
@@ -86,8 +86,8 @@ def _end(strategy: str, status: str) -> JobEvent | None:
 
 def _goes_on(job: Job, downstream: Pipeline, end: JobEvent | None) -> bool:
     """Return whether an ended trigger job runs again, because its downstream pipeline was retried. `end` is from
-    `_end`. A canceled job runs again only if its child pipeline does, however that ends: it did not wait for pipelines
-    of other projects."""
+    `_end`. A canceled job runs again only while its child pipeline runs, never because of a pipeline of another
+    project."""
     if job.downstream_id != downstream.id:
         return False
     if job.state is JobState.CANCELED:

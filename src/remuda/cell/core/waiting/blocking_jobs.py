@@ -46,7 +46,7 @@ def explain_skip(job: Job, family: Family) -> SkipReason:
         other for other in earlier if not job.by_stage and (other.state in _DID_NOT_RUN or other.state in _ENDED_BADLY)
     ]
     if not causes:
-        return SkipReason(text="what it waited for did not come to the end that it needs")
+        return SkipReason(text="the jobs that it waited for did not end as it requires")
     shown = ", ".join(f'"{other.name}" ({other.status()})' for other in causes[:3])
     more = f" and {len(causes) - 3} more" if len(causes) > 3 else ""
     return SkipReason(text=f"because of {shown}{more}", jobs=tuple(causes))

@@ -32,10 +32,10 @@ AHEAD = frozenset(
         JobState.MANUAL,
     }
 )
-"""States of jobs that will be pending later."""
+"""States of jobs that may become pending later."""
 
 HELD_SECONDS = 24 * 3600
-"""A pipeline that waits for a manual job counts for this long after its last change."""
+"""The jobs of a pipeline that waits for a manual job count for this long after its last change."""
 
 ManagerId = tuple[int, str]
 """A runner's id and the manager's system id."""
@@ -51,8 +51,8 @@ class Need(NamedTuple):
 
 
 def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
-    """Count the jobs of pipelines by requirements and kind of wait (`NEXT`, `LATER` or `HELD`). `jobs` must be
-    complete: all jobs of their pipelines that are in `AHEAD` states."""
+    """Count the jobs of pipelines by requirements and kind of wait (`NEXT`, `LATER` or `HELD`). `jobs` must contain, of
+    each of its pipelines, all jobs that are in `AHEAD` states."""
     pipelines: defaultdict[int, list[Job]] = defaultdict(list)
     for job in jobs:
         pipelines[job.pipeline_id].append(job)
@@ -101,7 +101,7 @@ def compute_demand(
     managers: Sequence[RunnerManager],
     now: float,
 ) -> tuple[KeyDemand, ...]:
-    """Return the demand for each requirement, with the shares of the managers that can serve it, in a fixed order.
+    """Return the demand for each requirement, with the shares of the managers that can serve it, sorted by requirement.
     `ready` counts pending jobs, `coming` is from `count_coming_jobs`."""
     served = frozenset[Pool]().union(*(runner.pools() for runner in runners))
     counts: defaultdict[Need, Counter[str]] = defaultdict(Counter)
@@ -114,7 +114,7 @@ def compute_demand(
         need = _need(job.key(), served)
         counts[need]["running"] += 1
         running_by[need][int(job.runner_id or 0), job.system_id or LEGACY] += 1
-    has_jobs = {manager for held in running_by.values() for manager in held}
+    has_jobs = {manager for by_manager in running_by.values() for manager in by_manager}
     present = _present(runners, managers, has_jobs, now)
     return tuple(_of_key(need, counts[need], running_by[need], _weights(need, present)) for need in sorted(counts))
 
@@ -140,7 +140,8 @@ def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
 def _present(
     runners: Sequence[Runner], managers: Sequence[RunnerManager], has_jobs: set[ManagerId], now: float
 ) -> Mapping[Fingerprint, Mapping[ManagerId, int | None]]:
-    """Return the managers that are online or busy, of runners not paused, with their capacities, by fingerprint."""
+    """Return the managers that are online or have jobs, with their capacities, by the fingerprint of their runner.
+    Managers of paused runners are left out."""
     offers = {runner.id: runner.fingerprint() for runner in runners if not runner.paused}
     present: defaultdict[Fingerprint, dict[ManagerId, int | None]] = defaultdict(dict)
     for manager in managers:
@@ -152,7 +153,7 @@ def _present(
 
 
 def _weights(need: Need, present: Mapping[Fingerprint, Mapping[ManagerId, int | None]]) -> dict[ManagerId, int]:
-    """Return the capacity of each manager that can serve a need. A manager that reports none counts with the mean."""
+    """Return the capacity of each manager that can serve a need; if a manager reports none, the mean of the others."""
     tags = frozenset(need.tags)
     able: dict[ManagerId, int | None] = {}
     for offer, managers in present.items():
@@ -164,7 +165,7 @@ def _weights(need: Need, present: Mapping[Fingerprint, Mapping[ManagerId, int | 
 
 
 def _of_key(
-    need: Need, counts: Mapping[str, int], held: Mapping[ManagerId, int], weights: Mapping[ManagerId, int]
+    need: Need, counts: Mapping[str, int], running: Mapping[ManagerId, int], weights: Mapping[ManagerId, int]
 ) -> KeyDemand:
     shared = {word: shares(counts[word], weights, f"{need}{word}") for word in _SHARED}
     is_served = any(weights.values())
@@ -180,19 +181,20 @@ def _of_key(
             Share(
                 runner_id=manager[0],
                 system_id=manager[1],
-                running=held.get(manager, 0),
+                running=running.get(manager, 0),
                 ready=shared["ready"].get(manager, 0),
                 created=Ahead(**{word: shared[word].get(manager, 0) for word in (NEXT, LATER, HELD)}),
             )
-            for manager in sorted({*weights, *held})
+            for manager in sorted({*weights, *running})
         ),
     )
 
 
 def shares(total: int, weights: Mapping[ManagerId, int], seed: str) -> dict[ManagerId, int]:
-    """Divide `total` in proportion to `weights`; empty if there is no weight. Each manager gets the integer part of its
-    quota, and the rest goes one by one to the lowest quotient (D'Hondt's method, so no share shrinks when the total
-    grows). `seed` decides between equal managers, so that it is not always the same one that comes first."""
+    """Divide `total` in proportion to `weights`; empty if all weights are 0. Each manager gets the integer part of its
+    quota; the rest goes one by one to the lowest quotient of next share and weight (D'Hondt's method, so no share
+    shrinks when the total grows). `seed` decides which of equal managers comes first, so that it is not always the
+    same."""
     whole = sum(weights.values())
     if not whole:
         return {}

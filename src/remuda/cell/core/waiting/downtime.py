@@ -1,7 +1,7 @@
 """Outages of the cell: time in which it could not receive calls of its runners does not count against them. After an
-outage a silence limit starts anew, because a runner that could not reach the cell may wait before it tries again. A
-cell that restarts more often than that would never reach a limit, so a limit also ends after `MAX_FACTOR` times its
-length of uptime."""
+outage a limit starts anew, because a runner that could not reach the cell may wait before it tries again. If the cell
+restarted again and again, a limit would never be reached; so it also ends when the cell has been up for `MAX_FACTOR`
+times the limit."""
 
 import math
 from collections.abc import Iterable
@@ -34,13 +34,14 @@ def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] 
 
 
 def with_outage(outages: tuple[Outage, ...], outage: Outage, *, kept_seconds: float) -> tuple[Outage, ...]:
-    """Add an outage, merge overlapping ones, so that one reported repeatedly counts once, and drop old ones."""
+    """Return the outages with a further one, if it lasted at least `IGNORED_SECONDS`. Overlapping outages are merged,
+    so that one reported repeatedly counts once; those that ended `kept_seconds` before the new one are dropped."""
     if outage.ended_at - outage.began_at < IGNORED_SECONDS:
         return outages
     merged, apart = outage, []
-    for each in outages:
-        if each.began_at < outage.ended_at and each.ended_at > outage.began_at:
-            merged = Outage(min(each.began_at, merged.began_at), max(each.ended_at, merged.ended_at))
-        elif each.ended_at >= outage.ended_at - kept_seconds:
-            apart.append(each)
-    return tuple(sorted((*apart, merged), key=lambda each: each.began_at))
+    for earlier in outages:
+        if earlier.began_at < outage.ended_at and earlier.ended_at > outage.began_at:
+            merged = Outage(min(earlier.began_at, merged.began_at), max(earlier.ended_at, merged.ended_at))
+        elif earlier.ended_at >= outage.ended_at - kept_seconds:
+            apart.append(earlier)
+    return tuple(sorted((*apart, merged), key=lambda earlier: earlier.began_at))

@@ -44,25 +44,25 @@ class NoRunnerReason(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...] = ()
 
 
-def availability(seen: RunnerView, now: float) -> str:
+def availability(view: RunnerView, now: float) -> str:
     """Return the availability of a runner as a field name of `RunnerCounts`, such as `free`, `busy` or `offline`."""
-    if seen.runner.paused:
+    if view.runner.paused:
         return "paused"
-    if seen.jobs:
+    if view.jobs:
         return "busy"
-    if seen.contacted_at is None:
+    if view.contacted_at is None:
         return "never_seen"
-    away = now - seen.contacted_at
+    away = now - view.contacted_at
     return "offline" if away >= ONLINE_SECONDS else "silent" if away >= PRESENT_SECONDS else "free"
 
 
 def explain_no_runner(job: Job, supply: RunnerSupply, now: float) -> NoRunnerReason:
     need = job.key()
-    misfits = {seen.runner.id: misfit(seen.runner.fingerprint(), need) for seen in supply.runners}
-    matching = [seen for seen in supply.runners if misfits[seen.runner.id] is None]
+    misfits = {view.runner.id: misfit(view.runner.fingerprint(), need) for view in supply.runners}
+    matching = [view for view in supply.runners if misfits[view.runner.id] is None]
     reasons = Counter(reason.removeprefix("the runner ") for reason in misfits.values() if reason is not None)
-    places = Counter(availability(seen, now) for seen in matching)
-    contacts = [seen.contacted_at for seen in matching if seen.contacted_at is not None]
+    places = Counter(availability(view, now) for view in matching)
+    contacts = [view.contacted_at for view in matching if view.contacted_at is not None]
     counts = RunnerCounts(
         known=len(supply.runners),
         matching=len(matching),
@@ -139,30 +139,30 @@ def _advice(
     job: Job, supply: RunnerSupply, matching: Sequence[RunnerView], counts: RunnerCounts, now: float
 ) -> list[str]:
     if not matching:
-        return [_what_is_missing(job, [seen.runner for seen in supply.runners])]
+        return [_what_is_missing(job, [view.runner for view in supply.runners])]
     if counts.free:
         is_late = now - (job.pending_at or job.created_at) >= PROMPT_SECONDS
         is_next = supply.place is not None and not supply.place.ahead
-        free = [seen for seen in matching if availability(seen, now) == "free"] if is_late and is_next else []
+        free = [view for view in matching if availability(view, now) == "free"] if is_late and is_next else []
         return [
-            f"see what the manager of {runner_label(seen.runner)} logs: it has no job and does not take this one, and "
-            f"was last heard of at {rfc3339(seen.contacted_at or 0)}"
-            for seen in sorted(free, key=lambda seen: -(seen.contacted_at or 0))[:3]
+            f"see what the manager of {runner_label(view.runner)} logs: it has no job and does not take this one, and "
+            f"was last heard of at {rfc3339(view.contacted_at or 0)}"
+            for view in sorted(free, key=lambda view: -(view.contacted_at or 0))[:3]
         ]
     advice = []
-    for seen in sorted(matching, key=lambda seen: -(seen.contacted_at or 0))[:3]:
-        match availability(seen, now):
+    for view in sorted(matching, key=lambda view: -(view.contacted_at or 0))[:3]:
+        match availability(view, now):
             case "paused":
                 advice.append(
-                    f"resume {runner_label(seen.runner)}: PUT /api/v4/runners/{seen.runner.id} with paused=false"
+                    f"resume {runner_label(view.runner)}: PUT /api/v4/runners/{view.runner.id} with paused=false"
                 )
             case "offline" | "silent":
                 advice.append(
-                    f"see to the manager of {runner_label(seen.runner)}: it was last heard of at "
-                    f"{rfc3339(seen.contacted_at or 0)}"
+                    f"see to the manager of {runner_label(view.runner)}: it was last heard of at "
+                    f"{rfc3339(view.contacted_at or 0)}"
                 )
             case "never_seen":
-                advice.append(f"start a manager for {runner_label(seen.runner)}: none has ever called")
+                advice.append(f"start a manager for {runner_label(view.runner)}: none has ever called")
     if counts.busy:
         advice.insert(0, "wait until a runner is free, or add one")
     return advice

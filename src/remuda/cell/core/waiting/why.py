@@ -81,7 +81,7 @@ def explain(situation: Situation) -> JobWhy:
     answer = _explain_state(situation)
     later = max((other.id for other in situation.family.jobs if other.name == job.name), default=job.id)
     again = later if job.retried and later != job.id else None
-    why = " because its script had not begun, which counts for nobody" if job.lost else ""
+    why = ", because its script had not begun; this attempt does not count" if job.lost else ""
     return JobWhy(
         job_id=job.id,
         name=job.name,
@@ -234,9 +234,10 @@ def _explain_pending(situation: Situation) -> _Answer:
 def _explain_leased(situation: Situation) -> _Answer:
     job = situation.job
     text = f"{_runner(situation)} to start it"
-    rest = f"; without a word it waits again from {rfc3339(job.lease_until)} on" if job.lease_until else ""
+    until = rfc3339(job.lease_until) if job.lease_until else ""
+    rest = f"; if the runner does not call by {until}, the job is pending again" if until else ""
     if not job.two_phase:
-        summary = f"runs on {_runner(situation)}, which got it and has not said anything of it yet{rest}"
+        summary = f"runs on {_runner(situation)}, which got it and has not called about it yet{rest}"
         return _Answer(summary=summary, since=job.leased_at)
     return _Answer(
         summary=f"was handed out, and waits for {text}{rest}",

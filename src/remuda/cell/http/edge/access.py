@@ -1,6 +1,7 @@
-"""Who may call an endpoint. Every endpoint declares it in its table entry; `admission` enforces it before the handler.
-Pure. A caller is a person (with a personal token), a runner, a job, or nobody. For a person the declaration names what
-the path is about (a project, a group, a job, a pipeline, a runner) and the level that the person needs there."""
+"""Who may call an endpoint. Every endpoint declares an `Access` in its `routes` decorator; `admission` enforces it
+before the handler runs. A caller is a person (with a personal token), a runner, a job, or nobody. For a person the
+declaration names what the path is about (a project, a group, a job, a pipeline, a runner) and the access level that the
+person needs in it."""
 
 from enum import Enum
 
@@ -15,13 +16,13 @@ class Kind(Enum):
     OPEN = "everybody"
     """Everybody, without a token."""
     RUNNER = "runner"
-    """A runner, or the holder of a registration token. The handler checks the token in the body."""
+    """A runner, or the holder of a registration token. The handler checks the token (body or RUNNER-TOKEN)."""
     JOB = "job"
     """A job. The handler checks its token."""
     TRIGGER = "trigger token or job"
-    """The handler checks the token in the body."""
+    """A holder of a trigger token, or a job. The handler checks the token in the parameters."""
     GIT = "user or job by HTTP Basic"
-    """The handler checks the token, which is sent as the password."""
+    """A person or a job. The handler checks the token, which is sent as the password."""
     USER = "user"
     """Any person. The handler shows or changes only what belongs to that person."""
     ADMINISTRATOR = "administrator"
@@ -37,7 +38,7 @@ class Kind(Enum):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Who may call an endpoint: the kind of caller, the least level, and the accepted token scopes."""
+    """Who may call an endpoint: the kind of caller, the lowest access level, and the accepted token scopes."""
 
     kind: Kind
     level: int = 0
@@ -84,7 +85,7 @@ def in_group(level: Level | int) -> Access:
 
 def of_job(level: Level, *, or_job: str = "") -> Access:
     """Admit a person with at least this level in the project of the job `{job_id}`. `or_job`: also admit jobs whose job
-    token has this scope; the handler checks which job calls."""
+    token has this scope; the handler checks which job the token is of."""
     return Access(Kind.JOB_NUMBER, level, or_job=or_job)
 
 

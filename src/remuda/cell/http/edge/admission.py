@@ -106,7 +106,8 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
 
 
 async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
-    """True if the request has a job token. Raises unless it is of this project; for JOB_NUMBER handlers check it."""
+    """True if the request has a job token. Raises ForbiddenError or ApiError if the token is invalid, or of a job of
+    another project than that in the path; with the kind JOB_NUMBER the token is left to the handler to check."""
     token = request.headers.get("job-token") or request.query_params.get("job_token")
     if access.kind is Kind.JOB_NUMBER:
         return bool(auth.job_token_in(request))
@@ -120,7 +121,8 @@ async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
 
 
 async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -> int | None:
-    """The caller's level for what the path names; 404 if that is hidden, None if only administrators may call."""
+    """The caller's access level for the thing that the path names. Raises ApiError 404 if that is hidden from the
+    caller. None if the endpoint is for administrators and the caller is not one."""
     match access.kind:
         case Kind.ADMINISTRATOR:
             return rights.ADMINISTRATOR if caller.user.is_admin else None
@@ -144,15 +146,16 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
 
 
 def require_visible(level: int | None, what: str) -> int:
-    """Return the level unchanged. Raises ApiError 404 about `what`, such as "Project", if it is None."""
+    """Return `level`. Raises ApiError 404 about `what`, such as "Project", if `level` is None (hidden)."""
     if level is None:
         raise not_found(what)
     return level
 
 
 async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
-    """The caller's level for a runner: 0 to see it (an instance runner: everybody of its organization), MAINTAINER or
-    more to manage it (administrators, owners of its group, maintainers of one of its projects); 404 if neither."""
+    """The caller's level for a runner: MAINTAINER or more to manage it (administrators, owners of its group,
+    maintainers of one of its projects), 0 only to see it (an instance runner: everybody of its organization; a group
+    runner: maintainers of its group). Raises ApiError 404 if the caller may do neither."""
     if caller.user.is_admin:
         return rights.ADMINISTRATOR
     if runner.organization_id != caller.user.organization_id:
@@ -172,8 +175,8 @@ async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
 
 
 async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collection[str]) -> None:
-    """Raise ApiError 403 if the caller may not push to one of the refs. The first branch of a project needs a
-    maintainer too, whatever its name, because it becomes the default branch, which is protected."""
+    """Raise ApiError 403 if the caller may not push to one of the refs. Only a maintainer may push the first branch of
+    a project, whatever its name, because it becomes the default branch, which is protected."""
     branches = [ref for ref in refs if ref.startswith("refs/heads/")]
     if not branches or (caller.level_in(project) or 0) >= Level.MAINTAINER:
         return
@@ -191,8 +194,8 @@ async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str
 
 
 def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> None:
-    """Raise ApiError 403 if the job or pipeline was created for a protected ref and the caller is not a maintainer. It
-    counts even if the ref is not protected any more, because a retry gets the protected variables in any case."""
+    """Raise ApiError 403 if the job or pipeline was created for a protected ref and the caller is not a maintainer.
+    This holds even if the ref is not protected any more: a retry gets the protected variables in any case."""
     if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
         raise _is_protected(what.ref)
 
@@ -202,7 +205,8 @@ def _is_protected(ref: str) -> ApiError:
 
 
 def check_level(level: int | None, least: int, what: str) -> None:
-    """Raise ApiError 404 if the level is None (the thing is hidden), 403 if below `least`. `what`: "Project", say."""
+    """Raise ApiError 404 if the level is None (the thing is hidden), 403 if below `least`. `what`: as in
+    `require_visible`."""
     if require_visible(level, what) < least:
         raise forbidden()
 

@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from remuda.cell.http.edge import health
-from remuda.cell.http.edge.access import GIT, JOB, OPEN, RUNNER, Access
+from remuda.cell.http.edge.access import GIT, JOB, OPEN, RUNNER, Access, Kind
 from remuda.cell.http.edge.admission import admit
 from remuda.cell.http.edge.auditing import Auditor
 from remuda.cell.http.edge.bodies import limit_silence
@@ -66,7 +66,8 @@ async def _show_document(edge: Edge, request: Request) -> Response:
 
 
 def _direct(method: str, path: str, answer: Callable[..., Awaitable[None]], access: Access, **fields: Any) -> Endpoint:
-    """Declare an endpoint that `CellApp._serve` calls itself, without Starlette's router. `answer` is its handler."""
+    """Declare an endpoint whose handler `answer` is called by `CellApp._serve` instead of Starlette's router. `fields`:
+    other fields of `Endpoint`."""
     handler: Any = answer
     return Endpoint(method, path, handler, access, **fields)
 
@@ -161,6 +162,7 @@ def api_document() -> bytes:
     return msgspec.json.encode(document((*ENDPOINTS, *DIRECT)))
 
 
+_OPEN_PATHS = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.access.kind is Kind.OPEN)
 UNMATCHED = "unmatched"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _CLIENT_GONE = 499
@@ -198,14 +200,15 @@ class CellApp:
         except Exception as error:  # noqa: BLE001 - the last place where an error can become an answer
             await self._refuse(unwrap(error), scope, receive, exchange)
         finally:
-            if admitted is not None:
-                self._limits.note_answer(admitted, exchange.status)
             exchange.route = exchange.route or getattr(scope.get("route"), "path", UNMATCHED)
+            if admitted is not None and exchange.route not in _OPEN_PATHS:
+                self._limits.note_answer(admitted, exchange.status)
             self._record(scope["method"], exchange, began)
 
     def append_trace_now(self, cycle: RequestResponseCycle) -> bool:
-        """Append to a trace without a task, if token, job and manager are cached: a fast lane for the most frequent
-        call. If it returns False, the ordinary handler must answer; bytes already appended are equal and accepted."""
+        """Answer the request of `cycle` if it appends to a trace and token, job and manager are cached: a fast lane,
+        without an asyncio task, for the most frequent call. If it returns False, nothing was sent, and the ordinary
+        handler must answer; that accepts the bytes again if this call has already appended them."""
         scope: Any = cycle.scope
         send: Any = cycle.send
         match = trace.PATH.fullmatch(scope["raw_path"].decode("ascii"))

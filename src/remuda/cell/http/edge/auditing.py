@@ -1,9 +1,10 @@
 """Writes the audit log: the table `ACTIONS` says which calls are recorded.
 
-An action is in the log before its caller gets the answer; if it cannot be written, the caller gets 503 and must repeat
-the call, although the action may have been done. Refused attempts are recorded too, but only a few a minute for each
-address, so that nobody can fill the log. Invariant: of a request only names of fields are recorded, of a response only
-the fields in `_ANSWER_FIELDS`, so no values of variables, tokens or policies.
+An action is in the log before its caller gets the answer; if the entry cannot be written, the caller gets 503 and must
+repeat the call, although the action is perhaps done. Refused attempts (401, 403) are recorded too, also at endpoints
+for administrators that are not in `ACTIONS`, but only a few a minute for each address, so that nobody can fill the log.
+Invariant: of a request only its path and the names of its fields are recorded, of a response only the fields in
+`_ANSWER_FIELDS`, and what a handler adds with `add_audit_details`; so no values of variables, tokens or policies.
 """
 
 from collections.abc import Mapping
@@ -141,7 +142,7 @@ class Auditor:
         return (endpoint.method, endpoint.path) in ACTIONS or endpoint.access.kind is Kind.ADMINISTRATOR
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
-        """Run the handler, and write the call to the audit log, also if it is refused."""
+        """Check the access, run the handler, and write the call to the audit log if it succeeds or is refused."""
         body = _BodyRecorder(request)
         request = Request(request.scope, body.receive)
         try:
@@ -161,7 +162,8 @@ class Auditor:
         return answer
 
     async def _subject(self, endpoint: Endpoint, request: Request) -> tuple[int, str]:
-        """Id and path of what a call is about (0 and empty if nothing). Call it first: the handler may remove it."""
+        """Id and path (of a runner its description, of a user their name) of what a call is about; 0 and empty if the
+        path names nothing. Call it before the handler, which can delete the thing."""
         if endpoint.path.startswith(_P):
             project = await project_in_path(self._edge, request)
             return project.id, project.path
@@ -196,7 +198,8 @@ class Auditor:
         )
 
     async def _deny(self, endpoint: Endpoint, request: Request, status: int) -> None:
-        """Write a refused call to the audit log, a few per address. A failure is only logged: the refusal counts."""
+        """Write a refused call to the audit log, unless there were too many from its address or in total. A failure is
+        only logged, so that the caller still gets the refusal."""
         now = self._edge.clock.monotonic()
         address = request.client.host if request.client else ""
         for buckets, key in ((self._denials, address), (self._all_denials, "")):
@@ -221,7 +224,7 @@ class Auditor:
 
 
 def _with_answer(
-    event: AuditEvent, request: Request, answer: Response, subject: tuple[int, str], sent: list[str]
+    event: AuditEvent, request: Request, answer: Response, subject: tuple[int, str], field_names: list[str]
 ) -> AuditEvent:
     details = _answer_details(answer) | getattr(request.state, "audit_details", {})
     entity_id, entity_path = subject
@@ -239,7 +242,7 @@ def _with_answer(
         entity_id=entity_id,
         entity_path=entity_path,
         target=_short(target),
-        details=details | ({"sent": sent} if sent else {}),
+        details=details | ({"sent": field_names} if field_names else {}),
     )
 
 
@@ -267,7 +270,7 @@ def _short(text: str) -> str:
 
 
 class _BodyRecorder:
-    """Copies the body while the handler reads it, to get the names of its fields."""
+    """Copies the body of a request while the handler reads it, to get the names of its fields."""
 
     def __init__(self, request: Request) -> None:
         self._receive = request.receive

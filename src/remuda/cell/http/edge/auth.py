@@ -1,8 +1,7 @@
 """Authentication: finds the user, runner or job of the token in a request.
 
-For runners the token in the body counts; for jobs a parameter wins over the header. Tokens are compared as SHA-256
-hashes, so the time of an answer tells nothing about a near miss. A store that does not answer is not a wrong token:
-StoreError goes through.
+Tokens of users and runners are looked up by their SHA-256 hash, so the time of an answer tells nothing about a near
+miss. A store that does not answer is not a wrong token: StoreError goes through.
 """
 
 import base64
@@ -16,7 +15,8 @@ from remuda.cell.http.edge.errors import bad_parameter, forbidden, unauthorized
 from remuda.cell.values import Job, Runner, UserToken
 from remuda.wire.routable_token import token_hash
 
-_MAX_TOKEN = 8192
+MAX_TOKEN = 8192
+"""No token is longer; a longer text is refused without a look into the store."""
 
 
 def user_token_in(headers: Mapping[str, str]) -> str | None:
@@ -42,7 +42,7 @@ def basic_in(headers: Mapping[str, str]) -> tuple[str, str] | None:
 
 async def user_of(edge: Edge, token: str | None) -> UserToken:
     """The stored user token with this text. Raises ApiError 401 if it is unknown, revoked or expired."""
-    if not token or len(token) > _MAX_TOKEN:
+    if not token or len(token) > MAX_TOKEN:
         raise unauthorized()
     user_token = await edge.store.people.find_user_token(token_hash(token))
     if (
@@ -59,7 +59,7 @@ async def runner_of(edge: Edge, token: str) -> Runner:
     StoreError is never turned into 403, because that makes a runner stop asking for jobs."""
     if not token:
         raise bad_parameter("token is missing")
-    runner = await edge.store.runners.find_runner(token_hash(token)) if len(token) <= _MAX_TOKEN else None
+    runner = await edge.store.runners.find_runner(token_hash(token)) if len(token) <= MAX_TOKEN else None
     if runner is None or (runner.token_expires_at is not None and runner.token_expires_at <= edge.clock.wall()):
         raise forbidden()
     return runner
@@ -72,8 +72,9 @@ def job_token_in(request: Request) -> str:
 
 
 async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: str = "job") -> Job:
-    """The job with this token, whose sign of life this is. 403 if invalid, without the scope, or not of `job_id`."""
-    if not token or len(token) > _MAX_TOKEN:
+    """The job with this token. The call counts as a sign of life of the job. Raises ForbiddenError or ApiError (both
+    403) if the token is invalid, lacks the scope or is not of `job_id`, or if no runner has the job any more."""
+    if not token or len(token) > MAX_TOKEN:
         raise forbidden()
     calls = edge.dispatch.runner_calls
     return await calls.touch(await calls.authenticate(token, job_id, scope=scope))

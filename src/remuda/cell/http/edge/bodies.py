@@ -5,6 +5,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -34,8 +35,8 @@ _KEY_PART = re.compile(r"\[([^\]]*)\]")
 
 
 def limit_silence(receive: Receive, seconds: float, clock: Clock) -> Receive:
-    """Wrap `receive` to raise ApiError 408 if the client sends nothing for `seconds`, or less than a least rate.
-    Returns `receive` itself if uvicorn has the whole body already, as for most requests."""
+    """Wrap `receive` to raise ApiError 408 if the client sends nothing for `seconds`, or on average less than
+    SLOWEST_BYTES_PER_SECOND. Returns `receive` itself if uvicorn already has the whole body."""
     cycle = getattr(receive, "__self__", None)
     return _BodyTimer(receive, seconds, clock).receive if getattr(cycle, "more_body", True) else receive
 
@@ -129,7 +130,7 @@ def first_headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:
-    """Like `decode`, but first tries `decoder`, which is four times as fast for the JSON that runners send."""
+    """Like `decode`, but if the URL has no query, `decoder` is tried first: four times as fast for runners' JSON."""
     if not scope["query_string"]:
         with suppress(msgspec.DecodeError):
             return decoder.decode(raw)
@@ -137,7 +138,7 @@ def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.
 
 
 async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
-    """Read the parameters of a request as a value of type `kind`. Raises ApiError 400 if they are not valid."""
+    """Read the parameters of a request as a `kind`. Raises ApiError 400 if not valid, 413 if above `limit_bytes`."""
     raw = await Body(request.receive).read(limit_bytes)
     content_type = request.headers.get("content-type", "")
     query = request.scope["query_string"]
@@ -147,7 +148,8 @@ async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
 
 
 def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
-    """Decode the parameters in a body and a query. If both have a parameter, the body wins."""
+    """Decode the parameters in a body and a query as a `kind`. If a parameter is in both, the body's value counts.
+    Raises ApiError 400 if they are not valid."""
     values: dict[str, Any] = unfold(_pairs(query)) if query else {}
     if content_type.startswith("application/x-www-form-urlencoded"):
         values |= unfold(_pairs(raw))
@@ -178,11 +180,29 @@ def choice_in_query(request: Request, name: str, valid: Collection[str], default
 
 
 def number_in_query(request: Request, name: str) -> int | None:
-    """Raises ApiError 400 if the query parameter is neither empty nor a number."""
+    """A query parameter as a number; None if it is missing or empty. Raises ApiError 400 if it is not a number."""
     text = request.query_params.get(name, "")
     if text and not is_number(text):
         raise bad_parameter(f"{name} is invalid")
     return int(text) if text else None
+
+
+def time_in_query(request: Request, name: str) -> float | None:
+    """A query parameter with an ISO 8601 time (UTC if it names no zone) as seconds since the epoch; None if it is
+    missing or empty. Raises ApiError 400 if it is not a time."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise bad_parameter(f"{name} is invalid: expected a time such as 2026-01-31T08:00:00Z") from None
+
+
+def flag_in_query(request: Request, name: str) -> bool:
+    """True if a query parameter is `true` or `1`; False if it has any other value or is missing."""
+    return request.query_params.get(name, "").lower() in ("true", "1")
 
 
 def is_number(text: str) -> bool:
@@ -216,7 +236,7 @@ def _json_object(raw: bytes) -> dict[str, Any]:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """True if lists and objects are nested deeper than `levels`. Not recursive, because the value may be very deep."""
+    """True if lists and objects are nested deeper than `levels`. Not recursive, because the value can be very deep."""
     level = [value]
     for _ in range(levels):
         level = [

@@ -6,7 +6,8 @@ request, such as a held poll, is never cut. So clients that send nothing cannot 
 
 Of the processor time of a trace append (24 rounds, SQLite, two shared cores) these save: `JoinedWrites` 15 %,
 `send_whole` 6 %, `FastAnswer` 13 % over eight connections, 21 % over one. One idle timer a connection, instead of
-uvicorn's one for each answer, saves 3 %; with `bodies.decode_fast` and `errors.JsonBytes` 10 % of all calls of a job.
+uvicorn's one for each answer, saves 3 %; it, `bodies.decode_fast` and `errors.JsonBytes` together save 10 % of the
+processor time of all calls of a job.
 """
 
 import asyncio
@@ -65,7 +66,7 @@ def connections_within(descriptors: int) -> Connections:
 
 
 class _TooLongError(ValueError):
-    """Raised inside the HTTP parser to stop it, because the head of a request is too long; uvicorn answers."""
+    """Raised inside the HTTP parser if the head of a request is too long; uvicorn then calls `send_400_response`."""
 
 
 class JoinedWrites:
@@ -126,7 +127,7 @@ def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], 
 
 
 class Connection(HttpToolsProtocol):
-    """One HTTP connection, with time limits for its client. All connections of a server have the same `shared`."""
+    """One HTTP connection, with time limits for its client. `shared`: limits and waiting connections of the server."""
 
     def __init__(self, *args: Any, shared: Connections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -175,7 +176,8 @@ class Connection(HttpToolsProtocol):
         self._reader_timer = self.loop.call_later(seconds, self._check_reader, unsent, checks)
 
     def _check_reader(self, unsent: int, checks: int) -> None:
-        """Abort if the client reads too slowly. `unsent`: bytes at the first check; `checks`: how many are left."""
+        """Abort if the client reads too slowly. `unsent`: bytes in the send buffer when the current period of
+        `reader_seconds` began; `checks`: how many checks remain in that period, with this one."""
         self._reader_timer = None
         read = unsent - self.transport.get_write_buffer_size()
         if read >= self._shared.reader_seconds * SLOWEST_BYTES_PER_SECOND:
@@ -274,7 +276,8 @@ class Connection(HttpToolsProtocol):
         self._idle_since = math.inf
 
     def _close_if_idle(self) -> None:
-        """Close the connection if no request came for `timeout_keep_alive`; otherwise start the timer again."""
+        """Close the connection if no request came for `timeout_keep_alive`, else start the timer again. While a request
+        is under way the timer is off: `on_response_complete` starts it."""
         self._idle_timer = None
         remaining = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if remaining <= 0:
@@ -283,7 +286,7 @@ class Connection(HttpToolsProtocol):
             self._idle_timer = self.loop.call_later(remaining, self._close_if_idle)
 
     def _sort_in(self) -> None:
-        """Move to the end of `waiting`, whose first is closed if there are too many; leave it while answering."""
+        """Move the connection to the end of `shared.waiting`; remove it while a complete request is being answered."""
         self._shared.waiting.pop(self, None)
         if not self._is_answering() and self in self.connections:
             self._shared.waiting[self] = None
@@ -305,7 +308,7 @@ class Connection(HttpToolsProtocol):
             self._cut()
 
     def _cut(self) -> None:
-        """Abort the connection without sending buffered bytes: a client that sends nothing may not read either."""
+        """Abort the connection without sending buffered bytes: a client that sends nothing perhaps reads nothing."""
         self._shared.waiting.pop(self, None)
         self.connections.discard(self)
         self.transport.abort()

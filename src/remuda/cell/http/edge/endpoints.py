@@ -32,7 +32,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """The services of a cell that handlers use."""
 
     settings: CellSettings
-    """With the port that is bound and the public address."""
+    """With the port that is really bound, and the public address."""
     store: Store
     traces: Traces
     blobs: Blobs
@@ -56,8 +56,8 @@ class Shape(msgspec.Struct, kw_only=True):
 
     @classmethod
     def of(cls, value: object, /, **fields: Any) -> Self:
-        """Create a response from `fields`; other required ones are copied from `value`. Fields with a default are not
-        copied, so that a response contains nothing by mistake."""
+        """Create a response from `fields`; the other required fields are copied from attributes of `value`. Fields with
+        a default are not copied, so that a response contains nothing by mistake."""
         copied = {name: getattr(value, name) for name in _list_required_fields(cls) if name not in fields}
         return cls(**copied, **fields)
 

@@ -25,7 +25,7 @@ _DISK_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, e
 
 
 class ClientGoneError(Exception):
-    """The client disconnected before its request was complete, so there is nobody to answer."""
+    """The client has disconnected or reads nothing any more, so there is nobody to answer."""
 
 
 class ApiError(Exception):
@@ -39,8 +39,8 @@ class ApiError(Exception):
 
 
 class JsonBytes(Response):
-    """Encoded JSON, sent in one step where the connection can (`connections.send_whole`). Sets its headers without
-    Starlette's `init_headers`, because every call of a runner creates one."""
+    """A response with encoded JSON, sent in one step where the connection can (`connections.send_whole`). Sets its
+    headers without Starlette's `init_headers`, because every call of a runner creates one."""
 
     def __init__(self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self.body = body
@@ -95,7 +95,8 @@ def bad_field(field: str, reason: str) -> ApiError:
 
 @contextmanager
 def blame_field(field: str, *, taken: str = "") -> Iterator[None]:
-    """Turn an InvalidError or ConflictError of the `with` block into ApiError 400. `taken`: text for a conflict."""
+    """Turn an InvalidError or ConflictError of the `with` block into ApiError 400 about `field`. `taken`: the message
+    for a ConflictError; empty: that of the error."""
     try:
         yield
     except InvalidError as error:

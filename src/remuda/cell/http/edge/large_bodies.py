@@ -1,7 +1,7 @@
 """Requests and responses with large content: a whole file of a repository, a commit with its files.
 
-From `LARGE_BYTES` on they reserve a share of the memory of the cell's parsers. A request waits on disk until it is
-complete and its share is free; a response is read from disk. So a slow client holds no memory.
+Above `LARGE_BYTES` they reserve part of the cell's memory budget (`blobs.upload_parsers`). A request waits on disk
+until it is complete and that part is free; a response is sent from disk. So a slow client holds no memory.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ _COPIES = 6
 
 @contextlib.asynccontextmanager
 async def large_parameters(edge: Edge, request: Request, kind: type[T], *, limit_bytes: int) -> AsyncIterator[T]:
-    """Like `bodies.parameters`, but memory for large ones is reserved inside the `async with`."""
+    """Like `bodies.parameters`, but a body above LARGE_BYTES waits on disk until memory for it is free in the
+    budget of `edge.parsers`. The memory is reserved until the `async with` block ends."""
     content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
     with tempfile.SpooledTemporaryFile(max_size=LARGE_BYTES, dir=str(edge.settings.data)) as spool:
         size = 0
@@ -64,9 +65,9 @@ async def large_content(
     limit_bytes: int,
     measure: Callable[[], Awaitable[int]] | None = None,
 ) -> AsyncIterator[T]:
-    """Context manager: the content that `read(max_bytes)` returns; `read` raises TooLargeError if there is more. Reads
-    LARGE_BYTES at most. If there is more, reserves memory in `parsers` until the block ends (as much as `measure`
-    returns, or `limit_bytes`), and reads again with `limit_bytes`."""
+    """Context manager: the content that `read(max_bytes)` returns; `read` raises TooLargeError if there is more than
+    that. The first call allows LARGE_BYTES. If the content is longer, memory for it is reserved in `parsers` until the
+    block ends (for the size that `measure` returns, or `limit_bytes`), and a second call allows `limit_bytes`."""
     try:
         content = await read(min(LARGE_BYTES, limit_bytes))
     except TooLargeError:
@@ -78,7 +79,7 @@ async def large_content(
 
 
 async def large_answer(edge: Edge, body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
-    """A response whose body, if large, is sent from disk instead of memory."""
+    """A response whose body, if above LARGE_BYTES, is sent from disk instead of memory."""
     if len(body) <= LARGE_BYTES:
         return Response(body, headers=headers, media_type=media_type)
     answer = await edge.parsers.keep(body)

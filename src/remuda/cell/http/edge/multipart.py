@@ -25,7 +25,7 @@ class FilePart:
             raise bad_request("the body must be multipart/form-data with one part named file")
         self.filename = ""
         self._limit_bytes = limit_bytes
-        self._found: list[bytes] = []
+        self._file_pieces: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
         self._field = self._value = b""
         self._in_file = self._ended = False
@@ -47,7 +47,8 @@ class FilePart:
             raise bad_request(f"the multipart body cannot be read: {error}") from None
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the bytes of the file as they arrive. Raises TooLargeError if the body is longer than the limit."""
+        """Yield the bytes of the file as they arrive. Raises TooLargeError if the body is longer than `limit_bytes`
+        plus OVERHEAD_BYTES, ApiError 400 if it is not valid or has no, or more than one, part named `file`."""
         size = 0
         async for piece in body:
             size += len(piece)
@@ -59,7 +60,7 @@ class FilePart:
                 raise bad_request(f"the multipart body cannot be read: {error}") from None
             if self._files > 1:
                 raise bad_request("the body has more than one part named file")
-            parts, self._found = self._found, []
+            parts, self._file_pieces = self._file_pieces, []
             for part in parts:
                 yield part
         if not self._ended:
@@ -90,14 +91,14 @@ class FilePart:
 
     def _on_part_data(self, data: bytes, start: int, end: int) -> None:
         if self._in_file:
-            self._found.append(data[start:end])
+            self._file_pieces.append(data[start:end])
 
     def _on_end(self) -> None:
         self._ended = True
 
 
 def form_fields(raw: bytes, content_type: str, *, limit: int) -> list[tuple[str, str]]:
-    """Names and values of the fields of a multipart form. Raises ApiError 400 if it cannot be parsed."""
+    """Names and values of the fields of a multipart form; ApiError 400 if malformed or more than `limit` fields."""
     fields: list[tuple[str, str]] = []
 
     def note(field: Field) -> None:

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"id|iid|\w+_id")
 _MAX_NUMBER = 10**18 - 1
 _WHOLE_NUMBER: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": _MAX_NUMBER}
 _PLAIN_NAME: dict[str, Any] = {"type": "string", "minLength": 1}
-_LISTS_WALKED_ELSEWHERE = 405
+_NO_KEYSET_PAGINATION = 405
 _PAGE_HEADERS = ("X-Total", "X-Total-Pages", "X-Page", "X-Per-Page", "X-Next-Page", "X-Prev-Page", "Link")
 _PAGE = {
     "page": {"type": "integer", "minimum": 1},
@@ -117,7 +117,7 @@ def _key(kind: Any) -> str:
 
 
 def _any(kind: type) -> dict[str, Any]:
-    """The JSON schema of the type `object`, which allows any JSON value."""
+    """Hook of msgspec for the schemas of types that it does not know. `object` allows any JSON value."""
     if kind is not object:
         raise NotImplementedError
     return {"description": "Any JSON value."}
@@ -219,18 +219,18 @@ def _answer(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _refusals(endpoint: Endpoint) -> set[int]:
-    """The error statuses that an endpoint may answer, derived from its declaration."""
+    """The error statuses with which an endpoint can answer, derived from its declaration."""
     codes = {code for code in endpoint.also if code >= HTTPStatus.BAD_REQUEST}
-    asks = endpoint.access.kind is not Kind.OPEN
-    names = "{" in endpoint.path or endpoint.takes is not None
-    if names or endpoint.query:
+    needs_token = endpoint.access.kind is not Kind.OPEN
+    has_input = "{" in endpoint.path or endpoint.takes is not None
+    if has_input or endpoint.query:
         codes |= {400}
-    if asks:
+    if needs_token:
         codes |= {400, 401, 403, 404, 429}
-    if names:
+    if has_input:
         codes |= {404}
     if endpoint.takes is not None:
         codes |= {408, 413}
     if get_origin(endpoint.gives) is list:
-        codes |= {400, _LISTS_WALKED_ELSEWHERE}
+        codes |= {400, _NO_KEYSET_PAGINATION}
     return codes | {503} if endpoint.path.startswith("/api/") else codes

@@ -35,7 +35,7 @@ class Paged(msgspec.Struct, Generic[T], frozen=True):
 
 
 def page_of(request: Request) -> Page:
-    """The page that the query asks for by number, for a list that does not support keyset pagination."""
+    """The page that the query asks for by number. Raises ApiError 405 if it asks for keyset pagination."""
     if request.query_params.get("pagination") == "keyset":
         raise ApiError(405, {"error": "Keyset pagination is not yet available for this type of request"})
     number = _number(request, "page", 1)
@@ -43,8 +43,8 @@ def page_of(request: Request) -> Page:
 
 
 def page_by_id(request: Request) -> Page:
-    """The page that the query asks for: by number or, with `pagination=keyset`, by the last id of the previous page,
-    which neither counts nor skips rows, so new entries do not shift the pages."""
+    """The page that the query asks for: by number or, with `pagination=keyset`, by the last id of the previous page.
+    Keyset pages need no count and no skipping of rows, and new entries do not shift them."""
     query = request.query_params
     size = min(_number(request, "per_page", 20), MAX_SIZE)
     order_by, sort = query.get("order_by") or "id", query.get("sort") or "desc"
@@ -97,7 +97,7 @@ def page_answer(request: Request, entries: Sequence[object], total: int, page: P
 
 
 def _keyset_answer(request: Request, entries: Sequence[Any], page: Page) -> Response:
-    """The response with one page, with keyset pagination. It links to the next page unless this one is not full."""
+    """The response with `entries`, one page of keyset pagination. It links to the next page if this page is full."""
     if len(entries) < page.size:
         return json_answer(entries)
     beyond = "id_after" if page.ascending else "id_before"

@@ -1,9 +1,9 @@
-"""Rate limits: how often a caller may call, and the headers that tell it.
+"""Rate limits: how often a caller may call, and the headers that tell the caller about it.
 
-A call counts for its token once the token has been accepted; before that, and without one, for the client's address. So
-nobody gets a fresh allowance by inventing tokens, or uses up that of another. Runners, jobs and git have a limit of
-their own, far above what they need; health and metrics have none. Each process counts for itself: with three processes
-a caller may get three times as much through.
+A call counts for its token once the token has been accepted; before that, and without a token, for the client's
+address. So nobody gets a fresh allowance by inventing tokens, or uses up that of another. Calls of runners, jobs and
+git have a limit of their own, far above what they need; health and metrics have none. Each process counts for itself:
+with three processes a caller can make three times as many calls.
 """
 
 import re
@@ -20,15 +20,17 @@ from remuda.cell.settings import CellSettings
 from remuda.lib.clock import Clock
 
 REMEMBERED = 50_000
-"""Buckets for tokens and for addresses, of each kind."""
+"""How many keys (tokens or addresses) one `Buckets` remembers by default."""
 _FREE = ("/-/",)
 _RUNNERS = re.compile(
     r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/(jobs/\d+/results|runners/.*)|/.*\.git/[a-z-]+(/refs)?"
 )
 """Paths that runners and jobs call. A personal token counts like a runner's there."""
 _JOBS_OF_AN_ADDRESS = 10
-"""Addresses get this many times the limit of a token: all jobs of a manager call first from its address."""
-_NOT_ACCEPTED = frozenset({401, 403, 429})
+"""An address gets this many times the limit of a job token: the first call of each job counts for the address, and all
+jobs of a manager call from the same one."""
+_ACCEPTED = range(200, 400)
+"""Statuses that prove a valid token: an error may come before the token is checked."""
 _TOKEN_HEADERS = frozenset({b"private-token", b"job-token", b"runner-token", b"authorization"})
 _TOKEN_PARAMETERS = ("private_token", "job_token", "token", "access_token")
 
@@ -96,9 +98,10 @@ class RateLimits:
         return Admitted(_headers(verdict, name, self._clock.now()) if kind == "user" else None, token, tokens)
 
     def note_answer(self, admitted: "Admitted", status: int) -> None:
-        """Give a token its own bucket once a call with it was accepted, instead of that of the client's address."""
+        """Give a token its own bucket after the first call with it that succeeded. Until then its calls count for the
+        client's address. Do not call it for an endpoint that checks no token."""
         token, tokens = admitted.token, admitted.tokens
-        if token is not None and tokens is not None and status not in _NOT_ACCEPTED and token not in tokens:
+        if token is not None and tokens is not None and status in _ACCEPTED and token not in tokens:
             tokens.spend(token, self._clock.monotonic())
 
 
@@ -126,8 +129,8 @@ def _headers(verdict: Verdict, name: str, now: float) -> dict[str, str]:
 
 
 def _token_in(scope: Scope) -> int | None:
-    """A hash of the user, runner or job token in the request. Python's hash is seeded per process, so nobody outside
-    can choose two tokens with the same one."""
+    """A hash of the user, runner or job token in the headers or query; None if there is none. Python's hash is seeded
+    per process, so nobody outside can choose two tokens with the same hash."""
     for name, value in scope["headers"]:
         if name in _TOKEN_HEADERS:
             return hash(value)

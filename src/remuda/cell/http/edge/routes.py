@@ -7,8 +7,8 @@ After `edge`, a handler gets what it names by type, loaded in the order of its p
 requested page, what the path names (404 if there is none). `Annotated[Schedule, find]` names a loader of the
 module. Any other type is read from the parameters of the request (400 if they are not valid).
 
-What the handler returns becomes the response: a value as JSON, a list one page of it, None no content. A handler that
-returns a `Response` declares with `gives` what is in it.
+What the handler returns becomes the response: None a 204, a `Paged` one page, a list the page of it that the request
+asks for, any other value JSON. A handler that returns a `Response` declares with `gives` what is in it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -71,9 +71,13 @@ class Routes(list[Endpoint]):
     def _add(self, method: str, path: str, access: Access, details: Details, function: _Function) -> _Function:
         kinds = {name: kind for name, kind in function.__annotations__.items() if name not in ("edge", "return")}
         loaders = {name: _loader(kind, path) for name, kind in kinds.items()}
-        taken = [kind for name, kind in kinds.items() if isinstance(loaders[name], partial)]
+        body_types = [kind for name, kind in kinds.items() if isinstance(loaders[name], partial)]
         returned = function.__annotations__["return"]
-        fields: Details = {"takes": taken[0] if taken else None, "gives": _find_response_type(returned), **details}
+        fields: Details = {
+            "takes": body_types[0] if body_types else None,
+            "gives": _find_response_type(returned),
+            **details,
+        }
         status = Endpoint(method, path, function, access, **fields).good_status
 
         @wraps(function)

@@ -8,9 +8,11 @@ from collections.abc import AsyncGenerator, Mapping
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from remuda.cell.http.edge.bodies import HangUp
+
 
 class Streamed(Response):
-    """A response whose body comes from an iterator (None: no body). The caller puts its length into the headers."""
+    """A response whose body comes from an iterator (None: no body). `headers` must have its Content-Length."""
 
     def __init__(
         self, pieces: AsyncGenerator[bytes, None] | None, status_code: int, headers: Mapping[str, str], media_type: str
@@ -26,7 +28,7 @@ class Streamed(Response):
         if self._pieces is not None:
             # Closes the iterator and its open files as soon as the client disconnects.
             async with contextlib.aclosing(self._pieces), asyncio.TaskGroup() as group:
-                leaving = group.create_task(_wait_for_disconnect(receive), name="wait for disconnect")
+                leaving = group.create_task(HangUp(receive).wait(), name="wait for disconnect")
                 try:
                     async for piece in self._pieces:
                         if leaving.done():
@@ -35,8 +37,3 @@ class Streamed(Response):
                 finally:
                     leaving.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

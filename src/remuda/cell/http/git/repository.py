@@ -1,4 +1,4 @@
-"""A project's repository in GitLab's form: commits, branches, raw files; and Remuda's call to set refs.
+"""A project's repository in GitLab's form: create and show commits, show branches; and Remuda's call to set refs.
 `remuda.cell.git.commits` applies file actions; `remuda.cell.projects.projects` starts pipelines for new commits."""
 
 import re
@@ -61,9 +61,12 @@ async def commit(edge: Edge, request: Request, caller: Caller, project: Project)
 async def put_refs(edge: Edge, project: Project, params: NewRefs, caller: Caller) -> None:
     """Create, move or delete refs as a push does, with commits that are already in the repository."""
     for ref, sha in params.refs.items():
-        named = _REF.fullmatch(ref)
-        if not named or (named[1] and not is_branch_name(named[1])) or not _SHA.fullmatch(sha):
-            raise bad_parameter(f"refs is invalid: {ref!r} cannot lead to {sha!r}")
+        match = _REF.fullmatch(ref)
+        if not match or (match[1] and not is_branch_name(match[1])) or not _SHA.fullmatch(sha):
+            raise bad_parameter(
+                f"refs is invalid: {ref!r} cannot be set to {sha!r}; expected a ref such as "
+                "refs/heads/main and the full id of a commit"
+            )
     await check_push(edge, caller, project, params.refs)
     try:
         await edge.projects.put_refs(project, params.refs, caller.user)

@@ -1,5 +1,5 @@
-"""Files and folders of a repository in GitLab's form: list a folder; show, create, change, delete a file, each by a
-commit with one action (`remuda.cell.git.commits`)."""
+"""Files and folders of a repository in GitLab's form: list a folder; show a file; create, change or delete a file with
+a commit (`remuda.cell.git.commits`)."""
 
 import base64
 import hashlib
@@ -14,6 +14,7 @@ from remuda.cell.git.commits import EXECUTABLE, FileAction
 from remuda.cell.git.port import LIST_LIMIT_BYTES, Contents, TreeEntry
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
+from remuda.cell.http.edge.bodies import flag_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
@@ -99,7 +100,7 @@ async def list_tree(edge: Edge, request: Request, project: Project, page: Page) 
     path = query.get("path", "").strip("/")
     if "\0" in path:
         raise bad_parameter("path is invalid")
-    is_deep = query.get("recursive", "").lower() in ("true", "1")
+    is_deep = flag_in_query(request, "recursive")
     first = (page.number - 1) * page.size
 
     def read(limit_bytes: int) -> Awaitable[list[TreeEntry]]:
@@ -109,8 +110,8 @@ async def list_tree(edge: Edge, request: Request, project: Project, page: Page) 
         if path and not tree:
             raise not_found("Tree")
         total = len(tree)
-        shown = sorted(tree, key=lambda entry: entry.type != "tree")[first : first + page.size]
-    entries = [TreeEntryShape.of(entry, id=entry.sha, name=entry.path.rpartition("/")[2]) for entry in shown]
+        tree_entries = sorted(tree, key=lambda entry: entry.type != "tree")[first : first + page.size]
+    entries = [TreeEntryShape.of(entry, id=entry.sha, name=entry.path.rpartition("/")[2]) for entry in tree_entries]
     return Paged(entries, total, page)
 
 
@@ -123,7 +124,7 @@ async def show(edge: Edge, request: Request, project: Project) -> Response:
     async with _read_file(edge, project, sha, path) as content:
         entry = await _entry(repos, project, sha, path)
         last = await repos.log(project.repo_path, sha, skip=0, count=1, path=path)
-        shown = FileShape(
+        file = FileShape(
             file_name=path.rpartition("/")[2],
             file_path=path,
             size=len(content),
@@ -135,7 +136,7 @@ async def show(edge: Edge, request: Request, project: Project) -> Response:
             last_commit_id=last[0].sha if last else sha,
             execute_filemode=entry.mode == EXECUTABLE,
         )
-        return await large_answer(edge, msgspec.json.encode(shown), "application/json")
+        return await large_answer(edge, msgspec.json.encode(file), "application/json")
 
 
 @routes.get(f"{_ROOT}/files/{{path:path}}/raw", _READ, query={"ref": str}, gives=bytes)
@@ -150,7 +151,7 @@ async def show_raw(edge: Edge, request: Request, project: Project) -> Response:
 
 @asynccontextmanager
 async def _read_file(edge: Edge, project: Project, sha: str, path: str) -> AsyncIterator[bytes]:
-    """Yield the content of a file; 404 if there is none. Memory for a large one is reserved inside the `async with`."""
+    """Context manager: the content of a file; 404 if there is none. Memory for a large one is reserved in the block."""
     repos, repo = edge.projects.repos, project.repo_path
 
     def read(limit_bytes: int) -> Awaitable[bytes | None]:
@@ -188,14 +189,14 @@ async def update(edge: Edge, request: Request) -> ChangedFileShape:
 async def _change(edge: Edge, request: Request, action: str) -> ChangedFileShape:
     path = text_in_path(request, "path")
     async with large_parameters(edge, request, FileChange, limit_bytes=edge.settings.commit_limit_bytes) as params:
-        done = FileAction(
+        file_action = FileAction(
             action=action,
             file_path=path,
             content=params.content,
             encoding=params.encoding,
             execute_filemode=params.execute_filemode,
         )
-        actions = [done]
+        actions = [file_action]
         if action == "update" and params.execute_filemode is not None:
             actions.append(FileAction(action="chmod", file_path=path, execute_filemode=params.execute_filemode))
         await _commit(edge, request, params, actions)

@@ -12,7 +12,7 @@ from remuda.cell.git.port import Tag
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, check_push
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import ApiError, forbidden, not_found
+from remuda.cell.http.edge.errors import forbidden, not_found
 from remuda.cell.http.edge.lookup import text_in_path
 from remuda.cell.http.edge.paging import Paged
 from remuda.cell.http.edge.routes import Routes
@@ -48,17 +48,14 @@ class TagShape(Shape, kw_only=True):
     protected: bool = False
 
 
-def _bad_request(reason: str) -> ApiError:
-    return ApiError(400, {"message": reason})
-
-
 async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -> str:
-    """Check the name of a new branch or tag (`what`), and return the commit of `ref`. 400 if one is not valid."""
+    """Check the name of a new branch or tag, and return the hash of the commit that `ref` names. `what`, "Branch" or
+    "Tag", is for messages. Raises InvalidError if the name is not valid or there is no such commit."""
     if not is_branch_name(name):
-        raise _bad_request(f"{what} name is invalid")
+        raise InvalidError(f"{what} name is invalid")
     sha = await edge.projects.repos.resolve(project.repo_path, ref.removeprefix("refs/heads/"))
     if sha is None:
-        raise _bad_request(f"Invalid reference name: {ref}" if what == "Branch" else f"Target {ref} is invalid")
+        raise InvalidError(f"Invalid reference name: {ref}" if what == "Branch" else f"Target {ref} is invalid")
     return sha
 
 
@@ -74,10 +71,10 @@ async def create_branch(edge: Edge, caller: Caller, project: Project, params: Ne
                 project.repo_path,
                 params.branch,
                 sha,
-                before_move=lambda at: edge.projects.note_push(project, {ref: at}, caller.user.id),
+                before_move=lambda new_sha: edge.projects.note_push(project, {ref: new_sha}, caller.user.id),
             )
         except ConflictError as error:
-            raise _bad_request(str(error)) from None
+            raise InvalidError(str(error)) from None
     return await branch_at(edge, project, params.branch, sha)
 
 
@@ -94,11 +91,11 @@ async def remove_branch(edge: Edge, request: Request, project: Project) -> None:
         await repos.remove_ref(project.repo_path, ref)
 
 
-async def _views(edge: Edge, project: Project, shown: Sequence[Tag]) -> list[TagShape]:
+async def _views(edge: Edge, project: Project, tags: Sequence[Tag]) -> list[TagShape]:
     repo, url = project.repo_path, edge.settings.url
     releases = {release.tag: release for release in await edge.store.schedules.list_releases(project.id)}
     views: list[TagShape] = []
-    for tag in shown:
+    for tag in tags:
         commit, release = await edge.projects.repos.commit(repo, tag.sha), releases.get(tag.name)
         if commit is not None:
             views.append(
@@ -115,12 +112,12 @@ async def _views(edge: Edge, project: Project, shown: Sequence[Tag]) -> list[Tag
 
 @routes.get(_TAGS, _READ, query=_LISTED)
 async def list_tags(edge: Edge, request: Request, project: Project, page: Page) -> Paged[TagShape]:
-    """List tags by name, the last one first."""
+    """List tags in descending order of name."""
     search, sort = request.query_params.get("search", ""), request.query_params.get("sort", "desc")
     matches = [tag for tag in await edge.projects.repos.tags(project.repo_path) if search in tag.name]
     ordered = matches if sort == "asc" else matches[::-1]
-    shown = ordered[(page.number - 1) * page.size : page.number * page.size]
-    return Paged(await _views(edge, project, shown), len(matches), page)
+    tags = ordered[(page.number - 1) * page.size : page.number * page.size]
+    return Paged(await _views(edge, project, tags), len(matches), page)
 
 
 async def _tag(edge: Edge, project: Project, name: str) -> Tag:
@@ -143,12 +140,9 @@ async def create_tag(edge: Edge, caller: Caller, project: Project, params: NewTa
     """Create a tag, with a message if one is given."""
     ref = f"refs/tags/{params.tag_name}"
     if "\0" in params.message:
-        raise _bad_request("message has a NUL character")
+        raise InvalidError("message has a NUL character")
     sha = await _start(edge, project, params.tag_name, "Tag", params.ref)
-    try:
-        await edge.projects.check_namesake(project, ref)
-    except InvalidError as error:
-        raise _bad_request(str(error)) from None
+    await edge.projects.check_namesake(project, ref)
     async with edge.projects.track_push(project):
         try:
             await edge.projects.repos.add_tag(
@@ -157,10 +151,10 @@ async def create_tag(edge: Edge, caller: Caller, project: Project, params: NewTa
                 sha,
                 message=params.message,
                 at=int(edge.clock.now()),
-                before_move=lambda at: edge.projects.note_push(project, {ref: at}, caller.user.id),
+                before_move=lambda new_sha: edge.projects.note_push(project, {ref: new_sha}, caller.user.id),
             )
         except ConflictError:
-            raise _bad_request(f"Tag {params.tag_name} already exists") from None
+            raise InvalidError(f"Tag {params.tag_name} already exists") from None
     tag = await _tag(edge, project, params.tag_name)
     return (await _views(edge, project, [tag]))[0]
 

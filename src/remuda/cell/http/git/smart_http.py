@@ -2,8 +2,8 @@
 
 A job's token may fetch its own project and, so that submodules work, others of its organization whose allow list admits
 it and whose code the pipeline's user may read; the fetch is a sign of life of the job. A user's token, with any user
-name, fetches for reporters and pushes for developers; the protected branch and the first branch need a maintainer. A
-maintainer's push to a missing project creates it. Others do not even learn whether a project exists.
+name, lets reporters fetch and developers push; the protected branch and the first branch need a maintainer. A
+maintainer's push to a missing project creates it. Others cannot even learn whether a project exists.
 
 Invariant: when a push is answered, the pipelines that it starts are stored, even if its client disconnects.
 """
@@ -95,7 +95,7 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
         stderr = await edge.projects.repos.serve(project.repo_path, git_request, client)
         if stderr:
             _log.info(
-                "git wrote to stderr while it served a fetch or push",
+                "git wrote to stderr while it served a fetch or push; its answer was sent unchanged",
                 project=project.path,
                 service=service,
                 stderr=stderr[-500:],
@@ -104,8 +104,8 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
 
 
 async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Headers) -> tuple[Project, PushRules | None]:
-    """The project to fetch from or push to (`wanted_service`), and for a push the rules that git's hook enforces.
-    Raises _RefusedError if the caller may not."""
+    """The project with this path, and for a push the rules that git's hook enforces (None for a fetch).
+    `wanted_service` is PUSH for a push, else it is a fetch. Raises _RefusedError if the caller may not do that."""
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
         try:
@@ -114,7 +114,7 @@ async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Header
             raise _access_denied() from None
         project = await _project_for_job(edge, job, path)
         if project is None:
-            raise _RefusedError(404, "There is no such project, or not for this job's token")
+            raise _RefusedError(404, "There is no such project, or this job's token may not read it")
         if wanted_service == PUSH:
             raise _RefusedError(403, "A job's token may fetch, not push")
         return project, None
@@ -130,14 +130,15 @@ async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Header
         project = await _create_by_push(edge, caller, path)
     level = caller.level_in(project) if project and project.removed_at is None else None
     if project is None or level is None:
-        raise _RefusedError(404, f"There is no project {path}, or not for you")
+        raise _RefusedError(404, f"There is no project {path}, or you may not see it")
     if level < (Level.DEVELOPER if wanted_service == PUSH else Level.REPORTER):
         raise _RefusedError(403, f"Your level in {path} is too low: fetching is for reporters, pushing for developers")
     return project, await _push_rules(edge, project, caller.user.id, level) if wanted_service == PUSH else None
 
 
 async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
-    """None if the job may not read the code; _RefusedError 403 if only the project's token allow list forbids it."""
+    """The project with this path; None if there is none or the job may not read its code. Raises _RefusedError 403 if
+    only the job token allow list of the project forbids it."""
     project = await edge.store.projects.find_project(path)
     if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
         return None
@@ -156,7 +157,8 @@ async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
 
 
 async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) -> PushRules:
-    """The rules that git's hook enforces for a push: which refs are refused, and which must not be force-pushed."""
+    """The rules that git's hook enforces for a push of a user with this level in the project: which refs are refused,
+    and which must not be force-pushed."""
     protected = await edge.projects.find_protected_ref(project)
     is_refused = level < Level.MAINTAINER
     return PushRules(
@@ -169,8 +171,8 @@ async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) ->
 
 
 async def _create_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
-    """Create the missing project of a push; None if the caller may not. Two pushes at once create one project.
-    Developers are refused: they may not push the first branch, so the project would stay empty."""
+    """Create the missing project of a push; None if the caller may not create it. Two pushes at once create one
+    project. Developers get _RefusedError 403: they may not push the first branch, so the project would stay empty."""
     try:
         namespace = await check_namespace(edge, caller, path.rpartition("/")[0])
         if namespace is not None and (caller.level_in_group(namespace) or 0) < Level.MAINTAINER:

@@ -78,7 +78,7 @@ async def files(edge: Edge, request: Request, job: Job) -> Paged[Listed]:
     if archive is None:
         raise not_found("Artifacts")
     page = page_of(request)
-    shown, total = await list_entries(
+    entries, total = await list_entries(
         edge.blobs,
         archive.blob,
         first=(page.number - 1) * page.size,
@@ -86,4 +86,4 @@ async def files(edge: Edge, request: Request, job: Job) -> Paged[Listed]:
         limit_entries=edge.settings.archive_limit_entries,
         run=edge.parsers.run,
     )
-    return Paged(shown, total, page)
+    return Paged(entries, total, page)

@@ -1,19 +1,17 @@
-"""The audit log in GitLab's form: the whole one for administrators, that of a group or project for its owners.
-`remuda.cell.http.edge.auditing` writes the events."""
+"""The audit log in GitLab's form: administrators see all events, owners of a group and maintainers of a project those
+of the group or project. `remuda.cell.http.edge.auditing` writes the events."""
 
 from typing import Any
 
 from starlette.requests import Request
 
-from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, in_group, in_project
-from remuda.cell.http.edge.bodies import choice_in_query, number_in_query
+from remuda.cell.http.edge.bodies import choice_in_query, number_in_query, time_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import bad_parameter, not_found
+from remuda.cell.http.edge.errors import not_found
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
 from remuda.cell.http.edge.routes import Routes
-from remuda.cell.pipelines.releases import parse_time
 from remuda.cell.values import Project
 from remuda.cell.values.audit_events import AuditEvent, AuditFilter
 from remuda.cell.values.people import Level, Namespace
@@ -93,17 +91,9 @@ async def _list(edge: Edge, request: Request, entity_type: str, entity_id: int |
         author_id=number_in_query(request, "author_id"),
         entity_type=entity_type,
         entity_id=entity_id,
-        created_after=_time(request, "created_after"),
-        created_before=_time(request, "created_before"),
+        created_after=time_in_query(request, "created_after"),
+        created_before=time_in_query(request, "created_before"),
     )
     page = page_by_id(request)
     events, total = await edge.store.settings.list_audit_events(page, event_filter)
     return Paged([event_view(event) for event in events], total, page)
-
-
-def _time(request: Request, name: str) -> float | None:
-    text = request.query_params.get(name, "")
-    try:
-        return parse_time(text) if text else None
-    except InvalidError:
-        raise bad_parameter(f"{name} is invalid") from None

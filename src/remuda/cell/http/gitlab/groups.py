@@ -7,7 +7,7 @@ from starlette.requests import Request
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER, in_group
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
-from remuda.cell.http.edge.bodies import with_given
+from remuda.cell.http.edge.bodies import flag_in_query, with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import blame_field, not_found
 from remuda.cell.http.edge.lookup import existing_group, number_in_path, number_or_text, text_in_path
@@ -175,8 +175,7 @@ async def _groups(edge: Edge, request: Request, group_filter: NamespaceFilter) -
 @routes.get(_ROOT, USER, query={"search": str, "top_level_only": bool})
 async def list_all(edge: Edge, request: Request) -> Paged[GroupShape]:
     """List the groups that the caller may see."""
-    top_level = request.query_params.get("top_level_only", "").lower() in ("true", "1")
-    return await _groups(edge, request, NamespaceFilter(top_level=top_level))
+    return await _groups(edge, request, NamespaceFilter(top_level=flag_in_query(request, "top_level_only")))
 
 
 @routes.get(f"{_ONE}/subgroups", in_group(0), query={"search": str})
@@ -194,7 +193,7 @@ async def descendants(edge: Edge, request: Request, group: Namespace) -> Paged[G
 @routes.get(f"{_ONE}/projects", in_group(0), query={"include_subgroups": bool} | LISTED | KEYSET)
 async def projects(edge: Edge, request: Request, group: Namespace) -> Paged[ProjectShape]:
     """List the projects of a group."""
-    is_deep = request.query_params.get("include_subgroups", "").lower() in ("true", "1")
+    is_deep = flag_in_query(request, "include_subgroups")
     project_filter = ProjectFilter(group_id=group.id) if is_deep else ProjectFilter(namespace_id=group.id)
     return await page_of_projects(edge, request, project_filter)
 

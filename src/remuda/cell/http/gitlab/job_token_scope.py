@@ -1,5 +1,5 @@
-"""The job token allow list of a project in GitLab's form: the switch, and the projects and groups on the list. Only
-what the caller may see, in the same organization, can be added."""
+"""The job token allow list of a project in GitLab's form: the switch that enables it, and the projects and groups on
+the list. Only projects and groups that the caller may see, in the same organization, can be added."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from remuda.cell.core.access.job_token_scope import MAX_ENTRIES
+from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, require_visible
 from remuda.cell.http.edge.auditing import add_audit_details
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import ApiError, not_found
+from remuda.cell.http.edge.errors import not_found
 from remuda.cell.http.edge.lookup import existing_group, existing_project, number_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.groups import GroupShape, group_view
@@ -87,7 +88,7 @@ async def add_project(edge: Edge, caller: Caller, project: Project, params: NewP
         raise not_found("Target project")
     require_visible(caller.level_in(target), "Target project")
     if target.id == project.id:
-        raise _bad_request("The project itself is always in its list")
+        raise InvalidError("The project itself is always in its list")
     await _change(edge, project, "job_token_projects", lambda entries: _add_entry(entries, target.id, "Target project"))
     return ProjectEntryShape(source_project_id=project.id, target_project_id=target.id)
 
@@ -97,7 +98,7 @@ async def remove_project(edge: Edge, request: Request, project: Project) -> None
     """Remove a project from the allow list."""
     number = number_in_path(request, "target_project_id")
     if number == project.id:
-        raise _bad_request("The project itself is always in its list")
+        raise InvalidError("The project itself is always in its list")
     await _change(edge, project, "job_token_projects", lambda entries: _remove_entry(entries, number, "Target project"))
 
 
@@ -127,7 +128,7 @@ async def remove_group(edge: Edge, request: Request, project: Project) -> None:
 
 
 async def _change(edge: Edge, project: Project, field: str, decide: Callable[[Any], Any]) -> None:
-    """`decide` gets the value of the field and returns the new one. 404 if the project is gone."""
+    """Change a field of the project: `decide` gets its value and returns the new one. 404 if the project is gone."""
 
     def change(row: Project) -> Project:
         return replace(row, **{field: decide(getattr(row, field))})
@@ -138,9 +139,9 @@ async def _change(edge: Edge, project: Project, field: str, decide: Callable[[An
 
 def _add_entry(entries: tuple[int, ...], number: int, what: str) -> tuple[int, ...]:
     if number in entries:
-        raise _bad_request(f"{what} is already in the job token scope")
+        raise InvalidError(f"{what} is already in the job token scope")
     if len(entries) >= MAX_ENTRIES:
-        raise _bad_request(f"the list has {MAX_ENTRIES} entries, which is the limit; add a group instead")
+        raise InvalidError(f"the list has {MAX_ENTRIES} entries, which is the limit; add a group instead")
     return (*entries, number)
 
 
@@ -148,7 +149,3 @@ def _remove_entry(entries: tuple[int, ...], number: int, what: str) -> tuple[int
     if number not in entries:
         raise not_found(what)
     return tuple(entry for entry in entries if entry != number)
-
-
-def _bad_request(reason: str) -> ApiError:
-    return ApiError(400, {"message": reason})

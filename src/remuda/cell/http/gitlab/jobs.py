@@ -15,8 +15,9 @@ from remuda.cell.git.port import Commit
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, USER, in_project, of_job
 from remuda.cell.http.edge.admission import Caller, caller_of, check_acts_on
+from remuda.cell.http.edge.bodies import flag_in_query
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden
+from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id, page_of
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.variables import GivenVariable, read_given
@@ -37,7 +38,7 @@ from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, Runn
 from remuda.wire.explanations import TimeSplit
 
 RESULTS = 5000
-"""Step results that are read to split a job's time."""
+"""How many step results are read at most to split a job's time."""
 LOG_BYTES = 1024 * 1024
 """How much of a log's beginning, and of its end, is searched for sections."""
 
@@ -65,7 +66,8 @@ class TimedJobShape(JobShape, kw_only=True):
 
 
 async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
-    """API responses for jobs. A downstream pipeline is left out if the caller may not read its project."""
+    """API responses for jobs, without those of deleted projects or pipelines. A downstream pipeline in another project
+    is left out if the caller may not read that project."""
     projects: dict[ProjectId, Project | None] = {}
     pipelines: dict[PipelineId, Pipeline | None] = {}
     commits: dict[PipelineId, Commit | None] = {}
@@ -100,12 +102,15 @@ async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None
     return views
 
 
-async def describe_job(edge: Edge, job: Job) -> JobShape:
-    return (await describe(edge, [job]))[0]
+async def describe_job(edge: Edge, job: Job, caller: Caller | None = None) -> JobShape:
+    """API response for a job, as `describe` makes it. Raises ApiError 404 if the project or pipeline was deleted."""
+    if not (views := await describe(edge, [job], caller)):
+        raise not_found("Job")
+    return views[0]
 
 
 def scope_of(request: Request) -> list[str]:
-    """The job states that the request asks for. `running` includes leased jobs, which GitLab calls running."""
+    """The job states that the query asks for; ApiError 400 if unknown. `running` includes leased jobs, as in GitLab."""
     query = request.query_params
     values = [*query.getlist("scope[]"), *query.getlist("scope"), *query.getlist("state")]
     states = [state for text in values for state in text.split(",") if state]
@@ -130,7 +135,7 @@ async def _page(
         pipeline_id=pipeline.id if pipeline else None,
         states=scope_of(request),
         # As in GitLab, the list of a pipeline leaves out retried jobs, and the list of a project has them.
-        with_retried=pipeline is None or request.query_params.get("include_retried", "").lower() in ("true", "1"),
+        with_retried=pipeline is None or flag_in_query(request, "include_retried"),
         is_trigger=is_trigger,
         project_ids=project_ids,
     )
@@ -174,19 +179,19 @@ async def list_bridges(edge: Edge, request: Request, pipeline: Pipeline, project
 async def list_all(edge: Edge, request: Request, caller: Caller) -> Paged[JobShape]:
     """List the jobs of the caller's projects; for administrators all."""
     projects = await _own_projects(edge, caller)
-    if request.query_params.get("held", "").lower() not in ("true", "1"):
+    if not flag_in_query(request, "held"):
         return await _page(edge, request, project_ids=projects)
     page = page_of(request)
-    held = await edge.store.jobs.load_jobs({JobId(hold.job_id) for hold in edge.shells.holds()})
-    own = [job for job in reversed(held) if projects is None or job.project_id in projects]
-    shown = await describe(edge, own[(page.number - 1) * page.size : page.number * page.size], caller)
-    for view in shown:
+    jobs_on_hold = await edge.store.jobs.load_jobs({JobId(hold.job_id) for hold in edge.shells.holds()})
+    jobs = [job for job in reversed(jobs_on_hold) if projects is None or job.project_id in projects]
+    views = await describe(edge, jobs[(page.number - 1) * page.size : page.number * page.size], caller)
+    for view in views:
         view.held_until = _hold_end(edge, JobId(view.id))
-    return Paged(shown, len(own), page)
+    return Paged(views, len(jobs), page)
 
 
 async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
-    """Ids of the projects whose jobs a person may read as a member; None if they may read all."""
+    """Ids of the projects whose jobs a person may read as a member of the project; None if they may read all."""
     if caller.user.is_admin:
         return None
     projects = await list_all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
@@ -196,7 +201,7 @@ async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
 @routes.get(f"{_ROOT}/jobs/{{job_id}}", in_project(Level.REPORTER))
 async def show(edge: Edge, caller: Caller, job: Job) -> JobShape:
     """Show a job."""
-    return (await describe(edge, [job], caller))[0]
+    return await describe_job(edge, job, caller)
 
 
 @routes.get("/api/v4/job", JOB, query={"token": str})
@@ -214,9 +219,9 @@ async def show_with_times(edge: Edge, caller: Caller, job: Job) -> TimedJobShape
 async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
     """The API response for a job, with the fields that only Remuda has."""
     now = edge.clock.now()
-    view = (await describe(edge, [job], caller))[0]
+    view = await describe_job(edge, job, caller)
     bodies, note = await _events(edge, job)
-    spent = {
+    times = {
         "waiting_seconds": seconds_waiting(job, now),
         "running_seconds": seconds_running(job, now),
         "steps": step_times(bodies),
@@ -224,16 +229,16 @@ async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
         **({"note": note} if note else {}),
     }
     view.held_until = _hold_end(edge, job.id)
-    return TimedJobShape.of(job, **msgspec.structs.asdict(view), state=job.state.value, times=spent)
+    return TimedJobShape.of(job, **msgspec.structs.asdict(view), state=job.state.value, times=times)
 
 
 def _hold_end(edge: Edge, job_id: JobId) -> str | None:
-    held = edge.shells.hold_of(job_id)
-    return None if held is None else rfc3339(held.until)
+    hold = edge.shells.hold_of(job_id)
+    return None if hold is None else rfc3339(hold.until)
 
 
 async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
-    """The start and end events of a job's steps, and a note if some are missing."""
+    """The start and end events of a job's steps, and a note if some are missing (None if not)."""
     events: list[StepTimes] = []
     async with aclosing(read_results(edge.store.jobs, job.id)) as results:
         async for result in results:
@@ -247,7 +252,8 @@ async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
 
 
 async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:
-    """Where a job's time went, from the results of its steps (`bodies`) or, if it has none, the sections of its log."""
+    """How long each part of a job took until its end or `now`, by its step results (`bodies`) or, if a finished job has
+    none, the sections of its log. None if the job was never pending."""
     spans = job_times.spans_of_steps(bodies, now)
     if spans or job.state not in FINAL or job.started_at is None or job.is_trigger:
         return job_times.split(job, spans, "steps", now)
@@ -260,10 +266,11 @@ async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> Tim
 
 async def _piece(edge: Edge, job: Job, start: int, count: int) -> bytes:
     data = bytearray()
-    async for piece in edge.traces.read(job.id, start):
-        data += piece
-        if len(data) >= count:
-            break
+    async with aclosing(edge.traces.read(job.id, start)) as pieces:
+        async for piece in pieces:
+            data += piece
+            if len(data) >= count:
+                break
     return bytes(data[:count])
 
 

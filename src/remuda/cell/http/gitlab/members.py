@@ -1,5 +1,5 @@
 """Members of groups and projects in GitLab's form. Owners of a group and maintainers of a project change members, up to
-their own level. A group keeps its last owner. Members belong to the same organization."""
+their own level. A top-level group keeps its last owner. Members are users of the same organization."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
@@ -49,7 +49,7 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     owner: Pool
     organization_id: int
     above: tuple[Pool, ...]
-    """The groups that contain it. Their members are members here, too."""
+    """The groups that contain the group or project. Their members are members here, too."""
     level: int
     """The level of the caller."""
 
@@ -74,7 +74,8 @@ async def _place(edge: Edge, request: Request) -> _Place:
 
 
 def expiry_of(text: str | None, name: str = "expires_at") -> float | None:
-    """Parse a date to the start of that day (UTC) in seconds. Raises ApiError 400 about `name` if it is no date."""
+    """Parse a date to the start of that day (UTC) in seconds since the epoch; None if it is missing or empty. Raises
+    ApiError 400 about the parameter `name` if it is not a date."""
     if not text:
         return None
     try:

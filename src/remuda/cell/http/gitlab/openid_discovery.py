@@ -35,6 +35,6 @@ async def configuration(edge: Edge) -> dict[str, Any]:
 
 @routes.get(_KEYS, OPEN)
 async def keys(edge: Edge) -> dict[str, Any]:
-    """Show the public keys of id tokens, as a JSON Web Key Set."""
+    """Show the public keys of id tokens and job tokens, as a JSON Web Key Set."""
     public_keys = [key.public_jwk() for key in await load_id_keys(edge.store)]
     return {"keys": public_keys + [key.public_jwk() for key in await load_job_token_keys(edge.store)]}

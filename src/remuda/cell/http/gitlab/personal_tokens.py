@@ -1,7 +1,8 @@
 """Personal access tokens in GitLab's form: list, create, rotate (which revokes the old token at once), revoke.
 
 A token is shown once, when it is created; the store has only its SHA-256. People manage their own tokens,
-administrators those of everybody. Invariant: no token gets a scope that the token which creates it lacks.
+administrators those of everybody. Invariant: a token without the scope `api` creates no token with scopes that
+it lacks itself.
 """
 
 import secrets
@@ -105,7 +106,8 @@ async def list_all(edge: Edge, request: Request, caller: Caller) -> list[Persona
 
 
 async def _find(edge: Edge, request: Request) -> UserToken:
-    """The personal token in the path (`self`: the caller's own). 404 for others' unless an administrator calls."""
+    """The personal token in the path (`self`: the one in use); 404 for one of another user, except for
+    administrators."""
     caller = caller_of(request)
     if text_in_path(request, "token_id") == "self":
         return caller.token

@@ -145,7 +145,7 @@ async def _ref_and_commit(edge: Edge, project: Project, params: NewPipelineReque
         return ref_and_commit
     if candidates(params.ref) != (params.ref,):
         raise InvalidError(f"ref {params.ref!r}: with a sha it must be a full name, such as refs/heads/main")
-    # The next calls are about this commit, which is cached now.
+    # `commit` caches the commit, which the next calls need, too.
     commit = await repos.commit(project.repo_path, params.sha)
     if commit is None or commit.sha != params.sha:
         raise InvalidError(f"there is no commit {params.sha!r}; push it first, and give its full id")

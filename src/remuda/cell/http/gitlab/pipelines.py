@@ -1,6 +1,5 @@
 """Pipelines in GitLab's form: show, list, rename, cancel, retry, delete. `pipeline_create` creates them."""
 
-from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -10,9 +9,9 @@ from starlette.requests import Request
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, check_acts_on
-from remuda.cell.http.edge.bodies import choice_in_query
+from remuda.cell.http.edge.bodies import choice_in_query, time_in_query
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.errors import bad_field, bad_parameter, not_found
+from remuda.cell.http.edge.errors import bad_field, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id, page_of
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.pipeline_create import SOURCES, describe_pipeline
@@ -79,16 +78,8 @@ def filter_of(request: Request) -> PipelineFilter:
         has_mistakes={"true": True, "false": False}.get(choice_in_query(request, "yaml_errors", ("true", "false"))),
         order_by=choice_in_query(request, "order_by", ORDERS, "id"),
         ascending=choice_in_query(request, "sort", ("asc", "desc")) == "asc",
-        **{name: _time(name, query[name]) for name in _TIMES if query.get(name)},
+        **{name: time_in_query(request, name) for name in _TIMES},
     )
-
-
-def _time(name: str, text: str) -> float:
-    try:
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise bad_parameter(f"{name} is invalid: expected a time such as 2026-01-31T08:00:00Z") from None
 
 
 @routes.get(_ROOT, in_project(Level.REPORTER), query=LISTED | KEYSET)
@@ -173,6 +164,6 @@ async def remove(edge: Edge, pipeline: Pipeline, project: Project) -> None:
     if pipeline.upstream_job_id is not None:
         upstream = await edge.store.jobs.load_job(pipeline.upstream_job_id)
         if upstream is not None and upstream.state not in FINAL:
-            raise ConflictError(f"job {upstream.id} waits for it; try again when that job has finished")
+            raise ConflictError(f"job {upstream.id} waits for this pipeline; try again when that job has finished")
     await edge.projects.repos.remove_ref(project.repo_path, f"refs/pipelines/{pipeline.id}")
     await retention.remove_pipeline(edge.store, edge.traces, edge.blobs, pipeline.id)

@@ -12,7 +12,7 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.git.commits import is_branch_name
 from remuda.cell.http.edge.access import USER, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
-from remuda.cell.http.edge.bodies import with_given
+from remuda.cell.http.edge.bodies import flag_in_query, with_given
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, blame_field, forbidden, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
@@ -83,7 +83,8 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
 
 
 async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
-    """The full path of a new project. Raises ApiError if the caller may not create a project there."""
+    """The full path of a new project: `path` itself if it contains a namespace, else `path` in the namespace with this
+    id (None: the caller's own). Raises ApiError if the caller may not create a project in it."""
     if "/" in path:
         await check_namespace(edge, caller, path.rpartition("/")[0])
         return path
@@ -98,8 +99,9 @@ async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | 
 
 
 async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | None:
-    """The namespace for a new project; None if it is missing and the caller may create it. Raises ApiError 404 if they
-    may not know of it, 403 if they may not create a project in it."""
+    """The namespace with this path, for a new project; None if it is missing and the caller is an administrator, who
+    may create it. Raises ApiError for others: 404 if it is missing or hidden, 403 if they may not create projects in
+    it."""
     namespace = await edge.store.people.find_namespace(path)
     if namespace is None:
         if not caller.user.is_admin:
@@ -110,7 +112,7 @@ async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | 
 
 
 def check_texts(*, name: str | None, description: str | None, visibility: str | None) -> None:
-    """Raise ApiError 400 if a project or group cannot have such a name, description or visibility."""
+    """Raise ApiError 400 if a project, group or user cannot have such a name, description or visibility."""
     if name is not None and (not name.strip() or len(name) > _MAX_NAME or not name.isprintable()):
         raise bad_field("name", f"has 1 to {_MAX_NAME} characters, and no control characters")
     if len(description or "") > _MAX_DESCRIPTION:
@@ -143,13 +145,12 @@ async def list_all(edge: Edge, request: Request) -> Paged[ProjectShape]:
 async def page_of_projects(edge: Edge, request: Request, project_filter: ProjectFilter) -> Paged[ProjectShape]:
     """A page of the projects that match the filter and that the caller may see."""
     page, query, caller = page_by_id(request), request.query_params, caller_of(request)
-    is_own = any(query.get(name, "").lower() in ("true", "1") for name in ("membership", "owned"))
     project_filter = msgspec.structs.replace(
         project_filter,
         search=query.get("search", ""),
         visibility=query.get("visibility", ""),
         sight=caller.sight,
-        membership=is_own,
+        membership=flag_in_query(request, "membership") or flag_in_query(request, "owned"),
     )
     projects, total = await edge.store.projects.list_projects(page, project_filter)
     return Paged([describe_project(edge, project) for project in projects], total, page)
@@ -165,7 +166,7 @@ async def update(edge: Edge, caller: Caller, project: Project, params: ProjectCh
         raise bad_field("build_timeout", "is a number of seconds from 10 minutes to one month")
     if params.priority is not None:
         if not caller.user.is_admin:
-            raise forbidden("only an administrator puts a project before others")
+            raise forbidden("only administrators may change the priority of a project")
         if abs(params.priority) > MAX_PRIORITY:
             raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if params.default_branch is not None:
@@ -215,7 +216,7 @@ async def remove(edge: Edge, project: Project) -> MessageShape:
 
 
 async def remove_project(edge: Edge, project: Project) -> None:
-    """Delete a project and cancel its pipelines. A job that is missed here is failed when it would be handed out."""
+    """Delete a project and cancel its pipelines. A job that this misses fails when it would be handed to a runner."""
     await edge.projects.remove(project)
     await _leave_runners(edge, project)
     pipelines: set[PipelineId] = set()

@@ -51,7 +51,7 @@ class ReleaseShape(Shape, kw_only=True):
     created_at: str
     released_at: str
     upcoming_release: bool
-    author: UserShape
+    author: UserShape | None
     commit: CommitShape | None
     milestones: list[dict[str, Any]]
     commit_path: str
@@ -97,8 +97,8 @@ async def create(edge: Edge, request: Request, project: Project, params: Asked) 
 async def list_all(edge: Edge, request: Request, project: Project, page: Page) -> Paged[ReleaseShape]:
     """List the releases of a project."""
     releases = await edge.store.schedules.list_releases(project.id)
-    shown = releases[(page.number - 1) * page.size : page.number * page.size]
-    return Paged([await _view(edge, project, release) for release in shown], len(releases), page)
+    releases_of_page = releases[(page.number - 1) * page.size : page.number * page.size]
+    return Paged([await _view(edge, project, release) for release in releases_of_page], len(releases), page)
 
 
 @routes.get(f"{_ROOT}/{{tag}}", _READ)
@@ -111,8 +111,10 @@ async def show(edge: Edge, project: Project, release: Annotated[Release, _find])
 async def show_latest(edge: Edge, project: Project) -> ReleaseShape:
     """Show the newest release that is published."""
     now = edge.clock.now()
-    out = (release for release in await edge.store.schedules.list_releases(project.id) if release.released_at <= now)
-    if (newest := next(out, None)) is None:
+    published = (
+        release for release in await edge.store.schedules.list_releases(project.id) if release.released_at <= now
+    )
+    if (newest := next(published, None)) is None:
         raise not_found("Release")
     return await _view(edge, project, newest)
 
@@ -145,14 +147,15 @@ def _link(fields: dict[str, Any]) -> dict[str, str]:
 
 async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:
     url = edge.settings.url
-    own = f"{url}/{project.path}/-/releases/{release.tag}"
+    release_url = f"{url}/{project.path}/-/releases/{release.tag}"
     commit = await edge.projects.repos.commit(project.repo_path, release.sha) if release.sha else None
+    author = await edge.store.people.load_user(release.user_id)
     links = [
         {
             "id": number,
             "name": link["name"],
             "url": link["url"],
-            "direct_asset_url": own + "/downloads/" + link["filepath"].lstrip("/")
+            "direct_asset_url": release_url + "/downloads/" + link["filepath"].lstrip("/")
             if "filepath" in link
             else link["url"],
             "link_type": link.get("link_type", "other"),
@@ -166,11 +169,11 @@ async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:
         created_at=rfc3339(release.created_at),
         released_at=rfc3339(release.released_at),
         upcoming_release=release.released_at > edge.clock.now(),
-        author=user_view(url),
+        author=user_view(url, author) if author else None,
         commit=commit_view(commit, project, url) if commit else None,
         milestones=[{"title": title} for title in release.milestones],
         commit_path=f"/{project.path}/-/commit/{release.sha}",
         tag_path=f"/{project.path}/-/tags/{release.tag}",
         assets={"count": len(links), "sources": [], "links": links},
-        links={"self": own},
+        links={"self": release_url},
     )

@@ -37,7 +37,7 @@ REGISTRATION_PREFIX = "GR1348941"
 _REGISTRATION = "registration_token"
 """Name of the stored setting; for a group or project followed by its kind and id."""
 _OWNER_OF = "registration_token_of"
-"""Name of the setting, followed by the hash of a registration token, that has the owner of that token."""
+"""Name of the setting with the owner of a registration token; the hash of the token follows."""
 _SETTINGS = "application_settings"
 _INSTANCE: Pool = ("instance", 0)
 
@@ -193,7 +193,8 @@ async def create(edge: Edge, caller: Caller, params: CreateRunner) -> RunnerCred
 
 
 async def _reach(edge: Edge, caller: Caller, params: CreateRunner) -> Reach:
-    """What a new runner is for; 403 or 404 if the caller may not create one there."""
+    """The organization, group or project of a new runner. Raises ApiError: 400 if `params` lacks its id, 403 or 404 if
+    the caller may not create a runner in it."""
     user_id = caller.user.id
     match RunnerType(params.runner_type):
         case RunnerType.INSTANCE:
@@ -232,15 +233,15 @@ def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
     )
 
 
-async def _expiry(edge: Edge, runner_type: RunnerType, params: str | None = None) -> float | None:
-    """When a new token expires: by the settings, or sooner by `params` (`token_expires_at`; 400 if no future time)."""
+async def _expiry(edge: Edge, runner_type: RunnerType, token_expires_at: str | None = None) -> float | None:
+    """When a new token expires: by the settings, or sooner at `token_expires_at` (400 if in the past). None: never."""
     now = edge.clock.wall()
     life = (await application_settings(edge.store)).life_seconds(runner_type)
     latest = None if life is None else now + life
-    if not params:
+    if not token_expires_at:
         return latest
     try:
-        expires_at = parse_time(params)
+        expires_at = parse_time(token_expires_at)
     except InvalidError:
         expires_at = now
     if expires_at <= now:
@@ -311,7 +312,7 @@ async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) ->
     expires_at = ends_at if by_settings is None else by_settings
 
     def renew(row: Runner) -> Runner | None:
-        """Give the runner its new token; None, which changes nothing, if another call has reset it meanwhile."""
+        """The runner with the new token; None, which changes nothing, if another call has reset it meanwhile."""
         if row.token_hash != runner.token_hash:
             return None
         return replace(row, token_hash=token_hash(token), token_expires_at=expires_at)

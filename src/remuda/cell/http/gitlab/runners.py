@@ -53,7 +53,7 @@ class RunnerChange(msgspec.Struct, kw_only=True):
     priority: int | None = None
     """Remuda's own: of the runners that wait for a job, the one with the highest priority gets it."""
     poll_hold_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
-    """Remuda's own: how long its polls are held at most; null: by the settings of the cell."""
+    """Remuda's own: how long job requests of the runner are held at most; null: by the settings of the cell."""
 
 
 def apply_change(runner: Runner, change: RunnerChange) -> Runner:
@@ -98,7 +98,7 @@ class RunnerShape(RunnerSummaryShape, kw_only=True):
 
 
 async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
-    """The API response for a runner, with those of its projects and groups that the caller may know of."""
+    """The API response for a runner, with its group and those of its projects that the caller may know of."""
     projects = [await edge.store.projects.load_project(project_id) for project_id in runner.project_ids]
     group = await edge.store.people.load_namespace(runner.group_id) if runner.group_id is not None else None
     newest = max(
@@ -129,7 +129,7 @@ async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
             if project and caller.level_in(project) is not None
         ],
         groups=[{"id": group.id, "name": group.name, "web_url": f"{edge.settings.url}/groups/{group.path}"}]
-        if group
+        if group and caller.level_in_group(group) is not None
         else [],
         token_expires_at=time_text(runner.token_expires_at),
     )
@@ -162,7 +162,7 @@ def _manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> M
 
 
 def _load(manager: RunnerManager) -> dict[str, Any] | None:
-    """The load that a manager reported: jobs running, free slots, and the share in use."""
+    """The load that a manager reported: jobs running, free slots, and the share in use; None if it reported none."""
     running, free = manager.load_running, manager.load_free
     if running is None or free is None:
         return None
@@ -172,7 +172,7 @@ def _load(manager: RunnerManager) -> dict[str, Any] | None:
 
 def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
     """The runner filter in the query, with GitLab's old and new parameters; ApiError 400 if not valid. `pools`: only
-    runners of these groups, projects or the instance; None: all."""
+    runners of these groups, projects or the instance; None: all. `now`: the time for the status (online, ...)."""
     query = request.query_params
     kind, status = choice_in_query(request, "type", tuple(RunnerType)), query.get("status", "")
     paused = query.get("paused", "").lower()

@@ -161,8 +161,8 @@ async def _find_to_change(edge: Edge, request: Request) -> Schedule:
 
 async def _check_ref(edge: Edge, caller: Caller, project: Project, ref: str | None) -> None:
     if ref is not None:
-        whole = ref if ref.startswith("refs/") else f"refs/heads/{ref}"
-        await check_protected(edge, caller, project, whole)
+        full_ref = ref if ref.startswith("refs/") else f"refs/heads/{ref}"
+        await check_protected(edge, caller, project, full_ref)
 
 
 async def _change(edge: Edge, schedule: Schedule, decide: Callable[[Schedule], Schedule]) -> Schedule:

@@ -38,10 +38,10 @@ async def summary(edge: Edge, pipeline: Pipeline) -> Response:
 
 
 async def _answer(edge: Edge, pipeline: Pipeline, *, with_cases: bool) -> Response:
-    """The response, from the cache unless a job has uploaded another report since. `with_cases`: not only totals. A
-    blob never changes, so its name identifies its content."""
+    """The response with a test report, from the cache unless a job has uploaded another report since. `with_cases`:
+    with the test cases, not only totals. A blob never changes, so its name identifies its content."""
     reports = await find_reports(edge.store, pipeline.id)
-    key = ("test report", with_cases, tuple((each.job.id, each.artifact.blob) for each in reports))
+    key = ("test report", with_cases, tuple((report.job.id, report.artifact.blob) for report in reports))
     settings = edge.settings
     limits = JunitLimits(
         bytes=settings.test_report_limit_bytes,
@@ -68,26 +68,26 @@ async def _answer(edge: Edge, pipeline: Pipeline, *, with_cases: bool) -> Respon
 
 
 def _encode_report(suites: Sequence[Suite]) -> bytes:
-    shown = [
+    test_suites = [
         {**_counts(suite), "suite_error": suite.error, "test_cases": [_case(case) for case in suite.cases]}
         for suite in suites
     ]
     counts = [_counts(suite) for suite in suites]
     names = ("total_time", "total_count", "success_count", "failed_count", "skipped_count", "error_count")
     return msgspec.json.encode(
-        {**{name: sum(suite_counts[name] for suite_counts in counts) for name in names}, "test_suites": shown}
+        {**{name: sum(suite_counts[name] for suite_counts in counts) for name in names}, "test_suites": test_suites}
     )
 
 
 def _encode_summary(suites: Sequence[Suite]) -> bytes:
-    shown = [{**_counts(suite), "build_ids": suite.job_ids, "suite_error": suite.error} for suite in suites]
+    test_suites = [{**_counts(suite), "build_ids": suite.job_ids, "suite_error": suite.error} for suite in suites]
     total: View = {name: sum(suite.statuses[name] for suite in suites) for name in _STATUSES}
     total |= {
         "time": round(sum(suite.seconds for suite in suites), 6),
         "count": sum(suite.statuses.total() for suite in suites),
         "suite_error": next((suite.error for suite in suites if suite.error), None),
     }
-    return msgspec.json.encode({"total": total, "test_suites": shown})
+    return msgspec.json.encode({"total": total, "test_suites": test_suites})
 
 
 def _counts(suite: Suite) -> View:

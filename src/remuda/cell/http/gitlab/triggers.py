@@ -1,8 +1,8 @@
 """Trigger tokens in GitLab's form, and the call that starts a pipeline with one.
 
-A trigger token of the project starts it, or a job whose project the job token allow list admits. A token is shown once,
-when it is created. Invariant: a wrong token and a missing project get the same answer, and nothing happens; tokens are
-looked up by hash, so the time of an answer tells nothing about a near miss.
+The call needs a trigger token of the project, or the token of a job whose project the job token allow list admits. A
+token is shown once, when it is created. Invariant: a wrong token and a missing project get the same answer, and nothing
+happens; tokens are looked up by hash, so the time of an answer tells nothing about a near miss.
 """
 
 import secrets
@@ -45,7 +45,6 @@ CALL_LIMIT_BYTES = 128 * 1024
 """The parameters of the call become a variable of the pipeline, so they have their own limit."""
 _RANDOM_BYTES = 16
 _SHOWN = 4
-_MAX_TOKEN = 8192
 _MAX_DESCRIPTION = 255
 
 
@@ -192,7 +191,7 @@ def _payload(values: Mapping[str, Any]) -> str:
 
 async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
     """The project in the path, and a pipeline request to which the caller adds ref and commit. Raises ApiError 404 if
-    the token is not valid or may not start pipelines in the project."""
+    the token is not valid or its user may not start pipelines in the project, and as `_by_job` does."""
     try:
         project = await project_in_path(edge, request)
         job = await auth.job_of(edge, token, scope="pipelines") if token.startswith(JOB_PREFIX) else None
@@ -200,7 +199,7 @@ async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project,
         raise ApiError(404, {"message": "404 Not Found"}) from None
     if job is not None:
         return project, await _by_job(edge, project, job)
-    trigger = await edge.store.schedules.find_trigger(token_hash(token)) if len(token) <= _MAX_TOKEN else None
+    trigger = await edge.store.schedules.find_trigger(token_hash(token)) if len(token) <= auth.MAX_TOKEN else None
     if trigger is None or trigger.project_id != project.id:
         raise ApiError(404, {"message": "404 Not Found"})
     if (await level_of(edge.store, trigger.user_id, project, edge.clock.wall()) or 0) < Level.DEVELOPER:
@@ -215,11 +214,11 @@ async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project,
 async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
     """The pipeline request of a job, without ref and commit. Raises ApiError 404 if the job's user may not start
     pipelines in the project, 403 if the project's allow list refuses the job."""
-    above, source = (
+    parent, source = (
         await edge.store.pipelines.load_pipeline(job.pipeline_id),
         await edge.store.projects.load_project(job.project_id),
     )
-    user_id, depth = (above.user_id, above.depth + 1) if above else (0, 1)
+    user_id, depth = (parent.user_id, parent.depth + 1) if parent else (0, 1)
     level = await level_of(edge.store, user_id, project, edge.clock.wall()) or 0
     # Administrators may start pipelines everywhere, but jobs only in their organization.
     if source is None or level < Level.DEVELOPER or project.organization_id != job.organization_id:

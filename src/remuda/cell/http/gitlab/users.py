@@ -47,7 +47,7 @@ class UserChange(msgspec.Struct, kw_only=True):
 
 
 def whole_view(edge: Edge, user: User) -> UserShape:
-    """The API response for a user with all fields, which only administrators and the user get."""
+    """The API response for a user with all fields, which only administrators and the user themselves get."""
     return msgspec.structs.replace(
         user_view(edge.settings.url, user),
         email=user.email,

@@ -20,7 +20,7 @@ from remuda.cell.values.people import Level
 
 MAX_VALUE = 10_000
 MAX_GIVEN_VALUE = 100_000
-"""For a variable given to one pipeline, schedule or job. Linux allows little more in an environment."""
+"""Characters of a variable given to one pipeline, schedule or job. Linux allows little more in an environment."""
 MAX_DESCRIPTION = 255
 _NAME = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
 _SCOPE = re.compile(r"[A-Za-z0-9_/$*{}. -]{1,255}", re.ASCII)
@@ -149,7 +149,7 @@ def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
 
 
 async def _load_variables(edge: Edge, request: Request) -> tuple[ProjectVariable, list[ProjectVariable]]:
-    """An empty variable of the project, group or cell in the path (to copy for a new one), and those that exist."""
+    """An empty variable of the project, group or cell in the path (`create` copies it), and the existing variables."""
     path = request.scope["path"]
     if path.startswith("/api/v4/projects/"):
         project = await project_in_path(edge, request)

@@ -47,7 +47,7 @@ class UserShape(Shape, kw_only=True):
     bot: bool | UnsetType = UNSET
 
 
-def user_view(url: str, user: User = FIRST_USER) -> UserShape:
+def user_view(url: str, user: User) -> UserShape:
     """The API response for a user, with the fields that everybody may see."""
     return UserShape.of(user, web_url=f"{url}/{user.username}")
 

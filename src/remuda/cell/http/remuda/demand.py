@@ -1,5 +1,5 @@
-"""`GET /demand`: how much work waits, for administrators and for runner managers that scale. A runner sees only jobs
-that it can run, and the shares of its own managers."""
+"""`GET /demand`: how many jobs run, wait or will wait, for administrators and for runner managers that scale machines.
+A runner sees only jobs that it can run; of their division among managers (`shares`), only its managers' parts."""
 
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -18,7 +18,7 @@ routes = Routes()
 
 @routes.get("/api/remuda/v1/demand", RUNNER, query={"system_id": str})
 async def show(edge: Edge, request: Request) -> Demand:
-    """Count the waiting jobs by capability key (what a job needs of a runner)."""
+    """Count the jobs that run, wait or will wait, by capability key (what a job needs of a runner)."""
     token = request.headers.get("runner-token")
     if token is None:
         await admit(edge, ADMINISTRATOR, request)

@@ -1,8 +1,8 @@
 """`GET /api/remuda/v1/events`: changes of jobs, pipelines and runners, as server-sent events.
 
-A person sees what they may read; that is checked again every few seconds, so a lost right ends what it allowed. The
-cell keeps only a position for each client, so its memory does not grow with slow ones: a client that does not read, or
-comes back too late or to another process, gets a `reset` and is disconnected.
+A person sees what they may read; rights are loaded again every few seconds, so a lost right takes effect soon. The
+cell keeps only a position for each client, so its memory does not grow with slow ones: a client that is too far behind,
+or comes back too late or to another process, gets a `reset` and is disconnected.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from remuda.cell.events import MOST_WATCHERS, Watcher
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import USER
 from remuda.cell.http.edge.admission import Caller, check_level, person, runner_level
-from remuda.cell.http.edge.bodies import is_number
+from remuda.cell.http.edge.bodies import HangUp, is_number
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, ClientGoneError, bad_parameter, not_found, unavailable
 from remuda.cell.http.edge.routes import Routes
@@ -40,8 +40,8 @@ _AT_ONCE = 200
 class _Sight:
     """Decides which events one client gets: those that match its filter and that its user may see."""
 
-    def __init__(self, edge: Edge, token: str | None, caller: Caller, wanted: EventFilter) -> None:
-        self.wanted = wanted
+    def __init__(self, edge: Edge, token: str | None, caller: Caller, event_filter: EventFilter) -> None:
+        self.event_filter = event_filter
         self._edge = edge
         self._token = token
         self._caller = caller
@@ -57,7 +57,7 @@ class _Sight:
             self._looked_at = now
 
     async def sees(self, event: Event) -> bool:
-        if not self.wanted.covers(event):
+        if not self.event_filter.covers(event):
             return False
         if event.runner is not None:
             return await self._sees_runner(event.runner)
@@ -70,7 +70,7 @@ class _Sight:
         return self._projects[event.project_id]
 
     async def _sees_runner(self, runner: Runner) -> bool:
-        if not self.wanted.runners:
+        if not self.event_filter.runners:
             return False
         try:
             await runner_level(self._edge, self._caller, runner)
@@ -95,7 +95,7 @@ class _EventStream(Response):
         self._gone = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._events.subscribe(runners=self._sight.wanted.runners) as watcher:
+        with self._events.subscribe(runners=self._sight.event_filter.runners) as watcher:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async with asyncio.TaskGroup() as group:
                 leaving = group.create_task(self._leave(receive, watcher), name="watcher of events")
@@ -110,8 +110,7 @@ class _EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _leave(self, receive: Receive, watcher: Watcher) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await HangUp(receive).wait()
         self._gone = True
         watcher.wake.set()
 
@@ -162,7 +161,8 @@ async def watch(edge: Edge, request: Request, caller: Caller) -> Response:
 
 
 async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> EventFilter:
-    """Raises ApiError 404 for a project, pipeline or job in the filter that the caller may not know of."""
+    """Read the filter in the query. Raises ApiError: 400 if not valid, 404 or 403 if it names what the caller may not
+    know of or read."""
     names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
     unknown = [name for name in names if name not in tuple(EventKind)]
     if unknown:

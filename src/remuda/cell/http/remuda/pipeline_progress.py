@@ -154,7 +154,7 @@ def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
 
 
 def jobs_ahead(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
-    """Names of the first few jobs of its pipeline (`family`) that must finish before this job can start."""
+    """Names of the first few jobs in `family`, all jobs of the pipeline, that must finish before `job` can start."""
     names = frozenset(job.waits_for)
     ahead = (
         other.name

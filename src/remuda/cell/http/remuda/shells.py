@@ -1,7 +1,9 @@
 """Interactive shells, the user's side: open one in a job, send and read frames, close it; release a job on hold.
 
-A job on hold is a failed job whose environment is kept for debugging. A shell belongs to its opener. Every call checks
-that the caller is still a maintainer of the job's project, because a shell sees the job's secrets.
+Frames (`remuda.wire.shell`) carry stdin, stdout and events; the cell does not parse them, and offsets count their
+bytes. A job on hold is a failed job whose environment is kept for debugging. Only the user who opened a shell uses it,
+and every call checks that they are still a maintainer of the job's project, because a shell sees the job's secrets.
+Developers may release a job.
 """
 
 from typing import Any
@@ -103,13 +105,13 @@ async def release(edge: Edge, job: Job) -> dict[str, int]:
 
 
 async def append_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """Append the request's body to a stream, INPUT or OUTPUT, of a shell; 202 if stored. 416 if there is a gap, stored
-    bytes differ, the shell has ended, or the reader is far behind."""
+    """Append the request's body to a stream, INPUT or OUTPUT, at the offset in Content-Range; 202 if stored. 416 if
+    that leaves a gap or contradicts stored bytes, the shell has ended, or the reader stays far behind."""
     data = await Body(request.receive).read(PIECE_BYTES)
     content_range = request.headers.get("content-range", "")
     start = parse_content_range(content_range)
     if start is None or not fits_content_range(content_range, len(data)):
-        raise bad_request("Missing header Content-Range, or it is not <start>-<end> of the bytes that came")
+        raise bad_request("Missing header Content-Range, or it is not <start>-<end> of the bytes in the body")
     appended = await edge.shells.append(about, stream, start, data)
     headers = {"Range": f"0-{appended.size}", "X-Remuda-Shell-State": edge.shells.state(about)[0]}
     if not appended.taken:
@@ -118,7 +120,8 @@ async def append_frames(edge: Edge, request: Request, about: About, stream: str)
 
 
 async def read_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """The bytes of a stream, INPUT or OUTPUT, from `offset` in the query on. Waits a while for some."""
+    """The bytes of a stream, INPUT or OUTPUT, from the byte `offset` in the query on. If there are none yet, waits
+    for them up to HOLD_SECONDS; the response is empty if none come."""
     frames = await edge.shells.read(about, stream, number_in_query(request, "offset") or 0)
     headers = {"X-Remuda-Shell-State": frames.state, "Cache-Control": "no-store"}
     return Response(frames.data, media_type="application/octet-stream", headers=headers)

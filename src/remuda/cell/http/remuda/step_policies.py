@@ -33,7 +33,7 @@ class PolicyShape(Shape, kw_only=True):
 
 
 async def _scope(edge: Edge, request: Request) -> Pool:
-    """The kind and id of the organization, group or project in the path. Raises ApiError 404 if it does not exist."""
+    """The kind and id of the organization, group or project in the path. Raises ApiError 404 if there is none."""
     kind, number = request.path_params["scope"], number_in_path(request, "id")
     match kind:
         case "organization":

@@ -1,9 +1,9 @@
 """Artifacts: upload and download, streamed both ways.
 
-A job may read its own artifacts, those of the jobs that it depends on (while it may read their project), and through
-the project's address those of any job of its project; a user may as their level allows. A second upload of the same
-type is ignored if it has the same content and refused otherwise. Invariant: a row in the store names a complete blob; a
-refused upload leaves no blob.
+A job may read its own artifacts, those of the jobs that it depends on (while it may read their project), and under
+`/projects/:id/jobs` those of any job of its project; a user may read what their level allows. A second upload of the
+same type is ignored if it has the same content and refused otherwise. Invariant: a row in the store names a complete
+blob; a refused upload leaves no blob.
 """
 
 import secrets
@@ -81,7 +81,7 @@ RAW = frozenset(
 )
 _PACKED_DOTENV_BYTES = 64 * 1024
 """Added to the limit for dotenv reports, because compression may make a small file larger."""
-_NOT_GIVEN = "the job does not get artifacts of that one"
+_MAY_NOT_READ = "the calling job may not read the artifacts of this job"
 _MEDIA = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 
 
@@ -102,8 +102,8 @@ async def upload(edge: Edge, request: Request) -> Response:
     token, job_id = auth.job_token_in(request), number_in_path(request, "job_id")
     job = await auth.job_of(edge, token, job_id)
     kind = choice_in_query(request, "artifact_type", ZIP | GZIP | RAW, "archive")
-    usual = "zip" if kind in ZIP else "gzip" if kind in GZIP else "raw"
-    form = choice_in_query(request, "artifact_format", _MEDIA, usual)
+    default_format = "zip" if kind in ZIP else "gzip" if kind in GZIP else "raw"
+    form = choice_in_query(request, "artifact_format", _MEDIA, default_format)
     limit = _upload_limit(edge.settings, kind)
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length[:18]) > limit + OVERHEAD_BYTES:
@@ -165,7 +165,7 @@ def _upload_limit(settings: CellSettings, kind: str) -> int:
 
 
 def _too_large(settings: CellSettings, kind: str) -> Exception:
-    """Error 413 that names the setting which limits uploads of artifacts of this kind."""
+    """Error 413 with the limit for artifacts of this type, and the setting that sets it."""
     limit = settings.artifact_limit_bytes
     if _upload_limit(settings, kind) < limit:
         return too_large(explain_limit(settings.dotenv_limit_bytes))
@@ -186,36 +186,36 @@ async def download(edge: Edge, request: Request) -> Response:
     job = await any_job_in_path(edge, request)
     is_dependency = job.pipeline_id == caller.pipeline_id and job.name in caller.artifacts_from
     if job.id != caller.id and not is_dependency and job.id not in caller.gets:
-        raise forbidden(_NOT_GIVEN)
+        raise forbidden(_MAY_NOT_READ)
     if job.project_id != caller.project_id:
         await _check_cross_project(edge, caller, job)
     return await _answer(edge, job)
 
 
 async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
-    """Raise ApiError 403 if the calling job may not read the other job's project; checked each time, as in GitLab."""
+    """Raise ApiError 403 if the job `caller` may not read the project of `job`; checked each time, as in GitLab."""
     project, source = (
         await edge.store.projects.load_project(job.project_id),
         await edge.store.projects.load_project(caller.project_id),
     )
     pipeline = await edge.store.pipelines.load_pipeline(caller.pipeline_id)
     if project is None or source is None or pipeline is None:
-        raise forbidden(_NOT_GIVEN)
+        raise forbidden(_MAY_NOT_READ)
     if (await level_of(edge.store, pipeline.user_id, project, edge.clock.wall()) or 0) < Level.REPORTER:
-        raise forbidden(_NOT_GIVEN)
+        raise forbidden(_MAY_NOT_READ)
     if not admits(project, source, is_reading=True):
         raise forbidden(explain_refusal(project, source))
 
 
 @routes.get(f"{_ROOT}/artifacts/{{ref}}/download", _READ, takes=OfRef, gives=bytes)
 async def download_of_ref(edge: Edge, request: Request) -> Response:
-    """Download the archive of the newest successful job of a ref and name."""
+    """Download the archive of the newest successful job with this name on a ref."""
     return await _answer(edge, await _newest(edge, request))
 
 
 @routes.get(f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", _READ, takes=OfRef, gives=bytes)
 async def file_of_ref(edge: Edge, request: Request) -> Response:
-    """Download one file of the archive of the newest successful job."""
+    """Download one file of the archive of the newest successful job with this name on a ref."""
     return await _one_file(edge, await _newest(edge, request), text_in_path(request, "path"))
 
 

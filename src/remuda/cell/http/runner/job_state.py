@@ -105,8 +105,7 @@ async def remove_manager(edge: Edge, request: Request, params: VerifyRunner) -> 
     request.state.runner_id = runner.id
     if not params.system_id:
         raise bad_parameter("system_id is missing")
-    edge.managers.forget(runner.id, params.system_id)
-    if not await edge.store.runners.remove_manager(runner.id, params.system_id):
+    if not await edge.managers.remove(runner.id, params.system_id):
         raise not_found("Runner manager")
 
 
@@ -118,7 +117,7 @@ async def discover_router(edge: Edge, request: Request) -> Response:
 
 
 def _compare(edge: Edge, params: UpdateJob, updated: Updated) -> None:
-    """Count and log a finished job whose stored log has another checksum than reported. It keeps its result."""
+    """Count and log a finished job whose stored log has another checksum than reported. The job keeps its result."""
     reported = params.output.checksum if params.output else None
     stored = updated.job.trace_checksum
     if updated.code == 200 and reported and stored and reported != stored:

@@ -31,7 +31,7 @@ class Managers:
         self._runners: OrderedDict[str, Runner] = OrderedDict()
 
     def find_runner(self, token_hash: str) -> Runner | None:
-        """The cached runner with this token; None on a miss. It may be outdated, or even removed from the store."""
+        """The cached runner with this token; None on a miss. It can be outdated, or even removed from the store."""
         runner = self._runners.get(token_hash)
         is_expired = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
         return None if is_expired else runner
@@ -50,7 +50,7 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> bool:
-        """Record a call of a runner manager, like `note_call`. Returns False if its runner was removed."""
+        """Like `note_call`, but returns False where that raises NotFoundError, and else True."""
         try:
             await self.note_call(runner_id, system_id, info, ip, load)
         except NotFoundError:
@@ -58,10 +58,11 @@ class Managers:
         return True
 
     def is_fresh(self, job: Job, ip: str) -> bool:
-        """True if a call of the job's manager from this address was recorded in the last minute: no need to write."""
+        """True if a call of the job's manager from this address need not be written: one was written in the last
+        minute, or the job has no runner."""
         if job.runner_id is None:
             return True
-        before = self._written.get((job.runner_id, (job.system_id or LEGACY)[:_MAX_SYSTEM_ID]))
+        before = self._written.get(_key(job.runner_id, job.system_id))
         if before is None or before.ip_address != ip:
             return False
         return self._clock.now() - before.contacted_at < WRITE_EVERY_SECONDS
@@ -79,9 +80,10 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> None:
-        """Record a call of a runner manager. Its `load` changes often, so it is written only with other changes."""
+        """Record a call of a runner manager. Its `load` changes often, so a new `load` alone is not written at once,
+        unless none is stored yet. Raises NotFoundError if a write is needed and the runner was removed."""
         now = self._clock.now()
-        key = (runner_id, (system_id or LEGACY)[:_MAX_SYSTEM_ID])
+        key = _key(runner_id, system_id)
         before = self._written.get(key)
         if before is None and info is None:
             # It may have reported itself to another process of the cell.
@@ -108,10 +110,16 @@ class Managers:
         if len(self._written) > _REMEMBERED:
             self._said.pop(self._written.popitem(last=False)[0], None)
 
-    def forget(self, runner_id: RunnerId, system_id: str) -> None:
-        """Remove a deleted runner manager from the cache, so that its next call is written to the store."""
-        self._written.pop((runner_id, system_id), None)
-        self._said.pop((runner_id, system_id), None)
+    async def remove(self, runner_id: RunnerId, system_id: str) -> bool:
+        """Remove a runner manager from the store and the cache, so that its next call is written. False if unknown."""
+        key = _key(runner_id, system_id)
+        self._written.pop(key, None)
+        self._said.pop(key, None)
+        return await self._store.runners.remove_manager(*key)
+
+
+def _key(runner_id: RunnerId, system_id: str | None) -> tuple[RunnerId, str]:
+    return runner_id, (system_id or LEGACY)[:_MAX_SYSTEM_ID]
 
 
 def _manager(

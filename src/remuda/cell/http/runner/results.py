@@ -1,7 +1,8 @@
 """Step results: the runner manager sends them with sequence numbers, people read them.
 
-One that is stored already is ignored, so a manager may repeat any. One that comes too early gets 409 and the expected
-number, one above the limit 413, after which the manager sends no more. Secrets are removed, long results are cut.
+A result that is stored already is ignored, so a manager may repeat any. If earlier ones are missing, the answer is 409
+with the expected number; a number above MAX_RESULTS gets 413, and the manager sends no more. Secrets are removed, and
+results longer than RESULT_BYTES are cut.
 """
 
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from remuda.cell.dispatch.payload_view import load_secrets
 from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, of_job
-from remuda.cell.http.edge.bodies import parameters
+from remuda.cell.http.edge.bodies import number_in_query, parameters
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_parameter, json_answer, too_large
 from remuda.cell.http.edge.lookup import number_in_path
@@ -29,7 +30,7 @@ from remuda.lib.clock import parse_time
 from remuda.wire.runner_api import StepResultsIn, StepResultsTaken
 
 MAX_RESULTS = 50_000
-"""Results of one job."""
+"""How many results one job may have."""
 RESULT_BYTES = 256 * 1024
 """Size of one result; a longer one is cut."""
 PAGE = 1000
@@ -53,7 +54,7 @@ class StepsShape(Shape, kw_only=True):
 
 
 class StepTimes(TypedDict, total=False):
-    """Fields of a step result about time, and `note`, which says that results are missing. Not validated."""
+    """The fields of a step result from which times are computed, and `note`, which says that results are missing."""
 
     event: Any
     path: Any
@@ -99,7 +100,8 @@ async def add(edge: Edge, request: Request) -> Response:
 
 
 def _encode(result: dict[str, Any]) -> bytes:
-    """Encode a step result. One that is too long keeps its short fields only, because sequence numbers have no gaps."""
+    """Encode a step result. If it is longer than RESULT_BYTES, texts are cut and the largest lists and objects left
+    out; it is not dropped, because sequence numbers must not have gaps."""
     body = msgspec.json.encode(result)
     if len(body) <= RESULT_BYTES:
         return body
@@ -121,8 +123,9 @@ def _encode(result: dict[str, Any]) -> bytes:
 
 @routes.get("/api/remuda/v1/jobs/{job_id}/steps", of_job(Level.REPORTER), query={"after": int, "limit": int})
 async def show(edge: Edge, request: Request, job: Job) -> StepsShape:
-    """Show step results as the agent sent them, a page at a time."""
-    after, limit = _number(request, "after", 0), max(min(_number(request, "limit", PAGE), PAGE), 1)
+    """Show step results, without secrets, a page at a time."""
+    after, limit = number_in_query(request, "after") or 0, number_in_query(request, "limit")
+    limit = PAGE if limit is None else max(min(limit, PAGE), 1)
     page: list[StepResult] = []
     size, following = 0, None
     async with aclosing(read_results(edge.store.jobs, job.id, after=after)) as results:
@@ -135,15 +138,8 @@ async def show(edge: Edge, request: Request, job: Job) -> StepsShape:
     return StepsShape(job_id=job.id, results=[result.body for result in page], next_after=following)
 
 
-def _number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, "") or str(default)
-    if not text.isascii() or not text.isdigit():
-        raise bad_parameter(f"{name} does not have a valid value")
-    return int(text[:12])
-
-
 def step_times(results: Iterable[Any]) -> list[dict[str, Any]]:
-    """Path, name, status and duration in seconds of each finished step."""
+    """Path, name, status and duration in seconds (None if not known) of each finished step."""
     return [
         {
             "path": result.get("path"),

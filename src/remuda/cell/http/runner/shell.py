@@ -1,7 +1,7 @@
 """Interactive shells, the runner manager's side: a long poll for users' requests, and the two streams of a shell.
 
 A manager learns only of shells in jobs that were handed out to it (its runner's token and its `system_id`). One long
-poll per runner carries all requests, so a manager is reached behind any address translation.
+poll per manager carries all requests, so a manager is reached behind any address translation.
 """
 
 from starlette.requests import Request
@@ -33,11 +33,11 @@ async def poll_requests(edge: Edge, request: Request, params: LookRequest) -> Wa
     runner = await auth.runner_of(edge, params.token or request.headers.get("runner-token", ""))
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, params.system_id, None, ip)
-    named = {JobId(job.job_id) for job in params.held if 0 < job.job_id < 10**MAX_DIGITS}
-    rows = await edge.store.jobs.load_jobs(named) if named else ()
+    job_ids = {JobId(job.job_id) for job in params.held if 0 < job.job_id < 10**MAX_DIGITS}
+    rows = await edge.store.jobs.load_jobs(job_ids) if job_ids else ()
     manager = (runner.id, params.system_id or LEGACY)
-    theirs = {row.id for row in rows if (row.runner_id, row.system_id or LEGACY) == manager}
-    return await edge.shells.poll(runner.id, params, theirs=theirs)
+    own_job_ids = {row.id for row in rows if (row.runner_id, row.system_id or LEGACY) == manager}
+    return await edge.shells.poll(runner.id, params, own_job_ids=own_job_ids)
 
 
 @routes.get(f"{_SHELL}/input", RUNNER, query=_WHO | {"offset": int}, gives=bytes)

@@ -2,7 +2,8 @@
 `Range` in the answer is the number of bytes stored, so a runner that lost count finds the right offset."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,33 +32,35 @@ routes = Routes()
 
 async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, send: Send) -> None:
     """Append a piece to a trace."""
-    sent = first_headers(scope)
+    headers = first_headers(scope)
     in_query = job_token_in(Request(scope)) if scope["query_string"] else ""
-    token = in_query or sent.get(b"job-token", b"").decode("latin-1")
+    token = in_query or headers.get(b"job-token", b"").decode("latin-1")
     if not token:
         raise forbidden()
     # The job is read after the body, so that its status tells the runner of a cancel meanwhile.
     data = await Body(receive).read(edge.settings.trace_piece_limit_bytes)
     job = await edge.dispatch.runner_calls.authenticate(token, job_id, ended=True)
     await edge.managers.note_job_call(job, None, scope["client"][0] if scope.get("client") else "")
-    content_range = sent.get(b"content-range", b"").decode("latin-1")
+    content_range = headers.get(b"content-range", b"").decode("latin-1")
     start = parse_content_range(content_range)
     if start is None:
         raise bad_request("Missing header Content-Range, or it is not <start>-<end>")
     if not fits_content_range(content_range, len(data)):
         raise bad_request(
-            f"Content-Range is {content_range[:100]}, and {len(data)} bytes came; <end> is the last byte's place"
+            f"Content-Range is {content_range[:100]}, but the body has {len(data)} bytes; "
+            "<end> must be the offset of its last byte"
         )
     appended = await edge.dispatch.runner_calls.append_trace(job, start, data)
     await _answer(edge, job, appended)(scope, receive, send)
 
 
 def find_cached_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
-    """The job to whose trace a request appends; None unless its token, its row and its manager are cached."""
-    sent = first_headers(scope)
-    if scope["query_string"] or b"x-forwarded-for" in sent:
+    """The job to whose trace a request appends; None if token, job or manager is not cached, or the request
+    has a query or comes through a proxy."""
+    headers = first_headers(scope)
+    if scope["query_string"] or b"x-forwarded-for" in headers:
         return None
-    job = edge.dispatch.runner_calls.authenticate_from_cache(sent.get(b"job-token", b"").decode("latin-1"), job_id)
+    job = edge.dispatch.runner_calls.authenticate_from_cache(headers.get(b"job-token", b"").decode("latin-1"), job_id)
     ip = scope["client"][0] if scope.get("client") else ""
     return job if job is not None and edge.managers.is_fresh(job, ip) else None
 
@@ -83,7 +86,7 @@ def _answer(edge: Edge, job: Job, appended: Appended) -> JsonBytes:
 
 
 def job_headers(edge: Edge, job: Job) -> dict[str, str]:
-    """Headers of every answer about a job: its status, and how often its runner should send the trace."""
+    """Headers of answers to a runner: the status of its job, and how many seconds to wait between trace pieces."""
     return {
         "Job-Status": job.status(),
         "X-GitLab-Trace-Update-Interval": str(edge.settings.trace_interval_seconds),
@@ -99,10 +102,10 @@ async def get_trace(edge: Edge, request: Request, job: Job) -> Response:
     headers = {"ETag": tag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
     if _has_tag(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers=headers)
-    params = _parse_range(request.headers.get("range", ""), size)
-    if params is None or request.headers.get("if-range", tag) != tag:
+    byte_range = _parse_range(request.headers.get("range", ""), size)
+    if byte_range is None or request.headers.get("if-range", tag) != tag:
         return _bytes(edge, job, 0, size, 200, headers)
-    start, end = params
+    start, end = byte_range
     if start >= end:
         raise ApiError(416, {"message": "416 Range Not Satisfiable"}, Content_Range=f"bytes */{size}")
     return _bytes(edge, job, start, end, 206, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{size}"})
@@ -118,7 +121,8 @@ def _has_tag(header: str, tag: str) -> bool:
 
 
 def _parse_range(header: str, size: int) -> tuple[int, int] | None:
-    """Start and end of the range; None if the whole log must be sent: no range, several, or a malformed one."""
+    """Start and end (exclusive) of the bytes in a `Range` header; start >= end if the log has none of them. None if the
+    whole log must be sent: no range, several, or malformed."""
     match = _BYTES.fullmatch(header.replace(" ", ""))
     if match is None or not (match[1] or match[2]):
         return None
@@ -153,9 +157,10 @@ def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dic
     )
 
 
-async def _limit_bytes(pieces: AsyncIterator[bytes], count: int) -> AsyncGenerator[bytes, None]:
-    async for piece in pieces:
-        yield piece[:count]
-        count -= len(piece)
-        if count <= 0:
-            return
+async def _limit_bytes(pieces: AsyncGenerator[bytes, None], count: int) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield piece[:count]
+            count -= len(piece)
+            if count <= 0:
+                return

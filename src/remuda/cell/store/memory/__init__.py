@@ -1,1 +1,1 @@
-"""The in-memory implementation of the cell's store, for unit tests."""
+"""The in-memory implementation of the cell's store, for tests."""

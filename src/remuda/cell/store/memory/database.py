@@ -89,14 +89,14 @@ class MemoryDatabase:
         return values[:limit]
 
     def _match(self, table: Table[T], columns: Mapping[str, Any], where: Comparison | None = None) -> Iterator[T]:
-        in_key = [(table.key.index(name), wanted) for name, wanted in columns.items() if name in table.key]
+        in_key = [(table.key.index(name), expected) for name, expected in columns.items() if name in table.key]
         tests: list[tuple[Callable[[T], Any], Callable[[Any, Any], bool], Any]]
         tests = [(_reader(table, name), operator.eq, columns[name]) for name in columns if name not in table.key]
         if where is not None:
             tests.append((_reader(table, where[0]), _COMPARE[where[1]], where[2]))
         for key, value in list(self._tables[table.name].items()):
-            if all(key[place] == wanted for place, wanted in in_key) and all(
-                (field := read(value)) is not None and test(field, wanted) for read, test, wanted in tests
+            if all(key[place] == expected for place, expected in in_key) and all(
+                (field := read(value)) is not None and test(field, expected) for read, test, expected in tests
             ):
                 yield value
 

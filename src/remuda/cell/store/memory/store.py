@@ -1,5 +1,5 @@
-"""The in-memory store, which behaves like the SQLite store, for unit tests and short-lived cells. Its own module, so
-that every store is found in the same place: `memory.store`, `sqlite.store`, `postgres.store`."""
+"""The in-memory store, which behaves like the SQLite store, for tests (`remuda.testing`). A separate module, so that
+every store is found in the same place: `memory.store`, `sqlite.store`, `postgres.store`."""
 
 from remuda.cell.store.memory.database import MemoryDatabase
 from remuda.cell.store.memory.jobs import MemoryJobs

@@ -51,7 +51,7 @@ def sqlite_statements() -> list[str]:
 
 
 def check(where: str, revision: str, owner: int | None, cell_id: int) -> None:
-    """Raise DataFolderError if the schema `revision` is unknown to this release, or `owner` is another cell."""
+    """Raise DataFolderError if this release does not know the schema `revision`, or `owner` is another cell."""
     if revision not in NAMES:
         raise DataFolderError(
             f"{where} has schema version {revision}, made by a newer release; this one reads up to {HEAD}. "

@@ -34,7 +34,7 @@ class Table(Generic[T]):
     fields: frozenset[str] = frozenset()
     """Fields of the body by which rows are found though they have no column."""
     has_body: bool = True
-    """Off: the columns are the fields of `kind`, a NamedTuple."""
+    """If False, the columns are the fields of `kind`, a NamedTuple."""
     is_numbered: bool = False
     """Rows have a `number` in the order in which they were added."""
     generated: frozenset[str] = frozenset()
@@ -65,9 +65,9 @@ class Lock:
 
 
 PATHS = Lock("paths")
-"""Give a path to a project or a namespace."""
+"""Lock of transactions that give a path to a project or namespace, or check which paths exist."""
 TOKENS = Lock("tokens")
-"""Add or change a user token."""
+"""Lock of transactions that add or change a user token."""
 
 
 class Rows(Protocol):
@@ -86,7 +86,7 @@ class Rows(Protocol):
         limit: int | None = None,
         **columns: Any,
     ) -> list[T]:
-        """Return the rows that have these values and for which `where` holds. Names in `order` may end in DESC."""
+        """Return the rows that have these values and for which `where` holds. Names in `order` can end in DESC."""
         ...
 
     async def add(self, table: Table[T], *values: T) -> None:
@@ -138,11 +138,11 @@ class Transaction(Rows, Protocol):
     async def read_family(self, pipeline: Pipeline) -> Family: ...
 
     async def add_jobs(self, jobs: Sequence[tuple[Job, JobSpec]]) -> None:
-        """Add new jobs, each with its spec. Retries of a job share the spec row of its first attempt."""
+        """Add first attempts of jobs, each with its spec, which later attempts share."""
         ...
 
     async def update_job(self, job: Job) -> None:
-        """Store a changed job. Its row must have been read with `find_locked` in this transaction."""
+        """Store a changed job. This transaction must have read it with `find_locked`, or have locked its pipeline."""
         ...
 
 
@@ -156,11 +156,13 @@ class Database(Rows, Protocol):
     async def find_page(
         self, table: Table[T], page: Page, selection: Any, *, order: str | None = None
     ) -> tuple[list[T], int]:
-        """Return one page of the matching rows, newest first or sorted by `order`, and the number of all matches."""
+        """Return one page of the rows that match the filter `selection`, newest first or sorted by the column `order`,
+        and the number of all matches (0 if `page` asks for no count)."""
         ...
 
     async def put_inside(self, table: Table[T], value: T, owner: Table[Any], owner_id: int) -> bool:
-        """Add or replace a row in one statement. Returns False if `owner` has no row with the id `owner_id`."""
+        """Add or replace a row in one statement. If `owner` has no row with the id `owner_id`, store nothing and return
+        False."""
         ...
 
     async def remove_some(self, table: Table[Any], where: Comparison, *, limit: int) -> int:
@@ -177,7 +179,7 @@ class Database(Rows, Protocol):
 
 
 async def add_row(database: Database, table: Table[S], value: S, *, taken: str = "the new id is taken already") -> S:
-    """Store a value with a new id. Raises ConflictError (`taken`) if its value in a unique column exists already."""
+    """Store a value with a new id. Raises ConflictError(taken) if another row has its value in a unique column."""
 
     async def add(rows: Transaction) -> S:
         added = replace(value, id=await rows.draw_id(table))

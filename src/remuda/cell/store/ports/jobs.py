@@ -30,7 +30,7 @@ class JobStore(ABC):
 
     @abstractmethod
     async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
-        """Read what the payload of a job is built from: spec, pipeline, project, variables, and these cell settings."""
+        """Read what the payload of a job is built from: spec, pipeline, project, variables, and settings by name."""
 
     @abstractmethod
     async def list_jobs(self, page: Page, selection: JobFilter = ALL_JOBS) -> tuple[Sequence[Job], int]:
@@ -53,7 +53,8 @@ class JobStore(ABC):
     async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
-        """Return the newest successful job of this name on a ref. `tag`: only tags (True) or branches (False)."""
+        """Return the newest successful job of this name on a ref, which is a tag (`tag`), a branch (not `tag`) or
+        either (None)."""
 
     @abstractmethod
     async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
@@ -67,8 +68,9 @@ class JobStore(ABC):
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
-        """Store and return what `decide` returns for the job; None stores nothing. `known` is the job as the caller
-        last read it: while the stored job still equals it, it is not read again."""
+        """Store and return what `decide` returns for the job. Returns None, and stores nothing, if `decide` returns
+        None or there is no such job. `known` is the job as the caller last read it: it saves reading the job if the
+        stored one still equals it."""
 
     @abstractmethod
     async def end_beside(self, known: Job, ended: Job) -> bool:
@@ -86,8 +88,9 @@ class JobStore(ABC):
         request of the runner already has another job (`find_leased_job`)."""
 
     async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
-        """Store step results that follow the stored ones without a gap; ignores those stored already. Returns the next
-        expected sequence number. `limit_bytes` limits the size per job (`core.jobs.result_limits`)."""
+        """Store step results that follow the stored ones without a gap, and ignore others. Returns the next expected
+        sequence number. `limit_bytes` limits the size per job (`core.jobs.result_limits`). Raises NotFoundError if the
+        job does not exist."""
 
         async def add(rows: Transaction) -> int:
             await _lock_job(rows, job_id)
@@ -103,7 +106,8 @@ class JobStore(ABC):
         return await self._rows.find_all(RESULTS, where=("seq", ">", after), order=("seq",), limit=limit, job_id=job_id)
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
-        """Store and return an artifact. If the job has one of this type, return that one and change nothing."""
+        """Store and return an artifact. If the job has one of this type, return that one and change nothing. Raises
+        NotFoundError if the job does not exist."""
 
         async def put(rows: Transaction) -> Artifact:
             await _lock_job(rows, artifact.job_id)
@@ -130,11 +134,11 @@ class JobStore(ABC):
         async def change(rows: Transaction) -> Sequence[Artifact]:
             job = await rows.find_locked(JOBS, id=job_id)
             before = await rows.find_all(ARTIFACTS, order=("type",), job_id=job_id)
-            kept = decide(job, before) if job else None
-            if kept is None:
+            result = decide(job, before) if job else None
+            if result is None:
                 return ()
-            await rows.update_job(kept.job)
-            after = {artifact.type: artifact for artifact in kept.artifacts}
+            await rows.update_job(result.job)
+            after = {artifact.type: artifact for artifact in result.artifacts}
             removed = [artifact for artifact in before if artifact.type not in after]
             for artifact in removed:
                 await rows.remove(ARTIFACTS, job_id=job_id, type=artifact.type)

@@ -61,7 +61,8 @@ class PeopleStore:
         return await self._database.find_all(ORGANIZATIONS, order=("id",))
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
-        """Store a namespace with its first member. Raises ConflictError if a namespace or project has the path."""
+        """Store a namespace and, for a group, its `first` member. Raises ConflictError if a namespace or project has
+        the path."""
 
         async def add(rows: Transaction) -> Namespace:
             added = await _add_namespace(rows, namespace)
@@ -87,13 +88,13 @@ class PeopleStore:
             raise NotFoundError(f"there is no group {namespace.id}")
 
     async def remove_namespace(self, namespace_id: int) -> bool:
-        """Remove a namespace with its members and variables. Raises ConflictError while it has projects or
-        namespaces."""
+        """Remove a namespace with its members and variables. Returns False if it does not exist. Raises ConflictError
+        while it has projects or namespaces."""
 
         async def remove(rows: Transaction) -> bool:
             has_project = await rows.has_match(PROJECTS, ProjectFilter(namespace_id=namespace_id))
             if has_project or await rows.has_match(NAMESPACES, NamespaceFilter(parent_id=namespace_id)):
-                raise ConflictError(f"there is something in group {namespace_id}")
+                raise ConflictError(f"group {namespace_id} still has projects or subgroups; delete those first")
             await rows.remove(MEMBERS, kind="group", owner_id=namespace_id)
             await rows.remove(VARIABLES, project_id=0, group_id=namespace_id)
             return bool(await rows.remove(NAMESPACES, id=namespace_id))
@@ -123,7 +124,8 @@ class PeopleStore:
     async def list_users(
         self, page: Page, *, search: str = "", organization_id: int | None = None
     ) -> tuple[Sequence[User], int]:
-        """Return one page of users, newest first. `search` is part of a name, or a whole mail address."""
+        """Return one page of users, newest first, and the number of all matches. `search` is part of a name, or a whole
+        mail address."""
         return await self._database.find_page(USERS, page, UserFilter(search=search, organization_id=organization_id))
 
     async def put_user(self, user: User) -> None:
@@ -146,12 +148,12 @@ class PeopleStore:
         return await self._database.find_all(MEMBERS, order=("kind", "owner_id"), user_id=user_id)
 
     async def add_user_token(self, token: UserToken, *, instead_of: int | None = None) -> UserToken:
-        """Store a token and revoke `instead_of`, in one transaction. Raises ConflictError if that is revoked already,
-        or if a token with the same hash exists."""
+        """Store a token and revoke the one with the id `instead_of`, in one transaction. Raises ConflictError if that
+        is revoked already or does not exist, or if a token with the same hash exists."""
 
         async def add(rows: Transaction) -> UserToken:
             if await rows.find(USER_TOKENS, token_hash=token.token_hash):
-                raise ConflictError("there is such a token already")
+                raise ConflictError("there is a token with this secret already")
             if instead_of is not None:
                 old = await rows.find(USER_TOKENS, id=instead_of)
                 if old is None or old.revoked:

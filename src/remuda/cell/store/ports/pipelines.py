@@ -31,11 +31,11 @@ class PipelineStore(ABC):
         schedule: Schedule | None = None,
         due_at: float | None = None,
     ) -> Family:
-        """Store a pipeline, its jobs, the handled ref and the schedule's next run time, in one transaction. The store
+        """Store a pipeline, its jobs, the processed ref and the schedule's next run time, in one transaction. The store
         assigns all ids. Jobs that can start are enqueued (`lifecycle.begin`). If a pipeline of this `upstream_job_id`
-        exists, it is returned and nothing is stored. `sees` is the ref and commit to mark as handled, `schedule` the
-        schedule with its next run time, `due_at` the time for which it runs: raises ConflictError if its row has
-        another time, because another process ran it."""
+        exists, it is returned and nothing is stored. `sees` is the full ref and the commit whose push it processes,
+        `schedule` has its next run time, `due_at` is the time for which it runs now: raises ConflictError if the
+        schedule's row has another time, because another process ran it."""
         owner = pipeline.project_id
 
         async def add(rows: Transaction) -> Family:
@@ -48,8 +48,8 @@ class PipelineStore(ABC):
             added = replace(pipeline, iid=drawn[0], id=drawn[1])
             ids = await rows.draw_job_ids(len(jobs))
             created = tuple(lifecycle.new_job(new, added, id_, now) for new, id_ in zip(jobs, ids, strict=True))
-            taken = await rows.find_taken_groups(added, created)
-            family = _begin(Family(pipeline=added, jobs=created, taken=taken), now)
+            occupied = await rows.find_taken_groups(added, created)
+            family = _begin(Family(pipeline=added, jobs=created, taken=occupied), now)
             if schedule and (stored := await rows.find_locked(SCHEDULES, id=schedule.id)):
                 await rows.update(SCHEDULES, with_pipeline(stored, schedule, added.id, due_at=due_at))
             await rows.add(PIPELINES, family.pipeline)
@@ -81,11 +81,13 @@ class PipelineStore(ABC):
 
     @abstractmethod
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store what `decide` returns for the current pipeline and jobs. Raises NotFoundError for an unknown id."""
+        """Store what `decide` returns for the current pipeline and jobs, and return what was stored. Raises
+        NotFoundError for an unknown id."""
 
     @abstractmethod
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
-        """Remove a pipeline with all its jobs, including retried ones, their results and artifact rows."""
+        """Remove a pipeline with all its jobs, including retried ones, their results and artifact rows. Returns False
+        if the pipeline does not exist."""
 
     @abstractmethod
     async def count_pipelines(self) -> Mapping[str, int]:

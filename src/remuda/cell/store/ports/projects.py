@@ -1,4 +1,4 @@
-"""The store port of projects, CI/CD variables, and the refs whose current commit was already handled."""
+"""The store port of projects, CI/CD variables, and the refs whose last push the cell has processed."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,7 +13,7 @@ from remuda.model.job import ProjectId
 
 
 class ProjectStore:
-    """Stores projects, CI/CD variables and seen refs (the last commit of a ref that the cell has handled)."""
+    """Stores projects, CI/CD variables and seen refs: per ref the commit whose push the cell processed last."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -70,7 +70,7 @@ class ProjectStore:
         )
 
     async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
-        """Replace a variable, or add one. Returns False if the one to replace is missing or the one to add exists."""
+        """Add a variable, or replace it (`replace`). Returns False if one to add exists or one to replace does not."""
         put = self._database.update if replace else self._database.add_if_absent
         return await put(VARIABLES, variable)
 
@@ -81,15 +81,15 @@ class ProjectStore:
         return bool(await self._database.remove(VARIABLES, **where))
 
     async def load_seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
-        """Return the last commit that the cell has handled of each ref, by full ref name."""
+        """Return for each ref, by full name, the commit whose push the cell has processed last."""
         return {row.ref: row.sha for row in await self._database.find_all(SEEN_REFS, project_id=project_id)}
 
     async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
-        """Return whether the cell has handled a commit of this full ref name, and has not seen its deletion since."""
+        """Return whether the cell has processed a push of this full ref, and has not seen its deletion since."""
         return await self._database.find(SEEN_REFS, project_id=project_id, ref=ref) is not None
 
     async def put_seen_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
-        """Mark commits as handled, by full ref name, without creating pipelines; None forgets a deleted ref."""
+        """Record commits, by full ref name, as processed: they start no pipelines. None removes a deleted ref."""
 
         async def put(rows: Transaction) -> None:
             for ref, sha in sorted(refs.items()):

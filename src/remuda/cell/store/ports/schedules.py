@@ -53,7 +53,7 @@ class ScheduleStore:
         return bool(await self._database.remove(TRIGGERS, id=trigger_id))
 
     async def put_release(self, release: Release, *, replace: bool) -> bool:
-        """Replace a release, or add one. Returns False if the one to replace is missing or the one to add exists."""
+        """Add a release, or replace it (`replace`). Returns False if one to add exists or one to replace does not."""
         put = self._database.update if replace else self._database.add_if_absent
         return await put(RELEASES, release)
 

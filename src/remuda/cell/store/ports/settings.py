@@ -39,7 +39,8 @@ class SettingStore:
         return {setting.name: setting.value for setting in settings}
 
     async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
-        """Store and return what `decide` returns for the current value (None: not set); None stores nothing."""
+        """Store and return what `decide` returns for the current value (None: not set). If it returns None, nothing is
+        stored."""
 
         async def change(rows: Transaction) -> str | None:
             setting = await rows.find(SETTINGS, name=name)

@@ -33,7 +33,7 @@ class StoredKey(NamedTuple):
 
 
 class SeenRef(NamedTuple):
-    """A row of `seen_refs`: the last commit of a ref that the cell has handled."""
+    """A row of `seen_refs`: the commit of a ref whose push the cell has processed last."""
 
     project_id: int
     ref: str

@@ -1,7 +1,7 @@
 """The PostgreSQL implementation of the store's `Database` port. A transaction that lost a race (a deadlock, a row that
 changed, an id that another process took) is run again, a few times. One whose connection was lost is not, because it
-may have been committed. A read is repeated once. A transaction begins and takes its first lock in one message, because
-each further message costs as much as most of the work in it."""
+may have been committed. A read whose connection was lost is repeated once. A transaction begins and takes its first
+lock in one message, because each further message costs as much as most of the work in it."""
 
 import asyncio
 import hashlib
@@ -43,22 +43,23 @@ T = TypeVar("T")
 
 CONNECTIONS = 6
 KEYED_CONNECTIONS = 5
-"""Per process. More would do no more work, and a server allows a hundred by default."""
+"""Connections per process in the two pools. More would not make it faster, and a server allows a hundred by default."""
 _KEYED = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "lock_timeout": "1s"}
-"""For statements by key, thousands of them: always by an index. Otherwise the server plans a list of keys anew each
-time, which takes longer than to find the rows. Statements that may wait long for a lock use the other connections."""
+"""Settings of the connections for statements that find rows by lists of keys: always use an index and a prepared plan.
+Otherwise the server plans such a statement each time, which takes longer than finding the rows. Statements that may
+wait long for a lock use the other connections."""
 TRIES = 8
 _WAIT_SECONDS = 20
 """Longest wait for a connection, a lock or an answer. After it the caller gets a StoreError."""
 _PAUSE = Backoff(first_seconds=0.002, ceiling_seconds=0.2)
 _LONGEST_TEXT = 255
-"""Characters of a text that is in an index."""
+"""Maximum number of characters of a text in a `Table.shortened` column."""
 
 FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
 class LostRaceError(Exception):
-    """The transaction must be run again: a row changed after it was read, or the connection was already lost."""
+    """The transaction must be run again: a row changed after it was read, or the connection was lost before BEGIN."""
 
 
 RACES = (
@@ -120,7 +121,8 @@ def storable(value: Any) -> Any:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
-    """A connection outside the pool, without time limit. Raises DataFolderError if connecting or the block fails."""
+    """Open a connection outside the pools for a block, without time limit for statements. Raises DataFolderError if
+    connecting fails, or the block raises a database error."""
     try:
         try:
             db = await asyncpg.connect(url, timeout=_WAIT_SECONDS)
@@ -138,7 +140,8 @@ async def connect(url: str) -> AsyncIterator[Connection]:
 
 
 class _Borrowed:
-    """A context manager for a pooled connection, not by `asynccontextmanager`, which took as long as a statement."""
+    """A context manager for a pooled connection. It is a class, because `asynccontextmanager` takes as long as a
+    statement. A connection whose use failed or was cancelled is closed."""
 
     __slots__ = ("_db", "_pool")
 
@@ -169,8 +172,8 @@ TAKEN_GROUPS = (
     " AND resource_group = ANY($3::text[]) AND state = ANY($4::text[])"
 )
 _BODY = r"regexp_replace(convert_from(body, 'UTF8'), '(\\\\)|\\u0000', '\1', 'g')::json"
-"""PostgreSQL refuses to read JSON with a NUL character, so that one is removed. Two backslashes are one that stands for
-itself, and what follows them is plain text."""
+"""The body as JSON without NUL characters (`\\u0000`), which PostgreSQL refuses to read. An escaped backslash is kept,
+because a `u0000` after it is plain text."""
 
 
 class PostgresDialect:
@@ -255,7 +258,8 @@ class PostgresTransaction(_Rows):
         return Family(pipeline=pipeline, jobs=jobs, taken=await self.find_taken_groups(pipeline, jobs))
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        """Also keeps other transactions from assigning resource groups of the project until this one ends."""
+        """Return the groups that other pipelines occupy, and keep other transactions from assigning resource groups of
+        the project until this one ends."""
         groups = groups_by_column(jobs)
         if not groups:
             return frozenset()
@@ -286,7 +290,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
         self.notifications = notifications
         self._batches: dict[str, ReadBatcher[Any, Any]] = {}
         self.frequent: dict[str, int] = {}
-        """Frequent statements by key, with the number of their values, which are lists."""
+        """Frequent statements that find rows by key, each with the number of its parameters, which are lists."""
 
     @classmethod
     async def open(cls, url: str, cell_id: int) -> Self:
@@ -323,7 +327,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
             for sql, lists in self.frequent.items():
                 await db.fetch(sql, *([] for _ in range(lists)))
 
-        with suppress(*FAILURES, ExceptionGroup):  # then it happens at their first use
+        with suppress(*FAILURES, ExceptionGroup):  # then the statements are planned at their first use
             await self._keyed_pool.warm_up(plan)
 
     def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
@@ -338,14 +342,15 @@ class PostgresDatabase(_Rows, SqlDatabase):
 
     @asynccontextmanager
     async def begin(self, lock: str = "", *, keyed: bool = False) -> AsyncIterator[Connection]:
-        """Run the block in a transaction. `lock` is SQL without parameters that is sent together with BEGIN."""
+        """Run the block in a transaction. `lock` is SQL without parameters that is sent together with BEGIN; for
+        `keyed` see `borrow`."""
         async with self.borrow(keyed=keyed) as db:
             try:
                 try:
                     await db.execute(f"BEGIN; {lock}")
                 except AWAY as error:
                     db.terminate()
-                    # The connection was lost before, unnoticed. Nothing was done yet.
+                    # The connection had been lost unnoticed, so nothing of this transaction was done.
                     raise LostRaceError from error
                 yield db
                 await db.execute("COMMIT")
@@ -409,7 +414,8 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return decode(kind, body) if body else None
 
     async def load_body(self, sql: str, key: Any) -> bytes | None:
-        """Return the body of a row. `sql` selects a list of keys, so that concurrent calls share one statement."""
+        """Return the body of the row with this key, or None. `sql` selects by a list of keys, so that concurrent calls
+        share one statement."""
         body: bytes | None = await self.fetch_together(sql, partial(self._fetch_bodies, sql), storable(key))
         return body
 

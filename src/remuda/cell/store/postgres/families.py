@@ -51,7 +51,8 @@ def lock_statement(pipeline_ids: Iterable[PipelineId]) -> str:
 
 
 async def change_families(db: Connection, decisions: Sequence[FamilyDecision]) -> Sequence[FamilyChange | None]:
-    """Make and store decisions about locked pipelines. None: not stored, because it needs its own transaction."""
+    """Make and store decisions about pipelines that the caller has locked. Returns the result of each; None if it was
+    not stored, because it needs a transaction of its own."""
     fetched = await db.fetch(FAMILIES, sorted({decision.pipeline_id for decision in decisions}))
     families, bodies = read_families(fetched)
     changes, jobs, pipelines = apply_decisions(decisions, families)
@@ -80,34 +81,34 @@ def apply_decisions(
 ) -> tuple[Sequence[FamilyChange | None], Sequence[Job], Sequence[Pipeline]]:
     """Make decisions without storing them. Returns the result of each (None: it needs a transaction of its own), and
     all changed jobs and pipelines."""
-    made: list[FamilyChange | None] = []
+    results: list[FamilyChange | None] = []
     jobs: dict[JobId, Job] = {}
     pipelines: dict[PipelineId, Pipeline] = {}
     for decision in decisions:
         family = families.get(decision.pipeline_id)
         if family is None:
             error = NotFoundError(f"there is no pipeline {decision.pipeline_id}")
-            made.append(FamilyChange(None, Applied(), error))
+            results.append(FamilyChange(None, Applied(), error))
             continue
         if groups_by_column(family.jobs):
-            made.append(None)
+            results.append(None)
             continue
         try:
             changes = decision.decide(family)
         except Exception as error:  # noqa: BLE001 - raised again for the caller
-            made.append(FamilyChange(family, Applied(), error))
+            results.append(FamilyChange(family, Applied(), error))
             continue
         if changes.retries:
-            made.append(None)
+            results.append(None)
             continue
         changed = {job.id: job for job in changes.jobs}
         jobs |= changed
         if changes.pipeline:
             pipelines[decision.pipeline_id] = changes.pipeline
-        made.append(FamilyChange(family, Applied(jobs=changes.jobs, pipeline=changes.pipeline)))
+        results.append(FamilyChange(family, Applied(jobs=changes.jobs, pipeline=changes.pipeline)))
         families[decision.pipeline_id] = replaced(
             family,
             pipeline=changes.pipeline or family.pipeline,
             jobs=tuple(changed.get(job.id, job) for job in family.jobs),
         )
-    return made, list(jobs.values()), list(pipelines.values())
+    return results, list(jobs.values()), list(pipelines.values())

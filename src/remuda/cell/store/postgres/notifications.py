@@ -1,7 +1,7 @@
 """Tells the other processes of a cell which jobs this process changed, with PostgreSQL's LISTEN and NOTIFY. A
 notification is sent after the transaction, not in it, because PostgreSQL commits notifying transactions one after the
-other in the whole database. Notifications may be lost; therefore the listener gets an empty one after every gap, and
-also reads the database periodically."""
+other in the whole database. Notifications may be lost; therefore `receive` yields an empty collection whenever it has
+connected, and `dispatch.timeouts` reads all jobs periodically."""
 
 import asyncio
 import random
@@ -104,7 +104,8 @@ class JobNotifications:
             raise
 
     async def _wait(self, db: Any, seconds: float) -> None:
-        """Wait for ids to send or yield; tests a silent connection. Raises ConnectionResetError if it is closed."""
+        """Wait at most `seconds` for ids to send or yield; test the connection if there are none for `_CHECK_SECONDS`.
+        Raises ConnectionResetError if it is closed."""
         if seconds <= 0:
             return
         self._news.clear()

@@ -60,7 +60,8 @@ def query_values(queries: Sequence[PartsQuery]) -> tuple[list[Any], ...]:
 
 
 def read_payload_parts(queries: Iterable[PartsQuery], rows: Iterable[Any]) -> dict[PartsQuery, PayloadParts]:
-    """Return the payload parts of each query, decoded from the rows that `PAYLOAD_PARTS` selected for all of them."""
+    """Return for each query the values that the payload of a job is built from, decoded from the rows that
+    the statement `PAYLOAD_PARTS` selected for all queries."""
     bodies: dict[tuple[str, int], Any] = {}
     variables: defaultdict[tuple[int, int], list[ProjectVariable]] = defaultdict(list)
     settings: dict[str, str] = {}

@@ -111,8 +111,8 @@ class PostgresPipelines(SqlPipelines):
             if pipeline_id not in families:
                 raise NotFoundError(f"there is no pipeline {pipeline_id}")
             family = families[pipeline_id]
-            taken = await PostgresTransaction(db).find_taken_groups(family.pipeline, family.jobs)
-            family = replace(family, taken=taken)
+            occupied = await PostgresTransaction(db).find_taken_groups(family.pipeline, family.jobs)
+            family = replace(family, taken=occupied)
             return FamilyChange(family, await _apply(PostgresTransaction(db), decide(family), bodies))
 
         return await self._database.transact(change, lock_statement([pipeline_id]))

@@ -66,9 +66,9 @@ class Write(NamedTuple):
     before: bytes
     job: Job
     runner: bytes | None = None
-    """The runner that it is leased to."""
+    """The encoded runner that the job is leased to."""
     query: PartsQuery | None = None
-    """The query for the parts of a job that is leased."""
+    """Finds the payload parts of a job that is leased."""
     is_beside: bool = False
     """Store it only while a later job of its pipeline is under way."""
 
@@ -121,5 +121,5 @@ async def update_pipelines(db: Connection, pipelines: Sequence[Pipeline]) -> Non
 
 
 def is_news(before: JobState | None, after: JobState) -> bool:
-    """Return whether other processes must be notified: of every change except the acknowledgement of a lease."""
+    """Return whether other processes must be notified: of every change of state except the start of a leased job."""
     return before is not after and (before, after) != (JobState.LEASED, JobState.RUNNING)

@@ -1,4 +1,4 @@
-"""The store in a PostgreSQL database, for cells that need more than one process or than a SQLite file can do."""
+"""The store in a PostgreSQL database, for cells with several processes, or with too much load for a SQLite file."""
 
 from typing import Self
 

@@ -65,7 +65,7 @@ class SqlRows(ABC):
     async def select_page(
         self, kind: type[T], table: str, where: Conditions, page: Page, order: str, states: Sequence[str] = ()
     ) -> tuple[list[T], int]:
-        """Return one page of rows, decoded as `kind`, and the number of all matches (0 if `page` asks for none)."""
+        """Return one page of rows, decoded as `kind`, and the number of all matches (0 if `page` asks for no count)."""
         count, sql, values = statements.select_page(table, where, page, order, states, limits_parts=self.limits_parts)
         total = sum(row[0] for row in await self.fetch(count, *values)) if page.counted else 0
         return [decode(kind, row[0]) for row in await self.fetch(sql, *values)], total
@@ -131,7 +131,7 @@ class SqlRows(ABC):
             column, compared, value = where
             text = f"{column} {compared} ?"
             if compared == "in":
-                kind = "text" if all(isinstance(each, str) for each in value) else "bigint"
+                kind = "text" if all(isinstance(item, str) for item in value) else "bigint"
                 ((text, value),) = self.dialect.among(column, value, kind).items()
             texts.append(text.replace("?", f"${len(texts) + 1}"))
             values.append(value)
@@ -139,4 +139,5 @@ class SqlRows(ABC):
 
 
 class SqlDatabase(SqlRows, Database, ABC):
-    """A database whose statements run on it directly or in its transactions, which are `SqlRows`, too."""
+    """A database that runs `SqlRows` outside transactions. The transactions that it passes to `work` of `change` are
+    `SqlRows`, too."""

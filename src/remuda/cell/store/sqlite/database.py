@@ -79,7 +79,8 @@ class SqliteDialect:
 
 
 @lru_cache(maxsize=1024)
-def _with_question_marks(sql: str) -> str:
+def with_question_marks(sql: str) -> str:
+    """Convert PostgreSQL's parameters ($1) to those of SQLite (?1)."""
     return re.sub(r"\$(\d)", r"?\1", sql)
 
 
@@ -93,20 +94,21 @@ class _Rows(SqlRows):
 
 
 class SqliteTransaction(_Rows):
-    """Its methods are coroutines, as the port requires, but never suspend: the writer thread runs them to their end."""
+    """A transaction. Its methods are coroutines, as the port requires, but never suspend: the writer thread runs them
+    to their end."""
 
     def __init__(self, db: sqlite3.Connection, ids: IdRange) -> None:
         self.db = db
         self._ids = ids
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Any]:
-        return self.db.execute(_with_question_marks(sql), values).fetchall()
+        return self.db.execute(with_question_marks(sql), values).fetchall()
 
     async def execute(self, sql: str, *values: Any) -> int:
-        return self.db.execute(_with_question_marks(sql), values).rowcount
+        return self.db.execute(with_question_marks(sql), values).rowcount
 
     async def execute_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
-        self.db.executemany(_with_question_marks(sql), values)
+        self.db.executemany(with_question_marks(sql), values)
 
     async def find_locked(self, table: Table[T], **columns: Any) -> T | None:
         return await self.find(table, **columns)
@@ -226,14 +228,14 @@ class SqliteDatabase(_Rows, SqlDatabase):
             raise store_error(error) from error
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Any]:
-        return self.read(_with_question_marks(sql), *values)
+        return self.read(with_question_marks(sql), *values)
 
     async def execute(self, sql: str, *values: Any) -> int:
-        text = _with_question_marks(sql)
+        text = with_question_marks(sql)
         return await self.write(lambda db: db.execute(text, values).rowcount)
 
     async def execute_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
-        text = _with_question_marks(sql)
+        text = with_question_marks(sql)
         await self.write(lambda db: db.executemany(text, values))
 
     def read(self, sql: str, *values: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from remuda.model.progress import OPEN
 from remuda.pipeline import JobSpec
 
 _PAYLOAD_PARTS = (
-    # One line for each. No body contains a line break, because it is JSON.
+    # One line for each row. No body contains a line break, because it is JSON.
     "SELECT CAST(group_concat(line, char(10)) AS BLOB) FROM ("
     + " UNION ALL ".join(
         (
@@ -38,7 +38,7 @@ _PAYLOAD_PARTS = (
     )
     + ")"
 )
-"""Everything that a payload is made of, in one statement."""
+"""Selects all parts of a payload in one statement."""
 _setting = msgspec.json.Decoder(tuple[str, str]).decode
 
 
@@ -60,7 +60,7 @@ class _Write(NamedTuple):
 
 @lru_cache
 def _store_jobs(many: int) -> str:
-    """Return the SQL that stores `many` changes of jobs. Each sees the rows as they were before the statement."""
+    """Return the SQL that stores `many` changes of jobs. A change sees the rows as they were before the statement."""
     return (
         "UPDATE jobs SET state = new.column2, retried = new.column3, runner_id = new.column4,"
         " request_id = new.column5, body = new.column6"
@@ -120,9 +120,9 @@ class SqliteJobs(SqlJobs):
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
-        hoped = decide(known) if known else None
-        if known and hoped and await self._writes.submit(_Write(encode(known), hoped)):
-            return hoped
+        expected = decide(known) if known else None
+        if known and expected and await self._writes.submit(_Write(encode(known), expected)):
+            return expected
 
         def change(db: sqlite3.Connection) -> Job | None:
             row = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
@@ -150,7 +150,8 @@ class SqliteJobs(SqlJobs):
             self._calls.discard(call)
 
     async def _store_jobs(self, writes: Sequence[_Write]) -> Sequence[bool]:
-        """Return whether each change was stored: of two changes of one job only the first, as neither saw the other."""
+        """Store changes; of two changes of one job only the first, as neither saw the other. Returns for each whether
+        it was stored."""
         first = {write.job.id: write for write in reversed(writes)}
         sql = _store_jobs(len(first))
         values = [value for write in first.values() for value in write.values()]

@@ -47,7 +47,7 @@ def read_revision(db: sqlite3.Connection) -> str | None:
 
 
 def _old_version(db: sqlite3.Connection) -> str | None:
-    """Return the schema revision of a file that was created before Alembic was used."""
+    """Return the schema revision of a file that was created before Alembic was used; None for other files."""
     if not _has(db, "schema_version") or _has(db, "alembic_version"):
         return None
     return f"{db.execute('SELECT version FROM schema_version').fetchone()[0]:04}"

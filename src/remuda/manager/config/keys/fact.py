@@ -30,7 +30,7 @@ class Fact:
     """Returns another fact for some values."""
 
     def of(self, value: Any) -> "Fact":
-        """Return the fact for a key with this value, which may differ from the general one (`unless`)."""
+        """Return the fact that `unless` has for this value of the key, or else this fact."""
         return self if self.unless is None else self.unless(value) or self
 
 

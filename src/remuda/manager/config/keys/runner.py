@@ -32,7 +32,7 @@ RUNNER: Facts = {
     "url": works(
         "address of the server; `$NAME` and `${NAME}` are replaced from the manager's environment", "required"
     ),
-    "id": works("number of the runner on the server; informational"),
+    "id": works("number of the runner on the server; created machines belong to the runner by it, else by `name`"),
     "token": works("token of the runner (`glrt-…`); variables are replaced like in `url`", "required"),
     "token_obtained_at": works("when the token was created"),
     "token_expires_at": works(
@@ -97,7 +97,7 @@ RUNNER: Facts = {
     "prepare_timeout": differs(
         "how long it may take until a job has its machine and folders and its agent runs; pulling images is part of "
         "the job",
-        "the job's timeout",
+        "no limit",
     ),
     "get_sources_timeout": works("how long the checkout may take", "the job's timeout"),
     "custom_build_dir.enabled": differs(

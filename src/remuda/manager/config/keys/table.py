@@ -62,7 +62,8 @@ def plain(text: str) -> str:
 
 
 def walk(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield a finding for each key. A section of an executor that the runner does not use is a single finding."""
+    """Yield each key of a configuration with the fact about it. A section of an executor that the runner does not use
+    is a single finding."""
     yield from _walk(document, "", "", is_below=False)
 
 

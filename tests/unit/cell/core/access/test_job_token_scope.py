@@ -6,8 +6,8 @@ from remuda.testing.builders import a_project
 SHOP = a_project(id=ProjectId(7), path="acme/inner/shop", group_ids=(5, 4))
 
 
-def lib(**given: object) -> Project:
-    return a_project(**{"id": ProjectId(1), "path": "acme/lib", **given})
+def lib(**changes: object) -> Project:
+    return a_project(**{"id": ProjectId(1), "path": "acme/lib", **changes})
 
 
 def let_in(target: Project) -> tuple[bool, bool]:
@@ -30,6 +30,6 @@ def test_who_is_let_in() -> None:
 
 
 def test_a_job_is_told_what_to_do() -> None:
-    told = explain_refusal(lib(), SHOP)
-    assert '"acme/lib" does not let in jobs of "acme/inner/shop"' in told
-    assert "POST /api/v4/projects/1/job_token_scope/allowlist with target_project_id=7" in told
+    message = explain_refusal(lib(), SHOP)
+    assert '"acme/lib" does not let in jobs of "acme/inner/shop"' in message
+    assert "POST /api/v4/projects/1/job_token_scope/allowlist with target_project_id=7" in message

@@ -49,21 +49,21 @@ def test_groups() -> None:
     group = Namespace(id=5, path="a/b", name="B", created_at=0, parent_id=4, above=(4,))
     assert group_level(ADA, [], group) is None
     assert group_level(ADA, [a_member(("group", 4), Level.MAINTAINER)], group) == Level.MAINTAINER
-    shown = Namespace(id=6, path="c", name="C", created_at=0, visibility="internal")
-    assert group_level(ADA, [], shown) == 0
+    internal = Namespace(id=6, path="c", name="C", created_at=0, visibility="internal")
+    assert group_level(ADA, [], internal) == 0
     far = Namespace(id=6, path="c", name="C", created_at=0, visibility="public", organization_id=9)
     assert group_level(ADA, [a_member(("group", 6), Level.OWNER)], far) is None
 
 
 def test_what_has_expired_counts_for_nothing() -> None:
-    kept = [a_member(("group", 4), 30), a_member(("group", 5), 30, expires_at=11)]
-    assert active_members([*kept, a_member(("group", 6), 30, expires_at=10)], 10) == kept
+    active = [a_member(("group", 4), 30), a_member(("group", 5), 30, expires_at=11)]
+    assert active_members([*active, a_member(("group", 6), 30, expires_at=10)], 10) == active
 
 
 def test_sight() -> None:
-    found = sight(ADA, [a_member(("group", 4), 10), a_member(("project", 7), 10)])
-    assert found is not None
-    assert (found.group_ids, found.project_ids, found.namespace_id) == (frozenset({4}), frozenset({7}), 20)
+    ada_sight = sight(ADA, [a_member(("group", 4), 10), a_member(("project", 7), 10)])
+    assert ada_sight is not None
+    assert (ada_sight.group_ids, ada_sight.project_ids, ada_sight.namespace_id) == (frozenset({4}), frozenset({7}), 20)
     assert sight(FIRST_USER, []) is None
 
 

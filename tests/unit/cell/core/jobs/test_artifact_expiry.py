@@ -83,8 +83,8 @@ def test_what_is_kept_is_looked_at_again_and_still_says_when_it_expired() -> Non
     artifact, now = expiring(expire_in="1 day"), 1000.0 + 2 * DAY
     leaves = artifact_expiry.without_expired(a_job(), [artifact], now=now, default="never", is_kept=True)
     assert leaves is not None
-    (kept,) = leaves.artifacts
-    assert (kept.expires_at, kept.look_at) == (1000.0 + DAY, now + artifact_expiry.LOOK_AGAIN_SECONDS)
+    (kept_artifact,) = leaves.artifacts
+    assert (kept_artifact.expires_at, kept_artifact.look_at) == (1000.0 + DAY, now + artifact_expiry.LOOK_AGAIN_SECONDS)
     assert not leaves.job.artifacts_gone
 
 
@@ -92,16 +92,18 @@ def test_one_from_before_there_was_a_time_gets_one() -> None:
     old = an_artifact(created_at=1000.0, look_at=1000.0)
     leaves = artifact_expiry.without_expired(a_job(), [old], now=2000.0, default="30 days", is_kept=False)
     assert leaves is not None
-    assert [(one.expires_at, one.look_at) for one in leaves.artifacts] == [(1000.0 + 30 * DAY, 1000.0 + 30 * DAY)]
+    assert [(artifact.expires_at, artifact.look_at) for artifact in leaves.artifacts] == [
+        (1000.0 + 30 * DAY, 1000.0 + 30 * DAY)
+    ]
     leaves = artifact_expiry.without_expired(a_job(), [old], now=2000.0, default="never", is_kept=False)
     assert leaves is not None
-    assert [(one.expires_at, one.look_at) for one in leaves.artifacts] == [(None, None)]
+    assert [(artifact.expires_at, artifact.look_at) for artifact in leaves.artifacts] == [(None, None)]
 
 
 def test_what_people_want() -> None:
     job, artifacts = a_job(state=JobState.SUCCESS, started_at=1.0), [expiring(), expiring("dotenv")]
     kept = artifact_expiry.keep_for_ever(job, artifacts)
-    assert {(one.expires_at, one.look_at) for one in kept.artifacts} == {(None, None)}
+    assert {(artifact.expires_at, artifact.look_at) for artifact in kept.artifacts} == {(None, None)}
     deleted = artifact_expiry.delete_all(job, artifacts)
     assert deleted is not None
     assert (deleted.artifacts, deleted.job.artifacts_gone) == ((), True)

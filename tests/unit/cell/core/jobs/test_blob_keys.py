@@ -22,6 +22,10 @@ def test_an_older_key_tells_its_job() -> None:
 @pytest.mark.parametrize(
     "key", ["traces/0/x.log", "traces/1/17.log", "traces/17", "traces/0/²", "traces/0/" + "9" * 30]
 )
-def test_others_have_none(key: str) -> None:
+def test_a_key_of_another_form_has_no_trace(key: str) -> None:
     assert job_of_trace(key) is None
-    assert job_of_artifact("artifacts/x/y") is None
+
+
+@pytest.mark.parametrize("key", ["artifacts/x/y", "artifacts", ""])
+def test_a_key_of_another_form_has_no_artifact(key: str) -> None:
+    assert job_of_artifact(key) is None

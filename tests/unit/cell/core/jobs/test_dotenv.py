@@ -78,7 +78,7 @@ def test_a_file_that_was_cut_off(cut: int) -> None:
 def test_no_file_brings_it_down(content: bytes) -> None:
     for raw in (content, b"\x1f\x8b" + content, gzip.compress(content)):
         try:
-            found = read_dotenv(raw, limit_bytes=200, limit_variables=5)
+            variables = read_dotenv(raw, limit_bytes=200, limit_variables=5)
         except InvalidError:
             continue
-        assert len(found) <= 5
+        assert len(variables) <= 5

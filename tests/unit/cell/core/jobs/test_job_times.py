@@ -14,7 +14,7 @@ from remuda.testing.builders import NOW, a_job
 from remuda.wire.explanations import TimeSplit
 
 
-def ended(**given: Any) -> Job:
+def finished_job(**changes: Any) -> Job:
     values: dict[str, Any] = {
         "state": JobState.SUCCESS,
         "pending_at": NOW,
@@ -22,10 +22,10 @@ def ended(**given: Any) -> Job:
         "started_at": NOW + 11,
         "finished_at": NOW + 60,
     }
-    return a_job(**(values | given))
+    return a_job(**(values | changes))
 
 
-def finished(name: str, began: float, seconds: float, **more: Any) -> dict[str, Any]:
+def finished_event(name: str, began: float, seconds: float, **more: Any) -> dict[str, Any]:
     return {
         "event": "finished",
         "name": name,
@@ -36,7 +36,7 @@ def finished(name: str, began: float, seconds: float, **more: Any) -> dict[str, 
     } | more
 
 
-def started(name: str, began: float, **more: Any) -> dict[str, Any]:
+def started_event(name: str, began: float, **more: Any) -> dict[str, Any]:
     return {
         "event": "started",
         "name": name,
@@ -46,31 +46,31 @@ def started(name: str, began: float, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def parts(told: TimeSplit | None) -> dict[str, float]:
-    assert told is not None
-    assert sum(told.parts.values()) == pytest.approx(told.total_seconds, abs=1e-6)
-    return {name: seconds for name, seconds in told.parts.items() if seconds}
+def parts(time_split: TimeSplit | None) -> dict[str, float]:
+    assert time_split is not None
+    assert sum(time_split.parts.values()) == pytest.approx(time_split.total_seconds, abs=1e-6)
+    return {name: seconds for name, seconds in time_split.parts.items() if seconds}
 
 
 STEPS = [
-    finished("get_sources", 15, 4, reference="builtin://checkout@1"),
-    finished("restore_cache", 19, 1, reference="builtin://cache_restore@1"),
-    finished("restore_cache_2", 20, 1, reference="builtin://cache_restore@1"),
-    finished("download_artifacts", 21, 2, reference="builtin://artifacts_download@1"),
-    finished("step_script", 23, 20, reference="builtin://script@1", origin="user"),
-    finished("after_script", 43, 1, reference="builtin://script@1", origin="user"),
-    finished("archive_cache", 44, 3, reference="builtin://cache_save@1"),
-    finished("upload_artifacts", 47, 5, reference="builtin://artifacts_upload@1"),
+    finished_event("get_sources", 15, 4, reference="builtin://checkout@1"),
+    finished_event("restore_cache", 19, 1, reference="builtin://cache_restore@1"),
+    finished_event("restore_cache_2", 20, 1, reference="builtin://cache_restore@1"),
+    finished_event("download_artifacts", 21, 2, reference="builtin://artifacts_download@1"),
+    finished_event("step_script", 23, 20, reference="builtin://script@1", origin="user"),
+    finished_event("after_script", 43, 1, reference="builtin://script@1", origin="user"),
+    finished_event("archive_cache", 44, 3, reference="builtin://cache_save@1"),
+    finished_event("upload_artifacts", 47, 5, reference="builtin://artifacts_upload@1"),
 ]
 
 
 class TestSteps:
     def test_the_whole_in_parts(self) -> None:
-        told = split(ended(), spans_of_steps(STEPS, NOW), "steps", NOW)
-        assert told is not None
-        assert (told.source, told.total_seconds) == ("steps", 60)
-        assert list(told.parts) == list(PARTS)
-        assert parts(told) == {
+        time_split = split(finished_job(), spans_of_steps(STEPS, NOW), "steps", NOW)
+        assert time_split is not None
+        assert (time_split.source, time_split.total_seconds) == ("steps", 60)
+        assert list(time_split.parts) == list(PARTS)
+        assert parts(time_split) == {
             "waiting": 10,
             "machine": 5,
             "clone": 4,
@@ -94,45 +94,45 @@ class TestSteps:
         ],
     )
     def test_what_a_step_is_for(self, step: dict[str, Any], part: str) -> None:
-        [span] = spans_of_steps([finished("x", 0, 1) | step], NOW)
+        [span] = spans_of_steps([finished_event("x", 0, 1) | step], NOW)
         assert span.part == part
 
     def test_a_step_that_runs_takes_until_now(self) -> None:
-        started = {"event": "started", "name": "step_script", "origin": "user", "time": stamp(NOW + 20)}
-        job = ended(state=JobState.RUNNING, finished_at=None)
-        told = split(job, spans_of_steps([started], NOW + 50), "steps", NOW + 50)
-        assert parts(told) == {"waiting": 10, "machine": 10, "script": 30}
+        event = {"event": "started", "name": "step_script", "origin": "user", "time": stamp(NOW + 20)}
+        job = finished_job(state=JobState.RUNNING, finished_at=None)
+        time_split = split(job, spans_of_steps([event], NOW + 50), "steps", NOW + 50)
+        assert parts(time_split) == {"waiting": 10, "machine": 10, "script": 30}
 
     def test_time_inside_of_a_step_counts_once(self) -> None:
         events = [
-            started("container", 10, reference="builtin://container@1.0.0"),
-            finished("+open", 10, 5, path="/container/+open", reference="builtin://container@1.0.0"),
-            finished("step_script", 15, 30, path="/container/step_script", origin="user"),
-            finished("+close", 45, 1, path="/container/+close", reference="builtin://container@1.0.0"),
-            finished("container", 10, 40, reference="builtin://container@1.0.0"),
+            started_event("container", 10, reference="builtin://container@1.0.0"),
+            finished_event("+open", 10, 5, path="/container/+open", reference="builtin://container@1.0.0"),
+            finished_event("step_script", 15, 30, path="/container/step_script", origin="user"),
+            finished_event("+close", 45, 1, path="/container/+close", reference="builtin://container@1.0.0"),
+            finished_event("container", 10, 40, reference="builtin://container@1.0.0"),
         ]
-        told = split(ended(), spans_of_steps(events, NOW), "steps", NOW)
-        assert parts(told) == {"waiting": 10, "image": 10, "script": 30, "other": 10}
+        time_split = split(finished_job(), spans_of_steps(events, NOW), "steps", NOW)
+        assert parts(time_split) == {"waiting": 10, "image": 10, "script": 30, "other": 10}
 
     def test_steps_at_the_same_time_share_it(self) -> None:
         events = [
-            started("both", 10),
-            finished("one", 10, 20, path="/both/one", origin="user"),
-            finished("two", 10, 20, path="/both/two", reference="builtin://cache_save@1"),
-            finished("both", 10, 20),
+            started_event("both", 10),
+            finished_event("one", 10, 20, path="/both/one", origin="user"),
+            finished_event("two", 10, 20, path="/both/two", reference="builtin://cache_save@1"),
+            finished_event("both", 10, 20),
         ]
-        told = split(ended(), spans_of_steps(events, NOW), "steps", NOW)
-        assert parts(told) == {"waiting": 10, "script": 10, "cache": 10, "other": 30}
+        time_split = split(finished_job(), spans_of_steps(events, NOW), "steps", NOW)
+        assert parts(time_split) == {"waiting": 10, "script": 10, "cache": 10, "other": 30}
 
     def test_attempts_count(self) -> None:
         events = [
-            finished("fetch", 10, 3, retried=True, attempt=1, reference="builtin://cache_restore@1"),
-            finished("fetch", 20, 4, attempt=2, reference="builtin://cache_restore@1"),
+            finished_event("fetch", 10, 3, retried=True, attempt=1, reference="builtin://cache_restore@1"),
+            finished_event("fetch", 20, 4, attempt=2, reference="builtin://cache_restore@1"),
         ]
-        assert parts(split(ended(), spans_of_steps(events, NOW), "steps", NOW))["cache"] == 7
+        assert parts(split(finished_job(), spans_of_steps(events, NOW), "steps", NOW))["cache"] == 7
 
     def test_a_skipped_step_takes_nothing(self) -> None:
-        assert spans_of_steps([finished("x", 0, 1) | {"started_at": None}], NOW) == []
+        assert spans_of_steps([finished_event("x", 0, 1) | {"started_at": None}], NOW) == []
 
     @pytest.mark.parametrize("odd", ["text", 5, None, {}, {"event": "finished"}, {"event": "?", "time": stamp(NOW)}])
     def test_results_of_another_shape(self, odd: object) -> None:
@@ -140,14 +140,19 @@ class TestSteps:
 
     def test_an_agent_whose_clock_is_late(self) -> None:
         late = [Span("clone", NOW - 1000, 4), Span("script", NOW - 990, 20)]
-        assert parts(split(ended(), late, "steps", NOW)) == {"waiting": 10, "clone": 4, "script": 20, "other": 26}
+        assert parts(split(finished_job(), late, "steps", NOW)) == {
+            "waiting": 10,
+            "clone": 4,
+            "script": 20,
+            "other": 26,
+        }
 
     def test_an_agent_whose_clock_is_early(self) -> None:
         early = [Span("script", NOW + 10_000, 20)]
-        assert parts(split(ended(), early, "steps", NOW)) == {"waiting": 10, "machine": 30, "script": 20}
+        assert parts(split(finished_job(), early, "steps", NOW)) == {"waiting": 10, "machine": 30, "script": 20}
 
     def test_steps_that_say_more_than_the_whole(self) -> None:
-        assert parts(split(ended(), [Span("script", NOW, 500), Span("upload", NOW, 5)], "steps", NOW)) == {
+        assert parts(split(finished_job(), [Span("script", NOW, 500), Span("upload", NOW, 5)], "steps", NOW)) == {
             "waiting": 10,
             "script": 50,
         }
@@ -155,8 +160,8 @@ class TestSteps:
 
 class TestWithoutSteps:
     def test_only_the_times_of_the_job(self) -> None:
-        told = split(ended(), [], "steps", NOW)
-        assert told == TimeSplit(source="times", total_seconds=60, parts={"waiting": 10, "running": 50})
+        time_split = split(finished_job(), [], "steps", NOW)
+        assert time_split == TimeSplit(source="times", total_seconds=60, parts={"waiting": 10, "running": 50})
 
     def test_a_job_that_waits(self) -> None:
         waiting = a_job(state=JobState.PENDING, pending_at=NOW)
@@ -166,8 +171,8 @@ class TestWithoutSteps:
         assert split(a_job(), [], "steps", NOW) is None
 
     def test_a_trigger_job(self) -> None:
-        told = split(ended(is_trigger=True), [Span("script", NOW, 5)], "steps", NOW)
-        assert parts(told) == {"waiting": 10, "running": 50}
+        time_split = split(finished_job(is_trigger=True), [Span("script", NOW, 5)], "steps", NOW)
+        assert parts(time_split) == {"waiting": 10, "running": 50}
 
 
 def marker(kind: str, at: int, name: str) -> str:
@@ -175,7 +180,7 @@ def marker(kind: str, at: int, name: str) -> str:
 
 
 def log(*markers: tuple[str, int, str]) -> bytes:
-    return "some line\n".join(marker(*one) for one in markers).encode()
+    return "some line\n".join(marker(*fields) for fields in markers).encode()
 
 
 class TestSections:
@@ -193,7 +198,7 @@ class TestSections:
             ("end", 45, "upload_artifacts_on_success"),
         )
         spans = [span._replace(began=span.began + NOW) for span in spans_of_sections(text)]
-        assert parts(split(ended(), spans, "sections", NOW)) == {
+        assert parts(split(finished_job(), spans, "sections", NOW)) == {
             "waiting": 10,
             "machine": 3,
             "image": 2,
@@ -238,8 +243,8 @@ SPANS = st.lists(
 
 @given(spans=SPANS, waits=st.floats(0, 1e5), runs=st.floats(0, 1e5), leased=st.booleans())
 def test_the_parts_always_sum_to_the_whole(spans: list[Span], waits: float, runs: float, leased: bool) -> None:
-    job = ended(leased_at=NOW + waits if leased else None, finished_at=NOW + waits + runs)
-    told = split(job, spans, "steps", NOW)
-    assert told is not None
-    assert all(seconds >= 0 for seconds in told.parts.values())
-    assert round(sum(told.parts.values()) * 1e6) == round(told.total_seconds * 1e6)
+    job = finished_job(leased_at=NOW + waits if leased else None, finished_at=NOW + waits + runs)
+    time_split = split(job, spans, "steps", NOW)
+    assert time_split is not None
+    assert all(seconds >= 0 for seconds in time_split.parts.values())
+    assert round(sum(time_split.parts.values()) * 1e6) == round(time_split.total_seconds * 1e6)

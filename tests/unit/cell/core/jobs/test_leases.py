@@ -31,13 +31,13 @@ def test_a_release_forgets_the_holder_but_not_the_epoch_nor_the_wait() -> None:
 def test_only_the_holder_of_the_epoch_acknowledges() -> None:
     leased = a_job(state=JobState.LEASED, epoch=2, lease_until=NOW)
     assert leases.acknowledge(leased, 1, NOW) is None
-    started = leases.acknowledge(leased, 2, NOW + 1)
-    assert started is not None
-    assert (started.state, started.started_at, started.lease_until) == (JobState.RUNNING, NOW + 1, None)
-    alive = leases.acknowledge(started, 2, NOW + 9)
-    assert alive == replace(started, updated_at=NOW + 9)
-    assert leases.release(started, 2, NOW) is None
-    assert leases.acknowledge(replace(started, state=JobState.SUCCESS), 2, NOW) is None
+    running = leases.acknowledge(leased, 2, NOW + 1)
+    assert running is not None
+    assert (running.state, running.started_at, running.lease_until) == (JobState.RUNNING, NOW + 1, None)
+    alive = leases.acknowledge(running, 2, NOW + 9)
+    assert alive == replace(running, updated_at=NOW + 9)
+    assert leases.release(running, 2, NOW) is None
+    assert leases.acknowledge(replace(running, state=JobState.SUCCESS), 2, NOW) is None
 
 
 def test_deadlines() -> None:
@@ -68,8 +68,8 @@ def test_a_lease_ends_though_the_cell_restarts_more_often() -> None:
             break
     assert gone_at is not None
     assert NOW + 180 < gone_at <= NOW + 240
-    started = replace(job, state=JobState.RUNNING, updated_at=NOW)
-    gone_at = leases.deadline(started, SETTINGS, since=NOW + 10**6, now=NOW + 10**6, outages=())
+    running = replace(job, state=JobState.RUNNING, updated_at=NOW)
+    gone_at = leases.deadline(running, SETTINGS, since=NOW + 10**6, now=NOW + 10**6, outages=())
     assert gone_at == NOW + 3 * 610
 
 
@@ -92,21 +92,22 @@ def test_a_job_that_is_being_canceled_waits_for_a_runner_that_lets_hear() -> Non
     unheard = a_job(state=JobState.CANCELING, updated_at=NOW, lease_until=NOW + 50)
     assert leases.deadline(unheard, SETTINGS, since=NOW - 1e6) == NOW + 50
     assert leases.needs_touch(unheard, NOW, SETTINGS)
-    heard = leases.acknowledge(unheard, 0, NOW + 10)
-    assert heard is not None
-    assert (heard.state, heard.lease_until) == (JobState.CANCELING, None)
-    assert leases.deadline(heard, SETTINGS, since=NOW - 1e6) == NOW + 10 + 120 + 20
-    assert [leases.needs_touch(heard, NOW + 10 + seconds, SETTINGS) for seconds in (19, 20)] == [False, True]
+    acknowledged = leases.acknowledge(unheard, 0, NOW + 10)
+    assert acknowledged is not None
+    assert (acknowledged.state, acknowledged.lease_until) == (JobState.CANCELING, None)
+    assert leases.deadline(acknowledged, SETTINGS, since=NOW - 1e6) == NOW + 10 + 120 + 20
+    assert [leases.needs_touch(acknowledged, NOW + 10 + seconds, SETTINGS) for seconds in (19, 20)] == [False, True]
 
 
 def test_a_start_is_the_hand_out_where_the_manager_does_not_say_more() -> None:
     plain, two_phase = (
-        leases.lease(a_job(state=JobState.PENDING), replace(TERMS, two_phase=one), NOW) for one in (False, True)
+        leases.lease(a_job(state=JobState.PENDING), replace(TERMS, two_phase=is_two_phase), NOW)
+        for is_two_phase in (False, True)
     )
     assert plain is not None
     assert two_phase is not None
     assert (plain.start_time(), two_phase.start_time()) == (NOW, None)
     for job, started_at in ((plain, NOW), (two_phase, NOW + 3)):
-        started = leases.acknowledge(job, 1, NOW + 3)
-        assert started is not None
-        assert started.started_at == started_at
+        running = leases.acknowledge(job, 1, NOW + 3)
+        assert running is not None
+        assert running.started_at == started_at

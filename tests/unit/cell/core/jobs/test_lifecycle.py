@@ -34,16 +34,16 @@ def running(job: Job) -> Job:
     terms = leases.Lease(runner_id=RunnerId(1), system_id=None, request_id=None, until=NOW + 60)
     leased = leases.lease(job, terms, NOW)
     assert leased is not None
-    started = leases.acknowledge(leased, leased.epoch, NOW)
-    assert started is not None
-    return started
+    acknowledged = leases.acknowledge(leased, leased.epoch, NOW)
+    assert acknowledged is not None
+    return acknowledged
 
 
 def with_job(family: Family, job: Job) -> Family:
     return replace(family, jobs=tuple(job if old.id == job.id else old for old in family.jobs))
 
 
-def ended(family: Family, name: str, outcome: Outcome) -> Family:
+def finish_job(family: Family, name: str, outcome: Outcome) -> Family:
     """The family after a job of it was run."""
     job = running(next(job for job in family.jobs if job.name == name))
     family = with_job(family, job)
@@ -54,8 +54,8 @@ def states(family: Family) -> Mapping[str, str]:
     return {job.name: job.state.value for job in family.jobs}
 
 
-def a_new_family(*jobs: Job, **given: object) -> Family:
-    family = a_family([replace(job, id=JobId(number)) for number, job in enumerate(jobs, start=1)], **given)
+def a_new_family(*jobs: Job, **changes: object) -> Family:
+    family = a_family([replace(job, id=JobId(number)) for number, job in enumerate(jobs, start=1)], **changes)
     return applied(family, lifecycle.begin(family, NOW))
 
 
@@ -209,22 +209,22 @@ def test_canceling_a_pipeline_is_repeatable() -> None:
 class TestExitCodes:
     def test_one_that_is_allowed_makes_the_failure_an_allowed_one(self) -> None:
         family = a_new_family(a_job("a", allow_failure_exit_codes=(3, 4)), a_job("b", waits_for=("a",)))
-        passed = ended(family, "a", replace(FAILED, exit_code=3))
+        passed = finish_job(family, "a", replace(FAILED, exit_code=3))
         assert states(passed) == {"a": "failed", "b": "pending"}
         assert passed.jobs[0].allow_failure
-        failed = ended(family, "a", replace(FAILED, exit_code=1))
+        failed = finish_job(family, "a", replace(FAILED, exit_code=1))
         assert (states(failed), failed.pipeline.status) == ({"a": "failed", "b": "skipped"}, "failed")
 
     def test_what_was_allowed_once_is_not_allowed_for_ever(self) -> None:
-        family = ended(a_new_family(a_job("a", allow_failure_exit_codes=(3,))), "a", replace(FAILED, exit_code=3))
+        family = finish_job(a_new_family(a_job("a", allow_failure_exit_codes=(3,))), "a", replace(FAILED, exit_code=3))
         assert family.pipeline.status == "success"
         again = applied(family, lifecycle.retry(family, family.jobs[0].id, NOW))
-        assert ended(again, "a", replace(FAILED, exit_code=1)).pipeline.status == "failed"
+        assert finish_job(again, "a", replace(FAILED, exit_code=1)).pipeline.status == "failed"
 
     def test_one_may_ask_for_a_further_try(self) -> None:
         family = a_new_family(a_job("a", retry_max=1, retry_when=(), retry_exit_codes=(137,)))
-        assert states(ended(family, "a", replace(FAILED, exit_code=1))) == {"a": "failed"}
-        again = ended(family, "a", replace(FAILED, exit_code=137))
+        assert states(finish_job(family, "a", replace(FAILED, exit_code=1))) == {"a": "failed"}
+        again = finish_job(family, "a", replace(FAILED, exit_code=137))
         assert [(job.state, job.tries) for job in again.jobs] == [(JobState.PENDING, 2)]
 
 
@@ -233,15 +233,15 @@ class TestAFailureThatStopsTheOthers:
 
     def test_all_of_them_once_it_is_for_good(self) -> None:
         family = a_new_family(*self.jobs, cancel_on_job_failure="all")
-        family = ended(family, "a", FAILED)
+        family = finish_job(family, "a", FAILED)
         assert states(family) == {"a": "pending", "b": "pending", "c": "created"}
-        family = ended(family, "a", FAILED)
+        family = finish_job(family, "a", FAILED)
         assert (states(family), family.pipeline.status) == ({"a": "failed", "b": "canceled", "c": "canceled"}, "failed")
 
     def test_not_if_it_is_allowed_or_nobody_asked(self) -> None:
         allowed = a_new_family(a_job("a", allow_failure=True), a_job("b"), cancel_on_job_failure="all")
-        assert states(ended(allowed, "a", FAILED)) == {"a": "failed", "b": "pending"}
-        assert states(ended(a_new_family(a_job("a"), a_job("b")), "a", FAILED)) == {"a": "failed", "b": "pending"}
+        assert states(finish_job(allowed, "a", FAILED)) == {"a": "failed", "b": "pending"}
+        assert states(finish_job(a_new_family(a_job("a"), a_job("b")), "a", FAILED)) == {"a": "failed", "b": "pending"}
 
 
 class TestReviving:
@@ -321,7 +321,7 @@ class TestManual:
     def test_variables_given_with_it_are_kept_for_further_tries(self) -> None:
         family = a_new_family(a_job("a", when=When.MANUAL, retry_max=1))
         family = applied(family, lifecycle.play(family, JobId(1), NOW, {"TARGET": "prod"}))
-        assert ended(family, "a", FAILED).jobs[0].play_variables == {"TARGET": "prod"}
+        assert finish_job(family, "a", FAILED).jobs[0].play_variables == {"TARGET": "prod"}
 
     def test_what_was_skipped_for_want_of_an_optional_one_waits_again(self) -> None:
         gate = a_job("gate", when=When.MANUAL, allow_failure=True)
@@ -330,13 +330,17 @@ class TestManual:
         assert family.pipeline.status == "skipped"
         family = applied(family, lifecycle.play(family, JobId(1), NOW, {}))
         assert states(family) == {"gate": "pending", "deploy": "created", "after": "created"}
-        assert states(ended(family, "gate", PASSED)) == {"gate": "success", "deploy": "pending", "after": "created"}
+        assert states(finish_job(family, "gate", PASSED)) == {
+            "gate": "success",
+            "deploy": "pending",
+            "after": "created",
+        }
 
     def test_a_retried_pipeline_asks_again(self) -> None:
         family = a_new_family(a_job("a"), a_job("gate", when=When.MANUAL))
-        family = ended(family, "a", PASSED)
+        family = finish_job(family, "a", PASSED)
         family = applied(family, lifecycle.play(family, JobId(2), NOW, {}))
-        family = ended(family, "gate", FAILED)
+        family = finish_job(family, "gate", FAILED)
         family = applied(family, lifecycle.retry_all(family, NOW))
         assert (states(family), family.pipeline.status) == ({"a": "success", "gate": "manual"}, "manual")
 
@@ -345,7 +349,7 @@ class TestResourceGroups:
     def test_one_job_at_a_time_the_oldest_first(self) -> None:
         family = a_new_family(*(a_job(name, resource_group="prod") for name in "abc"))
         assert states(family) == {"a": "pending", "b": "waiting_for_resource", "c": "waiting_for_resource"}
-        assert states(ended(family, "a", FAILED)) == {"a": "failed", "b": "pending", "c": "waiting_for_resource"}
+        assert states(finish_job(family, "a", FAILED)) == {"a": "failed", "b": "pending", "c": "waiting_for_resource"}
 
     def test_what_another_pipeline_has_is_waited_for(self) -> None:
         family = a_family([a_job("a", resource_group="prod"), a_job("b", id=JobId(2), resource_group="test")])
@@ -374,7 +378,7 @@ class TestResourceGroups:
 
     def test_a_further_try_keeps_the_group(self) -> None:
         family = a_new_family(a_job("a", resource_group="prod", retry_max=1), a_job("b", resource_group="prod"))
-        assert states(ended(family, "a", FAILED)) == {"b": "waiting_for_resource", "a": "pending"}
+        assert states(finish_job(family, "a", FAILED)) == {"b": "waiting_for_resource", "a": "pending"}
 
 
 @st.composite
@@ -411,7 +415,7 @@ def test_every_pipeline_comes_to_an_end(family: Family, data: st.DataObject) -> 
         if pending:
             assert family.pipeline.status in ("pending", "running")
             outcome = data.draw(st.sampled_from([PASSED, FAILED]))
-            family = ended(family, data.draw(st.sampled_from(pending)).name, outcome)
+            family = finish_job(family, data.draw(st.sampled_from(pending)).name, outcome)
         elif any(job.state is JobState.SCHEDULED for job in family.jobs):
             family = applied(family, lifecycle.start_due(family, NOW + 10))
         elif manual and data.draw(st.sampled_from([True, False])):

@@ -42,8 +42,8 @@ def test_a_log_of_which_only_the_beginning_is_known_tells_nothing() -> None:
 
 def test_what_results_tell() -> None:
     checkout = {"origin": "compiled", "event": "finished", "status": "failure"}
-    for told in (checkout, {"origin": "user", "event": "finished", "status": "skipped"}, 7):
-        assert not has_begun_script(told)
+    for event in (checkout, {"origin": "user", "event": "finished", "status": "skipped"}, 7):
+        assert not has_begun_script(event)
     assert has_begun_script({"origin": "user", "event": "started"})
     assert has_begun_script({"event": CUT}), "nobody knows any more"
 

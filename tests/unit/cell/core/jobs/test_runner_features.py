@@ -8,10 +8,10 @@ from remuda.pipeline.spec import Artifacts
 from remuda.testing.builders import a_job, a_pipeline, a_project, a_runner, a_spec
 
 
-def job_with(*, merge_request_iid: int | None = None, **given: Any) -> JobContext:
+def job_with(*, merge_request_iid: int | None = None, **changes: Any) -> JobContext:
     return JobContext(
         job=a_job(),
-        spec=a_spec(**given),
+        spec=a_spec(**changes),
         pipeline=a_pipeline(merge_request_iid=merge_request_iid),
         project=a_project(),
         runner=a_runner(),
@@ -20,7 +20,7 @@ def job_with(*, merge_request_iid: int | None = None, **given: Any) -> JobContex
 
 
 @pytest.mark.parametrize(
-    ("given", "feature"),
+    ("changes", "feature"),
     [
         ({"artifacts": Artifacts(paths=(), reports={"junit": ("a.xml",)})}, "upload_multiple_artifacts"),
         ({"artifacts": Artifacts(paths=("a",), exclude=("b",))}, "artifacts_exclude"),
@@ -31,14 +31,14 @@ def job_with(*, merge_request_iid: int | None = None, **given: Any) -> JobContex
         ({"secrets": {"PASSWORD": {"vault": {}, "file": True}}}, "vault_secrets"),
     ],
 )
-def test_what_needs_what(given: dict[str, Any], feature: str) -> None:
-    of = job_with(**given)
-    assert set(features_of(of)) == {feature}
-    assert missing_features(of, {feature: True}) is None
-    told = missing_features(of, {feature: False, "cache": True})
-    assert told
-    assert told.startswith(f"the runner that got it does not have the feature {feature} (for ")
-    assert missing_features(of, {}) == told
+def test_what_needs_what(changes: dict[str, Any], feature: str) -> None:
+    context = job_with(**changes)
+    assert set(features_of(context)) == {feature}
+    assert missing_features(context, {feature: True}) is None
+    message = missing_features(context, {feature: False, "cache": True})
+    assert message
+    assert message.startswith(f"the runner that got it does not have the feature {feature} (for ")
+    assert missing_features(context, {}) == message
 
 
 def test_a_plain_job_needs_nothing() -> None:

@@ -23,7 +23,7 @@ def test_when_a_waiting_job_is_looked_at(waited: float, since: float, expected: 
 
 
 def test_who_counts_as_there() -> None:
-    def seen(runner_id: int, ago: float) -> RunnerManager:
+    def a_manager(runner_id: int, ago: float) -> RunnerManager:
         return RunnerManager(runner_id=RunnerId(runner_id), system_id="s_1", contacted_at=NOW - ago)
 
     runners = [
@@ -33,7 +33,13 @@ def test_who_counts_as_there() -> None:
         a_runner(id=RunnerId(4), tags=("paused",), paused=True),
         a_runner(id=RunnerId(5), tags=("never",)),
     ]
-    managers = [seen(1, 10), seen(1, 9 * HOUR), seen(2, 2 * HOUR), seen(3, 5 * HOUR), seen(4, 10)]
+    managers = [
+        a_manager(1, 10),
+        a_manager(1, 9 * HOUR),
+        a_manager(2, 2 * HOUR),
+        a_manager(3, 5 * HOUR),
+        a_manager(4, 10),
+    ]
     offers = stuck_jobs.online_offers(runners, managers, frozenset({RunnerId(3)}), NOW)
     assert {tag for offer in offers for tag in offer.tags} == {"fresh", "busy"}
 

@@ -9,7 +9,7 @@ from remuda.testing.builders import NOW, SHA, a_job, a_pipeline, a_project, a_ru
 ADA = User(id=7, username="ada", name="Ada", email="ada@example.org", created_at=NOW, namespace_id=9)
 
 
-def of(**given: Any) -> JobContext:
+def job_context(**changes: Any) -> JobContext:
     values: dict[str, Any] = {
         "job": a_job(),
         "spec": a_spec(),
@@ -18,11 +18,11 @@ def of(**given: Any) -> JobContext:
         "runner": a_runner(),
         "public_url": "https://ci.example:8443/root",
     }
-    return JobContext(**(values | given))
+    return JobContext(**(values | changes))
 
 
 def test_all_claims() -> None:
-    assert build_claims(of(), audience="https://vault", token_id="unique", now=NOW) == {
+    assert build_claims(job_context(), audience="https://vault", token_id="unique", now=NOW) == {
         "iss": "https://ci.example:8443/root",
         "sub": "project_path:acme/shop:ref_type:branch:ref:main",
         "aud": "https://vault",
@@ -55,8 +55,8 @@ def test_all_claims() -> None:
 
 
 def test_a_tag_with_an_environment_for_two() -> None:
-    found = build_claims(
-        of(
+    claims = build_claims(
+        job_context(
             job=a_job(environment="review/one"),
             spec=a_spec(environment=Environment(name="review/$X", action="stop")),
             pipeline=a_pipeline(ref="v1", tag=True),
@@ -65,9 +65,9 @@ def test_a_tag_with_an_environment_for_two() -> None:
         token_id="",
         now=NOW,
     )
-    assert (found["aud"], found["sub"]) == (["a", "b"], "project_path:acme/shop:ref_type:tag:ref:v1")
-    assert (found["ref_path"], found["ref_protected"]) == ("refs/tags/v1", "false")
-    assert {key: value for key, value in found.items() if "environment" in key or "tier" in key} == {
+    assert (claims["aud"], claims["sub"]) == (["a", "b"], "project_path:acme/shop:ref_type:tag:ref:v1")
+    assert (claims["ref_path"], claims["ref_protected"]) == ("refs/tags/v1", "false")
+    assert {key: value for key, value in claims.items() if "environment" in key or "tier" in key} == {
         "runner_environment": "self-hosted",
         "environment": "review/one",
         "environment_protected": "false",
@@ -82,32 +82,32 @@ def test_a_merge_request_is_known_by_its_source_branch() -> None:
         merge_request_iid=3,
         predefined={"CI_MERGE_REQUEST_SOURCE_BRANCH_NAME": "feature"},
     )
-    found = build_claims(of(pipeline=pipeline), audience="a", token_id="", now=NOW)
-    assert (found["ref"], found["ref_path"]) == ("feature", "refs/heads/feature")
+    claims = build_claims(job_context(pipeline=pipeline), audience="a", token_id="", now=NOW)
+    assert (claims["ref"], claims["ref_path"]) == ("feature", "refs/heads/feature")
 
 
 def test_a_merge_request_cannot_pass_for_the_protected_branch() -> None:
     def of_request(**predefined: str) -> dict[str, Any]:
         pipeline = a_pipeline(ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=predefined)
-        return build_claims(of(pipeline=pipeline), audience="x", token_id="unique", now=NOW)
+        return build_claims(job_context(pipeline=pipeline), audience="x", token_id="unique", now=NOW)
 
     plain = of_request(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="feature")
     assert (plain["ref"], plain["ref_path"], plain["ref_protected"]) == ("feature", "refs/heads/feature", "false")
-    for found in of_request(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="main"), of_request():
-        assert (found["ref"], found["ref_path"]) == ("refs/merge-requests/7/head",) * 2
-        assert found["sub"] == "project_path:acme/shop:ref_type:branch:ref:refs/merge-requests/7/head"
+    for claims in of_request(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="main"), of_request():
+        assert (claims["ref"], claims["ref_path"]) == ("refs/merge-requests/7/head",) * 2
+        assert claims["sub"] == "project_path:acme/shop:ref_type:branch:ref:refs/merge-requests/7/head"
 
 
 def test_the_file_of_a_child_is_not_vouched_for() -> None:
     child = a_pipeline(source="parent_pipeline", is_child=True, file="out/.gitlab-ci.yml")
-    found = build_claims(of(pipeline=child), audience="x", token_id="unique", now=NOW)
-    assert (found["ci_config_ref_uri"], found["ci_config_sha"]) == (None, None)
+    claims = build_claims(job_context(pipeline=child), audience="x", token_id="unique", now=NOW)
+    assert (claims["ci_config_ref_uri"], claims["ci_config_sha"]) == (None, None)
 
 
 def test_the_source_is_what_really_started_it() -> None:
-    def source(**given: Any) -> str:
-        found = build_claims(of(pipeline=a_pipeline(**given)), audience="x", token_id="unique", now=NOW)
-        return str(found["pipeline_source"])
+    def source(**changes: Any) -> str:
+        claims = build_claims(job_context(pipeline=a_pipeline(**changes)), audience="x", token_id="unique", now=NOW)
+        return str(claims["pipeline_source"])
 
     assert source(source="schedule") == "schedule"
     assert source(source="schedule", origin="api") == "api"
@@ -127,11 +127,15 @@ def test_what_a_caller_tells_about_a_pipeline_is_no_claim() -> None:
         ),
         "forged",
     )
-    found = build_claims(of(pipeline=a_pipeline(predefined=forged)), audience="x", token_id="unique", now=NOW, user=ADA)
-    assert "forged" not in found.values()
-    assert (found["user_login"], found["user_email"]) == ("ada", "ada@example.org")
+    claims = build_claims(
+        job_context(pipeline=a_pipeline(predefined=forged)), audience="x", token_id="unique", now=NOW, user=ADA
+    )
+    assert "forged" not in claims.values()
+    assert (claims["user_login"], claims["user_email"]) == ("ada", "ada@example.org")
 
 
 def test_a_file_that_was_sent_along_is_not_vouched_for() -> None:
-    found = build_claims(of(pipeline=a_pipeline(is_text_given=True)), audience="x", token_id="unique", now=NOW)
-    assert (found["ci_config_ref_uri"], found["ci_config_sha"]) == (None, None)
+    claims = build_claims(
+        job_context(pipeline=a_pipeline(is_text_given=True)), audience="x", token_id="unique", now=NOW
+    )
+    assert (claims["ci_config_ref_uri"], claims["ci_config_sha"]) == (None, None)

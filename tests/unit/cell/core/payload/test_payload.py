@@ -16,7 +16,7 @@ from remuda.wire.runner_api import JobPayload, Variable
 TOKEN = "glcbt-secret"
 
 
-def circumstances(**given: Any) -> JobContext:
+def job_context(**changes: Any) -> JobContext:
     values: dict[str, Any] = {
         "job": a_job(state=JobState.LEASED, pending_at=NOW, leased_at=NOW + 4.5),
         "spec": a_spec(),
@@ -25,19 +25,19 @@ def circumstances(**given: Any) -> JobContext:
         "runner": a_runner(description="herd", tags=("linux", "fast")),
         "public_url": "https://ci.example:8443/root",
     }
-    return JobContext(**(values | given))
+    return JobContext(**(values | changes))
 
 
-def payload(dependencies: Sequence[Source] = (), id_tokens: Mapping[str, str] = {}, **given: Any) -> JobPayload:
-    return build_payload(circumstances(**given), dependencies=dependencies, token=TOKEN, id_tokens=id_tokens)
+def payload(dependencies: Sequence[Source] = (), id_tokens: Mapping[str, str] = {}, **changes: Any) -> JobPayload:
+    return build_payload(job_context(**changes), dependencies=dependencies, token=TOKEN, id_tokens=id_tokens)
 
 
 def variables(message: JobPayload) -> dict[str, Variable]:
     return {variable.key: variable for variable in message.variables}
 
 
-def a_variable(key: str, value: str, **given: Any) -> ProjectVariable:
-    return ProjectVariable(project_id=ProjectId(1), key=key, value=value, **given)
+def a_variable(key: str, value: str, **changes: Any) -> ProjectVariable:
+    return ProjectVariable(project_id=ProjectId(1), key=key, value=value, **changes)
 
 
 def test_the_predefined_variables() -> None:
@@ -121,16 +121,16 @@ def test_the_registry() -> None:
 
 
 def test_secrets_are_masked_and_not_public() -> None:
-    given = variables(
+    by_key = variables(
         payload(
             variables=[a_variable("KEY", "s3cret-s3cret", masked=True, file=True, raw=True)],
             pipeline=a_pipeline(predefined={"CI_REGISTRY": "r.example"}),
         )
     )
     for key in ("CI_JOB_TOKEN", "CI_REGISTRY_PASSWORD", "KEY"):
-        assert (given[key].masked, given[key].public) == (True, False)
-    assert (given["KEY"].file, given["KEY"].raw) == (True, True)
-    assert given["CI_JOB_ID"].public
+        assert (by_key[key].masked, by_key[key].public) == (True, False)
+    assert (by_key["KEY"].file, by_key["KEY"].raw) == (True, True)
+    assert by_key["CI_JOB_ID"].public
 
 
 def test_who_wins() -> None:
@@ -175,7 +175,7 @@ def test_protected_variables_are_for_protected_refs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "depth", "refspecs"),
+    ("changes", "depth", "refspecs"),
     [
         ({}, 20, ["+refs/pipelines/1:refs/pipelines/1", "+refs/heads/main:refs/remotes/origin/main"]),
         (
@@ -204,15 +204,15 @@ def test_protected_variables_are_for_protected_refs() -> None:
         ),
     ],
 )
-def test_what_git_fetches(given: dict[str, Any], depth: int, refspecs: list[str]) -> None:
-    info = payload(**given).git_info
+def test_what_git_fetches(changes: dict[str, Any], depth: int, refspecs: list[str]) -> None:
+    info = payload(**changes).git_info
     assert (info.depth, info.refspecs, info.sha) == (depth, refspecs, SHA)
 
 
 def test_what_git_fetches_when_the_branch_is_gone() -> None:
-    whole = payload()
-    assert ref_of(whole) == "refs/heads/main"
-    assert without_ref(whole).git_info.refspecs == ["+refs/pipelines/1:refs/pipelines/1"]
+    message = payload()
+    assert ref_of(message) == "refs/heads/main"
+    assert without_ref(message).git_info.refspecs == ["+refs/pipelines/1:refs/pipelines/1"]
     assert ref_of(payload(pipeline=a_pipeline(ref="v1", tag=True))) == "refs/tags/v1"
     assert ref_of(payload(spec=a_spec(variables={"GIT_DEPTH": "0"}))) is None
 
@@ -234,9 +234,9 @@ def test_a_tag_is_no_branch() -> None:
 def test_the_timeout_is_the_least_that_applies() -> None:
     project = a_project(timeout_seconds=3600)
     long_job, runner = a_job(timeout_seconds=7200), a_runner(maximum_timeout=600)
-    assert circumstances(project=project).timeout == 3600
-    assert circumstances(project=project, job=long_job).timeout == 7200
-    assert circumstances(project=project, job=long_job, runner=runner).timeout == 600
+    assert job_context(project=project).timeout == 3600
+    assert job_context(project=project, job=long_job).timeout == 7200
+    assert job_context(project=project, job=long_job, runner=runner).timeout == 600
     assert payload(runner=a_runner(maximum_timeout=600)).runner_info.timeout == 600
 
 
@@ -311,15 +311,15 @@ def test_containers_and_hooks_go_out_as_they_were_compiled() -> None:
     image = {"name": "ruby:3", "entrypoint": [""], "executor_opts": {"docker": {"platform": "linux/arm64"}}}
     services = ({"name": "postgres:16", "alias": "db", "variables": [{"key": "A", "value": "b"}]},)
     hooks = ({"name": "pre_get_sources_script", "script": ["date"]},)
-    sent = payload(spec=a_spec(image=image, services=services, hooks=hooks))
-    assert (sent.image, sent.services, sent.hooks) == (image, list(services), list(hooks))
+    message = payload(spec=a_spec(image=image, services=services, hooks=hooks))
+    assert (message.image, message.services, message.hooks) == (image, list(services), list(hooks))
 
 
 def test_run_is_a_text_and_takes_the_place_of_steps() -> None:
     run = ({"name": "hello", "script": "echo hi"},)
-    sent = msgspec.json.decode(msgspec.json.encode(payload(spec=a_spec(script=(), run=run))))
-    assert sent["run"] == '[{"name":"hello","script":"echo hi"}]'
-    assert sent["steps"] == []
+    document = msgspec.json.decode(msgspec.json.encode(payload(spec=a_spec(script=(), run=run))))
+    assert document["run"] == '[{"name":"hello","script":"echo hi"}]'
+    assert document["steps"] == []
 
 
 def test_secrets_know_their_servers() -> None:
@@ -339,18 +339,18 @@ def test_secrets_know_their_servers() -> None:
         "AZURE_TENANT_ID": "t",
         "AWS_REGION": "eu",
     }
-    sent = payload(spec=spec, variables=[a_variable(key, value) for key, value in settings.items()]).secrets
-    assert sent is not None
+    secrets = payload(spec=spec, variables=[a_variable(key, value) for key, value in settings.items()]).secrets
+    assert secrets is not None
     auth = {"name": "jwt", "path": "jwt", "data": {"jwt": "$FIRST", "role": "ci"}}
-    assert sent["PASSWORD"] == {"file": False, "vault": {**vault, "server": {"url": "https://vault", "auth": auth}}}
-    assert sent["OTHER"]["azure_key_vault"] == {"name": "key", "server": {"tenant_id": "t", "jwt": "$SECOND"}}
-    assert sent["CLOUD"]["gcp_secret_manager"] == {"name": "s", "server": {"jwt": "$FIRST"}}
-    assert sent["KEY"]["aws_secrets_manager"]["server"] == {"region": "eu", "jwt": "$AWS_ID_TOKEN"}
+    assert secrets["PASSWORD"] == {"file": False, "vault": {**vault, "server": {"url": "https://vault", "auth": auth}}}
+    assert secrets["OTHER"]["azure_key_vault"] == {"name": "key", "server": {"tenant_id": "t", "jwt": "$SECOND"}}
+    assert secrets["CLOUD"]["gcp_secret_manager"] == {"name": "s", "server": {"jwt": "$FIRST"}}
+    assert secrets["KEY"]["aws_secrets_manager"]["server"] == {"region": "eu", "jwt": "$AWS_ID_TOKEN"}
 
 
 def test_id_tokens_are_masked_and_cannot_be_replaced() -> None:
-    sent = variables(payload(id_tokens={"ID": "a.b.c"}, pipeline=a_pipeline(variables={"ID": "mine"})))
-    assert (sent["ID"].value, sent["ID"].masked, sent["ID"].raw, sent["ID"].public) == ("a.b.c", True, True, False)
+    variable = variables(payload(id_tokens={"ID": "a.b.c"}, pipeline=a_pipeline(variables={"ID": "mine"})))["ID"]
+    assert (variable.value, variable.masked, variable.raw, variable.public) == ("a.b.c", True, True, False)
 
 
 def test_a_release_is_no_step() -> None:
@@ -366,18 +366,18 @@ def test_dependencies_carry_the_running_jobs_token() -> None:
 
 
 def test_the_message_as_a_runner_reads_it() -> None:
-    sent = msgspec.json.decode(msgspec.json.encode(payload(job=a_job(when=When.MANUAL, leased_at=NOW))))
+    document = msgspec.json.decode(msgspec.json.encode(payload(job=a_job(when=When.MANUAL, leased_at=NOW))))
     for empty in ("hooks", "services", "artifacts", "cache", "credentials", "dependencies"):
-        assert sent[empty] == []
-    assert "run" not in sent
-    assert sent["features"]["trace_sections"] is True
-    assert sent["features"]["failure_reasons"] == [reason.value for reason in FailureReason]
-    assert sent["features"]["token_mask_prefixes"] == ["glpat-", "glrt-", "glrtr-", "glcbt-"]
+        assert document[empty] == []
+    assert "run" not in document
+    assert document["features"]["trace_sections"] is True
+    assert document["features"]["failure_reasons"] == [reason.value for reason in FailureReason]
+    assert document["features"]["token_mask_prefixes"] == ["glpat-", "glrt-", "glrtr-", "glcbt-"]
     # Some clients refuse a part that lacks a field, even where it has its usual value.
-    assert {"name", "script", "timeout", "when", "allow_failure"} <= sent["steps"][0].keys()
-    assert {"repo_url", "ref", "sha", "before_sha", "ref_type", "refspecs", "depth"} <= sent["git_info"].keys()
+    assert {"name", "script", "timeout", "when", "allow_failure"} <= document["steps"][0].keys()
+    assert {"repo_url", "ref", "sha", "before_sha", "ref_type", "refspecs", "depth"} <= document["git_info"].keys()
     manual = {"key": "CI_JOB_MANUAL", "value": "true", "public": True, "file": False, "masked": False, "raw": False}
-    assert manual in sent["variables"]
+    assert manual in document["variables"]
 
 
 def test_the_time_in_the_queue() -> None:

@@ -17,8 +17,8 @@ from remuda.testing.builders import SHA, a_pipeline, a_project, a_spec
 URL = "https://ci.example:8443/root/"
 
 
-def of(**given: Any) -> dict[str, str]:
-    return of_pipeline(a_pipeline(**given), a_project(path="acme/web/shop", description="Sells"), URL)
+def of(**changes: Any) -> dict[str, str]:
+    return of_pipeline(a_pipeline(**changes), a_project(path="acme/web/shop", description="Sells"), URL)
 
 
 def test_what_every_pipeline_has() -> None:
@@ -61,8 +61,10 @@ def test_a_tag_is_no_branch() -> None:
 
 def test_a_merge_request_goes_by_its_source_branch() -> None:
     project = of_project(a_project(), URL)
-    told = of_merge_request(iid=7, project=project, source="feature/A", target="main", default_branch="main")
-    values = of(ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=told)
+    merge_request_variables = of_merge_request(
+        iid=7, project=project, source="feature/A", target="main", default_branch="main"
+    )
+    values = of(ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=merge_request_variables)
     assert (values["CI_COMMIT_REF_NAME"], values["CI_COMMIT_REF_SLUG"]) == ("feature/A", "feature-a")
     assert values["CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED"] == "true"
     assert values["CI_MERGE_REQUEST_SOURCE_PROJECT_PATH"] == "acme/shop"

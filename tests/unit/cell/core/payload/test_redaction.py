@@ -34,22 +34,22 @@ def a_payload() -> JobPayload:
 
 
 def test_a_payload_without_what_opens_anything() -> None:
-    shown = mask_payload(a_payload(), secrets_to_mask([]))
-    text = msgspec.json.encode(shown).decode()
+    masked = mask_payload(a_payload(), secrets_to_mask([]))
+    text = msgspec.json.encode(masked).decode()
     for secret in (SECRET, "abcdefgh12345678", "eyJhbGciOi", TOKEN, "registry-password", "db/password"):
         assert secret not in text
-    assert shown["token"] == "[MASKED]"
-    assert shown["git_info"]["repo_url"] == "https://gitlab-ci-token:[MASKED]@ci.example/acme/shop.git"
-    assert shown["secrets"] == {"DB": {}}
-    assert {one["key"]: one["value"] for one in shown["variables"]}["PLAIN"] == "shown"
-    assert shown["steps"][0]["script"] == ["echo shown", "curl -H [MASKED] https://x"]
-    assert "run" not in shown
-    assert "remuda" not in shown
+    assert masked["token"] == "[MASKED]"
+    assert masked["git_info"]["repo_url"] == "https://gitlab-ci-token:[MASKED]@ci.example/acme/shop.git"
+    assert masked["secrets"] == {"DB": {}}
+    assert {variable["key"]: variable["value"] for variable in masked["variables"]}["PLAIN"] == "shown"
+    assert masked["steps"][0]["script"] == ["echo shown", "curl -H [MASKED] https://x"]
+    assert "run" not in masked
+    assert "remuda" not in masked
 
 
 def test_other_secrets_of_the_project_are_masked_too() -> None:
-    shown = mask_payload(a_payload(), secrets_to_mask(["shown"]))
-    assert shown["steps"][0]["script"][0] == "echo [MASKED]"
+    masked = mask_payload(a_payload(), secrets_to_mask(["shown"]))
+    assert masked["steps"][0]["script"][0] == "echo [MASKED]"
 
 
 def test_a_result_keeps_what_it_is_read_by() -> None:

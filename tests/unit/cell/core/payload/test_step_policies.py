@@ -43,12 +43,12 @@ def test_the_widest_scope_comes_first() -> None:
 def test_what_goes_out_with_a_job() -> None:
     scopes = scopes_of(KEY)
     assert for_payload(scopes, {}) is None
-    kept = {
+    settings = {
         policy_setting(("project", 7)): change_policy(None, {"limit": 1}, None, 1),
         policy_setting(("organization", 2)): change_policy(None, {"limit": 9}, None, 1),
         policy_setting(("group", 3)): change_policy(None, {}, None, 1),
     }
-    assert for_payload(scopes, kept) == {
+    assert for_payload(scopes, settings) == {
         "version": 1,
         "layers": [
             {"scope": "organization", "id": 2, "version": 1, "document": {"limit": 9}},
@@ -58,5 +58,5 @@ def test_what_goes_out_with_a_job() -> None:
 
 
 def test_what_is_kept_can_be_read_by_later_versions() -> None:
-    kept = msgspec.json.encode({"version": 4, "document": {"x": 1}, "new": True}).decode()
-    assert read_policy(kept).version == 4
+    text = msgspec.json.encode({"version": 4, "document": {"x": 1}, "new": True}).decode()
+    assert read_policy(text).version == 4

@@ -20,17 +20,17 @@ URL = "https://ci.example"
 BEFORE = "b" * 40
 
 
-def asked(**given: Any) -> PipelineRequest:
+def a_request(**changes: Any) -> PipelineRequest:
     values: dict[str, Any] = {"project": a_project(), "source": "push", "ref": "refs/heads/main", "sha": SHA}
-    return PipelineRequest(**(values | {"user_id": USER_ID} | given))
+    return PipelineRequest(**(values | {"user_id": USER_ID} | changes))
 
 
-def made(**given: Any) -> Pipeline:
-    return new_pipeline(asked(**given), default_branch="main", predefined={}, now=NOW)
+def create_pipeline(**changes: Any) -> Pipeline:
+    return new_pipeline(a_request(**changes), default_branch="main", predefined={}, now=NOW)
 
 
-def a_variable(key: str, value: str, **given: Any) -> ProjectVariable:
-    return ProjectVariable(project_id=ProjectId(1), key=key, value=value, **given)
+def a_variable(key: str, value: str, **changes: Any) -> ProjectVariable:
+    return ProjectVariable(project_id=ProjectId(1), key=key, value=value, **changes)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def a_variable(key: str, value: str, **given: Any) -> ProjectVariable:
     ],
 )
 def test_what_a_ref_is_called(ref: str, name: str, is_tag: bool, iid: int | None, protected: bool) -> None:
-    pipeline = made(ref=ref, before_sha=BEFORE)
+    pipeline = create_pipeline(ref=ref, before_sha=BEFORE)
     assert (pipeline.ref, pipeline.tag, pipeline.merge_request_iid) == (name, is_tag, iid)
     assert pipeline.protected is protected
     assert pipeline.before_sha == (NO_SHA if iid else BEFORE)
@@ -56,17 +56,17 @@ def test_refs_that_are_no_merge_requests(ref: str) -> None:
 
 def test_a_child_belongs_to_its_parent() -> None:
     parent = a_pipeline(id=5, before_sha=BEFORE, depth=1)
-    child = made(source="parent_pipeline", upstream=Upstream(job=a_job(id=9), pipeline=parent))
+    child = create_pipeline(source="parent_pipeline", upstream=Upstream(job=a_job(id=9), pipeline=parent))
     assert (child.is_child, child.depth, child.before_sha) == (True, 2, BEFORE)
     assert (child.upstream_job_id, child.upstream_pipeline_id) == (9, 5)
-    other = made(source="pipeline", upstream=Upstream(job=a_job(id=9), pipeline=parent))
+    other = create_pipeline(source="pipeline", upstream=Upstream(job=a_job(id=9), pipeline=parent))
     assert (other.is_child, other.before_sha) == (False, NO_SHA)
 
 
 def test_how_deep_pipelines_may_start_each_other() -> None:
     def check(source: str, depth: int, *children: bool) -> None:
         nearest, *rest = (a_pipeline(is_child=is_child, depth=depth) for is_child in children)
-        check_depth(asked(source=source, upstream=Upstream(job=a_job(), pipeline=nearest)), rest)
+        check_depth(a_request(source=source, upstream=Upstream(job=a_job(), pipeline=nearest)), rest)
 
     check("parent_pipeline", 0, False)
     check("parent_pipeline", 1, True, False)
@@ -144,5 +144,5 @@ def test_who_ends_alone() -> None:
         a_spec("last", stage_index=2),
         a_spec("beside", stage_index=3, needs=()),
     ]
-    jobs = new_jobs(specs, made(), a_project(), (), URL)
+    jobs = new_jobs(specs, create_pipeline(), a_project(), (), URL)
     assert [job.spec.name for job in jobs if job.ends_alone] == ["needs", "last", "beside"]

@@ -46,9 +46,9 @@ def test_one_file_is_the_pipeline_file_itself() -> None:
 def test_others_are_included_by_a_file_of_their_own(files: list[dict[str, Any]]) -> None:
     request = for_child(an_asker(), files, {})
     assert json.loads(request.text or "") == {"include": files}
-    given = for_child(an_asker(inputs={"a": 1}), files, {})
-    assert json.loads(given.text or "") == {"include": [{**file, "inputs": {"a": 1}} for file in files]}
-    assert (request.inputs, given.inputs) == ({}, {})
+    child = for_child(an_asker(inputs={"a": 1}), files, {})
+    assert json.loads(child.text or "") == {"include": [{**file, "inputs": {"a": 1}} for file in files]}
+    assert (request.inputs, child.inputs) == ({}, {})
 
 
 def test_a_generated_file_stands_alone() -> None:

@@ -11,14 +11,14 @@ from remuda.testing.builders import NOW, a_family, a_job, a_pipeline
 OTHER = "a" * 40
 
 
-def jobs(**states: str) -> list[Job]:
+def jobs_in_states(**states: str) -> list[Job]:
     """Jobs by state; one with a name that begins with `i` is interruptible."""
-    found = []
+    jobs = []
     for number, (name, state) in enumerate(states.items(), 1):
         started = NOW if state in ("running", "success", "failed") else None
         job = a_job(name, id=JobId(number), state=JobState(state), started_at=started, interruptible=name[0] == "i")
-        found.append(job)
-    return found
+        jobs.append(job)
+    return jobs
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,12 @@ def jobs(**states: str) -> list[Job]:
     ],
 )
 def test_what_a_newer_pipeline_stops(mode: str, states: dict[str, str], stopped: set[str]) -> None:
-    changes = cancel(a_family(jobs(**states), cancel_on_new_commit=mode, status="running"), NOW + 1)
+    changes = cancel(a_family(jobs_in_states(**states), cancel_on_new_commit=mode, status="running"), NOW + 1)
     assert {job.name for job in changes.jobs if job.state is JobState.CANCELED} == stopped
 
 
 def test_a_trigger_job_is_left_to_its_pipeline() -> None:
-    waits, starts, done, own = jobs(waits="running", starts="running", done="success", own="created")
+    waits, starts, done, own = jobs_in_states(waits="running", starts="running", done="success", own="created")
     waits = replace(waits, is_trigger=True, downstream_id=PipelineId(9))
     starts = replace(starts, is_trigger=True)
     done = replace(done, is_trigger=True, downstream_id=PipelineId(8))

@@ -20,7 +20,7 @@ from remuda.model.job import PipelineId, ProjectId
 from remuda.testing.builders import NOW
 
 
-def a_schedule(**given: object) -> Schedule:
+def a_schedule(**changes: object) -> Schedule:
     values: dict[str, object] = {
         "id": 1,
         "project_id": ProjectId(1),
@@ -31,17 +31,17 @@ def a_schedule(**given: object) -> Schedule:
         "updated_at": NOW,
         "next_run_at": NOW,
     }
-    return Schedule(**(values | given))  # type: ignore[arg-type]
+    return Schedule(**(values | changes))  # type: ignore[arg-type]
 
 
 def after(moment: str, cron: str, timezone: str = "UTC", runs: int = 1) -> list[str]:
     """The next local times of a schedule after a local time."""
     zone = ZoneInfo(timezone)
-    at, found = datetime.fromisoformat(moment).replace(tzinfo=zone).timestamp(), []
+    at, times = datetime.fromisoformat(moment).replace(tzinfo=zone).timestamp(), []
     for _ in range(runs):
         at = next_time(cron, timezone, at)
-        found.append(datetime.fromtimestamp(at, zone).strftime("%m-%d %H:%M %Z"))
-    return found
+        times.append(datetime.fromtimestamp(at, zone).strftime("%m-%d %H:%M %Z"))
+    return times
 
 
 @pytest.mark.parametrize(
@@ -130,17 +130,17 @@ _FIELD = st.text("0123456789*/,-#LWmontuejan", min_size=1, max_size=6)
 )
 def test_any_text_is_a_later_whole_minute_or_refused(cron: str, timezone: str, moment: float) -> None:
     try:
-        found = next_time(cron, timezone, moment)
+        time = next_time(cron, timezone, moment)
     except InvalidError:
         return
-    assert found > moment
-    assert datetime.fromtimestamp(found, UTC).second == 0
+    assert time > moment
+    assert datetime.fromtimestamp(time, UTC).second == 0
 
 
 def test_a_run_sets_the_next_time_and_forgets_what_went_wrong() -> None:
-    kept = a_schedule(last_error="no file")
-    ran = replace(kept, next_run_at=NOW + 60)
-    assert with_pipeline(kept, ran, PipelineId(7)) == a_schedule(next_run_at=NOW + 60, last_pipeline_id=7)
+    schedule = a_schedule(last_error="no file")
+    ran = replace(schedule, next_run_at=NOW + 60)
+    assert with_pipeline(schedule, ran, PipelineId(7)) == a_schedule(next_run_at=NOW + 60, last_pipeline_id=7)
 
 
 def test_a_run_leaves_alone_what_was_changed_meanwhile() -> None:

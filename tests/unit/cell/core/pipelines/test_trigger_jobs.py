@@ -13,8 +13,8 @@ from remuda.testing.builders import NOW, a_family, a_job, a_pipeline
 STATUSES = ["created", "pending", "running", "manual", "scheduled", "canceling", *sorted(OVER)]
 
 
-def a_trigger(state: str, **given: object) -> Job:
-    return a_job("go", state=JobState(state), is_trigger=True, **given)
+def a_trigger(state: str, **changes: object) -> Job:
+    return a_job("go", state=JobState(state), is_trigger=True, **changes)
 
 
 def downstream(status: str, *, is_child: bool = True) -> Pipeline:

@@ -25,9 +25,9 @@ def linux(number: int = 1, **more: Any) -> Runner:
     return a_runner(id=RunnerId(number), tags=("linux",), **more)
 
 
-def told(**given: Any) -> tuple[KeyDemand, ...]:
+def demand(**changes: Any) -> tuple[KeyDemand, ...]:
     values: dict[str, Any] = {"ready": {}, "running": (), "coming": {}, "runners": (), "managers": (), "now": NOW}
-    return compute_demand(**(values | given))
+    return compute_demand(**(values | changes))
 
 
 class TestWhatIsComing:
@@ -75,7 +75,7 @@ class TestWhatIsComing:
 
 class TestKeys:
     def test_three_managers_share_one_demand(self) -> None:
-        [key] = told(
+        [key] = demand(
             ready={LINUX: 7},
             coming={(LINUX, NEXT): 4, (LINUX, LATER): 2, (LINUX, HELD): 1},
             runners=[linux(1), linux(2)],
@@ -88,10 +88,10 @@ class TestKeys:
 
     def test_projects_count_together_unless_one_has_runners_of_its_own(self) -> None:
         ready = {CapabilityKey(project_id=number): 1 for number in (1, 2, 3)}
-        whole = a_runner(id=RunnerId(1))
-        assert [key.ready for key in told(ready=ready, runners=[whole])] == [3]
+        instance_runner = a_runner(id=RunnerId(1))
+        assert [key.ready for key in demand(ready=ready, runners=[instance_runner])] == [3]
         own = a_runner(id=RunnerId(2), type=RunnerType.PROJECT, project_ids=(ProjectId(3),))
-        keys = told(ready=ready, runners=[whole, own], managers=[a_manager(1), a_manager(2)])
+        keys = demand(ready=ready, runners=[instance_runner, own], managers=[a_manager(1), a_manager(2)])
         assert [(key.pools, key.ready, len(key.shares)) for key in keys] == [
             ((("organization", 1),), 2, 1),
             ((("organization", 1), ("project", 3)), 1, 2),
@@ -99,31 +99,31 @@ class TestKeys:
 
     def test_running_jobs_are_their_managers(self) -> None:
         job = a_job(tags=("linux",), state=JobState.RUNNING, runner_id=RunnerId(1), system_id="s_gone")
-        [key] = told(running=[job], ready={LINUX: 1}, runners=[linux()], managers=[a_manager()])
+        [key] = demand(running=[job], ready={LINUX: 1}, runners=[linux()], managers=[a_manager()])
         assert [(share.system_id, share.running, share.ready) for share in key.shares] == [
             ("s_1", 0, 1),
             ("s_gone", 1, 0),
         ]
 
     def test_who_is_not_there_gets_nothing(self) -> None:
-        gone = a_manager(1, "s_gone", ago=PRESENT_SECONDS)
-        [key] = told(ready={LINUX: 3}, runners=[linux()], managers=[gone, a_manager(1, "s_here")])
+        absent_manager = a_manager(1, "s_gone", ago=PRESENT_SECONDS)
+        [key] = demand(ready={LINUX: 3}, runners=[linux()], managers=[absent_manager, a_manager(1, "s_here")])
         assert [(share.system_id, share.ready) for share in key.shares] == [("s_here", 3)]
-        [key] = told(ready={LINUX: 3}, runners=[linux(paused=True)], managers=[a_manager()])
+        [key] = demand(ready={LINUX: 3}, runners=[linux(paused=True)], managers=[a_manager()])
         assert (key.shares, key.unserved) == ((), 3)
 
     def test_a_manager_with_all_its_room_taken_is_there_though_it_does_not_ask(self) -> None:
         job = a_job(tags=("linux",), state=JobState.RUNNING, runner_id=RunnerId(1), system_id="s_1")
-        [key] = told(running=[job], ready={LINUX: 3}, runners=[linux()], managers=[a_manager(ago=9999)])
+        [key] = demand(running=[job], ready={LINUX: 3}, runners=[linux()], managers=[a_manager(ago=9999)])
         assert [(share.running, share.ready) for share in key.shares] == [(1, 3)]
 
     def test_capacity_weighs(self) -> None:
         managers = [a_manager(1, "s_a", capacity=30), a_manager(1, "s_b", capacity=10), a_manager(1, "s_c")]
-        [key] = told(ready={LINUX: 60}, runners=[linux()], managers=managers)
+        [key] = demand(ready={LINUX: 60}, runners=[linux()], managers=managers)
         assert [share.ready for share in key.shares] == [30, 10, 20], "who does not say counts as the mean"
 
     def test_only_who_fits(self) -> None:
-        [key] = told(
+        [key] = demand(
             ready={LINUX: 2}, runners=[linux(1), a_runner(id=RunnerId(2))], managers=[a_manager(1), a_manager(2)]
         )
         assert [share.runner_id for share in key.shares] == [1]
@@ -152,13 +152,13 @@ class TestShares:
 
     @given(total=st.integers(0, 500), weights=WEIGHTS)
     def test_nobody_gets_less_than_what_is_due_in_whole_jobs(self, total: int, weights: dict[ManagerId, int]) -> None:
-        whole = sum(weights.values())
+        total_weight = sum(weights.values())
         for manager, share in parted(total, weights).items():
-            assert share >= total * weights[manager] // whole
+            assert share >= total * weights[manager] // total_weight
 
     def test_equals_differ_by_one_at_most(self) -> None:
-        given = parted(1000, {(number, "s"): 1 for number in range(7)})
-        assert max(given.values()) - min(given.values()) == 1
+        parts = parted(1000, {(number, "s"): 1 for number in range(7)})
+        assert max(parts.values()) - min(parts.values()) == 1
 
     def test_it_is_not_always_the_same_who_gets_the_one_more(self) -> None:
         weights = {(number, "s"): 1 for number in range(3)}
@@ -183,8 +183,8 @@ def test_whatever_there_is_is_shared_out_or_unserved(
 ) -> None:
     runners = [linux(number) for number in range(1, 4)]
     managers = [a_manager(1 + at % 3, f"s_{at}", capacity=capacity) for at, capacity in enumerate(capacities)]
-    keys = told(ready=ready, runners=runners, managers=managers)
+    keys = demand(ready=ready, runners=runners, managers=managers)
     assert sum(key.ready for key in keys) == sum(ready.values())
     for key in keys:
         assert sum(share.ready for share in key.shares) + key.unserved == key.ready
-    assert keys == told(ready=ready, runners=runners[::-1], managers=managers[::-1])
+    assert keys == demand(ready=ready, runners=runners[::-1], managers=managers[::-1])

@@ -22,26 +22,26 @@ from remuda.wire.explanations import EstimateInfo, QueueInfo
 PLACE = Place(ahead=2, competing=5, level=1, running=3)
 
 
-def pending(**given: Any) -> Job:
-    return a_job(state=JobState.PENDING, pending_at=NOW, **given)
+def pending_job(**changes: Any) -> Job:
+    return a_job(state=JobState.PENDING, pending_at=NOW, **changes)
 
 
-def seen(number: int = 1, *, ago: float | None = 5, jobs: int = 0, **given: Any) -> RunnerView:
+def runner_view(number: int = 1, *, ago: float | None = 5, jobs: int = 0, **changes: Any) -> RunnerView:
     contacted = None if ago is None else NOW - ago
-    return RunnerView(runner=a_runner(id=RunnerId(number), **given), contacted_at=contacted, jobs=jobs)
+    return RunnerView(runner=a_runner(id=RunnerId(number), **changes), contacted_at=contacted, jobs=jobs)
 
 
 def test_runners_are_counted_by_where_they_are() -> None:
     runners = (
-        seen(1),
-        seen(2, jobs=2),
-        seen(3, paused=True),
-        seen(4, ago=1000),
-        seen(5, ago=100_000),
-        seen(6, ago=None),
-        seen(7, ago=1000, jobs=1),
+        runner_view(1),
+        runner_view(2, jobs=2),
+        runner_view(3, paused=True),
+        runner_view(4, ago=1000),
+        runner_view(5, ago=100_000),
+        runner_view(6, ago=None),
+        runner_view(7, ago=1000, jobs=1),
     )
-    counts = explain_no_runner(pending(), RunnerSupply(runners=runners), NOW).runners
+    counts = explain_no_runner(pending_job(), RunnerSupply(runners=runners), NOW).runners
     assert (counts.known, counts.matching) == (7, 7)
     assert (counts.free, counts.busy, counts.paused) == (1, 2, 1)
     assert (counts.silent, counts.offline, counts.never_seen) == (1, 1, 1)
@@ -50,16 +50,16 @@ def test_runners_are_counted_by_where_they_are() -> None:
 
 def test_others_are_counted_by_reason() -> None:
     runners = (
-        seen(1, tags=("linux",)),
-        seen(2, tags=("mac",)),
-        seen(3),
-        seen(4, type=RunnerType.PROJECT, project_ids=(ProjectId(9),), tags=("linux", "gpu")),
-        seen(5, tags=("linux", "gpu"), protected_only=True),
-        seen(6),
+        runner_view(1, tags=("linux",)),
+        runner_view(2, tags=("mac",)),
+        runner_view(3),
+        runner_view(4, type=RunnerType.PROJECT, project_ids=(ProjectId(9),), tags=("linux", "gpu")),
+        runner_view(5, tags=("linux", "gpu"), protected_only=True),
+        runner_view(6),
     )
-    counts = explain_no_runner(pending(tags=("linux", "gpu")), RunnerSupply(runners=runners), NOW).runners
+    counts = explain_no_runner(pending_job(tags=("linux", "gpu")), RunnerSupply(runners=runners), NOW).runners
     assert counts.matching == 0
-    assert {other.reason: other.count for other in counts.others} == {
+    assert {entry.reason: entry.count for entry in counts.others} == {
         "lacks the tags gpu": 1,
         "lacks the tags gpu, linux": 3,
         "does not serve this project": 1,
@@ -70,33 +70,37 @@ def test_others_are_counted_by_reason() -> None:
 @pytest.mark.parametrize(
     ("job", "runners", "advice"),
     [
-        (pending(), (), "create a runner"),
+        (pending_job(), (), "create a runner"),
         (
-            pending(tags=("gpu",)),
-            (seen(tags=("linux",)),),
+            pending_job(tags=("gpu",)),
+            (runner_view(tags=("linux",)),),
             "no runner has the tag gpu: register one or change the tags",
         ),
         (
-            pending(tags=("gpu", "arm")),
-            (seen(tags=("linux",)),),
+            pending_job(tags=("gpu", "arm")),
+            (runner_view(tags=("linux",)),),
             "no runner has the tags arm, gpu: register one or change the tags",
         ),
         (
-            pending(tags=("gpu", "linux")),
-            (seen(1, tags=("linux",)), seen(2, tags=("gpu",))),
+            pending_job(tags=("gpu", "linux")),
+            (runner_view(1, tags=("linux",)), runner_view(2, tags=("gpu",))),
             "no runner has all of the tags gpu, linux: add them to one, or change the job's",
         ),
-        (pending(), (seen(tags=("linux",), run_untagged=False),), "all runners take only jobs with tags"),
+        (pending_job(), (runner_view(tags=("linux",), run_untagged=False),), "all runners take only jobs with tags"),
         (
-            pending(),
-            (seen(type=RunnerType.PROJECT, project_ids=(ProjectId(9),)),),
+            pending_job(),
+            (runner_view(type=RunnerType.PROJECT, project_ids=(ProjectId(9),)),),
             "no runner serves this project: assign one to it, or create one",
         ),
-        (pending(ref="topic"), (seen(protected_only=True),), 'take only jobs of protected refs, and "topic" is none'),
-        (pending(), (seen(3, paused=True),), "resume runner 3: PUT /api/v4/runners/3 with paused=false"),
-        (pending(), (seen(3, ago=None, description="big"),), 'start a manager for runner 3 "big"'),
-        (pending(), (seen(ago=10_000),), "last heard of at 2025-06-15T12:20:00.000Z"),
-        (pending(), (seen(jobs=1),), "wait until a runner is free, or add one"),
+        (
+            pending_job(ref="topic"),
+            (runner_view(protected_only=True),),
+            'take only jobs of protected refs, and "topic" is none',
+        ),
+        (pending_job(), (runner_view(3, paused=True),), "resume runner 3: PUT /api/v4/runners/3 with paused=false"),
+        (pending_job(), (runner_view(3, ago=None, description="big"),), 'start a manager for runner 3 "big"'),
+        (pending_job(), (runner_view(ago=10_000),), "last heard of at 2025-06-15T12:20:00.000Z"),
+        (pending_job(), (runner_view(jobs=1),), "wait until a runner is free, or add one"),
     ],
 )
 def test_what_would_help(job: Job, runners: tuple[RunnerView, ...], advice: str) -> None:
@@ -104,58 +108,60 @@ def test_what_would_help(job: Job, runners: tuple[RunnerView, ...], advice: str)
 
 
 def test_nothing_needs_to_be_done_where_a_runner_is_free() -> None:
-    assert explain_no_runner(pending(), RunnerSupply(runners=(seen(),)), NOW).advice == ()
+    assert explain_no_runner(pending_job(), RunnerSupply(runners=(runner_view(),)), NOW).advice == ()
 
 
 def test_a_free_runner_that_does_not_take_the_next_job_is_named() -> None:
     job = a_job(state=JobState.PENDING, pending_at=NOW - 61)
     place = Place(ahead=0, competing=5, level=1, running=3)
-    [advice] = explain_no_runner(job, RunnerSupply(runners=(seen(), seen(2, jobs=1)), place=place), NOW).advice
+    [advice] = explain_no_runner(
+        job, RunnerSupply(runners=(runner_view(), runner_view(2, jobs=1)), place=place), NOW
+    ).advice
     assert advice.startswith("see what the manager of runner 1")
-    for known in (RunnerSupply(runners=(seen(),)), RunnerSupply(runners=(seen(),), place=PLACE)):
-        assert explain_no_runner(job, known, NOW).advice == ()
+    for supply in (RunnerSupply(runners=(runner_view(),)), RunnerSupply(runners=(runner_view(),), place=PLACE)):
+        assert explain_no_runner(job, supply, NOW).advice == ()
 
 
 @pytest.mark.parametrize(
     ("runners", "text"),
     [
         ((), "there is none"),
-        ((seen(tags=("x",), run_untagged=False),), "the only one does not fit"),
-        ((seen(1, run_untagged=False), seen(2, run_untagged=False)), "none of the 2 fits"),
-        ((seen(paused=True),), "1 fits, but it is paused"),
-        ((RunnerView(runner=seen().runner),), "1 fits, but it was never seen"),
-        ((seen(1, paused=True), seen(2, ago=9999)), "2 fit, but none is there (1 paused, 1 offline)"),
-        ((seen(1), seen(2, jobs=1)), "2 fit, 1 without a job and 1 busy; 2 go before it"),
+        ((runner_view(tags=("x",), run_untagged=False),), "the only one does not fit"),
+        ((runner_view(1, run_untagged=False), runner_view(2, run_untagged=False)), "none of the 2 fits"),
+        ((runner_view(paused=True),), "1 fits, but it is paused"),
+        ((RunnerView(runner=runner_view().runner),), "1 fits, but it was never seen"),
+        ((runner_view(1, paused=True), runner_view(2, ago=9999)), "2 fit, but none is there (1 paused, 1 offline)"),
+        ((runner_view(1), runner_view(2, jobs=1)), "2 fit, 1 without a job and 1 busy; 2 go before it"),
     ],
 )
 def test_in_one_line(runners: tuple[RunnerView, ...], text: str) -> None:
-    assert explain_no_runner(pending(), RunnerSupply(runners=runners, place=PLACE), NOW).text == text
+    assert explain_no_runner(pending_job(), RunnerSupply(runners=runners, place=PLACE), NOW).text == text
 
 
 @pytest.mark.parametrize(("ahead", "text"), [(0, "; it is next"), (1, "; 1 goes before it"), (None, "")])
 def test_who_goes_first(ahead: int | None, text: str) -> None:
     """Another process may just have stored the job: this one does not know its place yet."""
     place = None if ahead is None else Place(ahead=ahead, competing=5, level=1, running=3)
-    told = explain_no_runner(pending(), RunnerSupply(runners=(seen(),), place=place), NOW)
-    assert told.text == f"1 fits, 1 without a job and 0 busy{text}"
+    explanation = explain_no_runner(pending_job(), RunnerSupply(runners=(runner_view(),), place=place), NOW)
+    assert explanation.text == f"1 fits, 1 without a job and 0 busy{text}"
 
 
 def test_queue_and_estimate() -> None:
-    known = RunnerSupply(runners=(seen(jobs=1),), place=PLACE, estimate=Estimate(seconds=40.2, pick_ups=12))
-    told = explain_no_runner(pending(), known, NOW)
-    assert told.queue == QueueInfo(ahead=2, competing=5, priority=0, priority_now=1, project_running=3)
-    assert told.estimate == EstimateInfo(
+    supply = RunnerSupply(runners=(runner_view(jobs=1),), place=PLACE, estimate=Estimate(seconds=40.2, pick_ups=12))
+    explanation = explain_no_runner(pending_job(), supply, NOW)
+    assert explanation.queue == QueueInfo(ahead=2, competing=5, priority=0, priority_now=1, project_running=3)
+    assert explanation.estimate == EstimateInfo(
         seconds=40.2, pick_ups=12, within_seconds=600, text="about 40 s (12 pick-ups in the last 10 minutes)"
     )
 
 
 def test_there_is_no_estimate_while_no_runner_is_there() -> None:
-    known = RunnerSupply(runners=(seen(paused=True),), place=PLACE, estimate=Estimate(seconds=40, pick_ups=12))
-    assert explain_no_runner(pending(), known, NOW).estimate is None
+    supply = RunnerSupply(runners=(runner_view(paused=True),), place=PLACE, estimate=Estimate(seconds=40, pick_ups=12))
+    assert explain_no_runner(pending_job(), supply, NOW).estimate is None
 
 
 def test_a_runner_with_jobs_is_there_however_long_it_has_not_asked() -> None:
-    assert availability(seen(ago=100_000, jobs=1), NOW) == "busy"
+    assert availability(runner_view(ago=100_000, jobs=1), NOW) == "busy"
 
 
 @pytest.mark.parametrize(

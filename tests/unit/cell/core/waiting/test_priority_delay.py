@@ -30,12 +30,12 @@ def test_only_to_better_ones_that_fit_and_not_for_long(
 
 
 def test_who_counts() -> None:
-    def heard(runner: Runner, ago: float) -> RunnerManager:
+    def a_manager(runner: Runner, ago: float) -> RunnerManager:
         return RunnerManager(runner_id=runner.id, system_id="s", contacted_at=NOW - ago)
 
     usual, better = a_runner(id=RunnerId(1)), a_runner(id=RunnerId(2), priority=5)
-    gone = heard(better, 3600)
-    assert offers_of([usual, better], [heard(usual, 1), gone], NOW) == frozenset()
-    assert offers_of([usual], [heard(usual, 1)], NOW) == frozenset()
-    both = offers_of([usual, better], [heard(usual, 1), heard(better, 1)], NOW)
+    absent_manager = a_manager(better, 3600)
+    assert offers_of([usual, better], [a_manager(usual, 1), absent_manager], NOW) == frozenset()
+    assert offers_of([usual], [a_manager(usual, 1)], NOW) == frozenset()
+    both = offers_of([usual, better], [a_manager(usual, 1), a_manager(better, 1)], NOW)
     assert both == {(0, usual.fingerprint()), (5, better.fingerprint())}

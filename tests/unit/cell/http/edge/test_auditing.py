@@ -48,6 +48,6 @@ EVERYDAY = {
 
 
 def test_every_call_that_changes_something_is_remembered_or_everyday() -> None:
-    changing = {(one.method, one.path) for one in ENDPOINTS if one.method not in ("GET", "HEAD")}
+    changing = {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS if endpoint.method not in ("GET", "HEAD")}
     assert changing - EVERYDAY == set(ACTIONS)
     assert changing >= EVERYDAY

@@ -53,8 +53,8 @@ def test_a_form_may_be_multipart() -> None:
     )
     file = '--X\r\nContent-Disposition: form-data; name="size"; filename="f"\r\n\r\n3\r\n'
     body = f"{parts}{file}--X--\r\n".encode()
-    found = decode(body, "multipart/form-data; boundary=X", b"flag=true", Asked)
-    assert found == Asked(name="x & ü", flag=True, tags=["a", "b"], inner=[Inner("k")])
+    parameters = decode(body, "multipart/form-data; boundary=X", b"flag=true", Asked)
+    assert parameters == Asked(name="x & ü", flag=True, tags=["a", "b"], inner=[Inner("k")])
     many = b'--X\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 1001
     for wrong, kind in ((body, "multipart/form-data"), (b"no parts", "multipart/form-data; boundary=X")):
         with pytest.raises(ApiError, match="cannot be read"):

@@ -26,15 +26,15 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def test_every_route_is_in_it() -> None:
-    told = {(method, path) for method, path, _ in operations()}
-    served = {(one.method, one.path.replace(":path}", "}")) for one in (*ENDPOINTS, *DIRECT)}
-    assert told == served
+    documented = {(method, path) for method, path, _ in operations()}
+    served = {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in (*ENDPOINTS, *DIRECT)}
+    assert documented == served
 
 
 def test_references_lead_somewhere() -> None:
-    for found in re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(DOCUMENT)):
+    for reference in re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(DOCUMENT)):
         place = DOCUMENT
-        for word in found.split("/"):
+        for word in reference.split("/"):
             place = place[word]
 
 
@@ -42,12 +42,12 @@ def test_names_of_operations_and_parameters_are_unique() -> None:
     names = [operation["operationId"] for _, _, operation in operations()]
     assert len(names) == len(set(names))
     for _, path, operation in operations():
-        given = [(one["name"], one["in"]) for one in operation["parameters"]]
-        assert len(given) == len(set(given))
-        assert {name for name, place in given if place == "path"} == set(re.findall(r"\{(\w+)\}", path))
+        parameters = [(parameter["name"], parameter["in"]) for parameter in operation["parameters"]]
+        assert len(parameters) == len(set(parameters))
+        assert {name for name, place in parameters if place == "path"} == set(re.findall(r"\{(\w+)\}", path))
 
 
-@pytest.mark.parametrize("endpoint", [*ENDPOINTS, *DIRECT], ids=lambda one: f"{one.method} {one.path}")
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS, *DIRECT], ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")
 def test_every_endpoint_says_what_it_gives(endpoint: Endpoint) -> None:
     """One without content is a removal, or says its status."""
     assert endpoint.gives is not None or endpoint.method == "DELETE" or endpoint.good_status == 204
@@ -62,8 +62,8 @@ def test_what_a_module_reads_is_declared(module: str) -> None:
     """The types that handlers read parameters as, and the names that they look for in a query."""
     source = inspect.getsource(sys.modules[module])
     own = [endpoint for endpoint in ENDPOINTS if endpoint.handler.__module__ == module]
-    taken = {getattr(endpoint.takes, "__name__", "") for endpoint in own}
-    assert set(_TAKEN.findall(source)) - {"dict"} <= taken
+    declared = {getattr(endpoint.takes, "__name__", "") for endpoint in own}
+    assert set(_TAKEN.findall(source)) - {"dict"} <= declared
     # A list of projects is read in one module for two others.
     queried = {name for endpoint in ENDPOINTS for name in endpoint.query} | {"page", "per_page", "pagination"}
     assert set(_QUERIED.findall(source)) <= queried

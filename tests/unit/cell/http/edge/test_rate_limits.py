@@ -20,8 +20,8 @@ def scope(path: str = "/api/v4/projects", *, address: str = "192.0.2.1", query: 
     }
 
 
-def limits(clock: VirtualClock | None = None, **given: Any) -> RateLimits:
-    rates = {"requests_per_minute": 5, "anonymous_requests_per_minute": 3, "job_requests_per_minute": 7} | given
+def limits(clock: VirtualClock | None = None, **changes: Any) -> RateLimits:
+    rates = {"requests_per_minute": 5, "anonymous_requests_per_minute": 3, "job_requests_per_minute": 7} | changes
     return RateLimits(CellSettings(data="x", **rates), clock or VirtualClock())  # type: ignore[arg-type]
 
 
@@ -43,12 +43,13 @@ def test_an_accepted_token_has_its_own_allowance() -> None:
     assert calls(limit, scope()) == 1
 
 
-def test_invented_tokens_count_for_their_address() -> None:
+@pytest.mark.parametrize("status", [0, 400, 401, 403, 404, 499, 503])
+def test_invented_tokens_count_for_their_address(status: int) -> None:
     limit = limits()
     for number in range(3):
-        assert calls(limit, scope(private_token=f"wrong-{number}"), status=401, most=1) == 1
-    assert calls(limit, scope(private_token="wrong-again"), status=401) == 0
-    assert calls(limit, scope(private_token="wrong", address="192.0.2.2"), status=401) == 3
+        assert calls(limit, scope(private_token=f"wrong-{number}"), status=status, most=1) == 1
+    assert calls(limit, scope(private_token="wrong-again"), status=status) == 0
+    assert calls(limit, scope(private_token="wrong", address="192.0.2.2"), status=status) == 3
 
 
 def test_runners_jobs_and_git_have_another_rate() -> None:
@@ -82,11 +83,11 @@ def test_what_a_caller_is_told() -> None:
     assert admitted.headers["RateLimit-Name"] == "user_by_address"
     assert int(admitted.headers["RateLimit-Reset"]) == int(clock.now()) + 20
     calls(limit, scope())
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as raised:
         limit.admit(scope())
-    assert told.value.headers["Retry-After"] == "20"
-    assert told.value.headers["RateLimit-Remaining"] == "0"
-    assert told.value.headers["RateLimit-ResetTime"].endswith("GMT")
+    assert raised.value.headers["Retry-After"] == "20"
+    assert raised.value.headers["RateLimit-Remaining"] == "0"
+    assert raised.value.headers["RateLimit-ResetTime"].endswith("GMT")
     clock.jump(20)
     limit.admit(scope())
 

@@ -10,8 +10,8 @@ from remuda.model.job import JobState
 from remuda.testing.builders import a_job
 
 
-def staged(name: str, state: JobState = JobState.CREATED, *, stage: int = 0, **given: Any) -> Job:
-    return a_job(name, state=state, stage=f"stage-{stage}", stage_index=stage, **given)
+def staged(name: str, state: JobState = JobState.CREATED, *, stage: int = 0, **changes: Any) -> Job:
+    return a_job(name, state=state, stage=f"stage-{stage}", stage_index=stage, **changes)
 
 
 BUILD = staged("build", JobState.SUCCESS)
@@ -41,8 +41,8 @@ def test_only_so_many_are_named() -> None:
 
 def test_only_a_job_whose_turn_has_not_come_waits_for_others() -> None:
     pending = staged("test", JobState.PENDING, stage=1, by_stage=True, scheduled_at=5.0)
-    shown = job_progress(pending, [LINT, pending], now=12.0)
-    assert (shown.waits_for, shown.starts_at, shown.status) == ((), None, "pending")
+    progress = job_progress(pending, [LINT, pending], now=12.0)
+    assert (progress.waits_for, progress.starts_at, progress.status) == ((), None, "pending")
     delayed = staged("test", JobState.SCHEDULED, scheduled_at=20.0)
     assert job_progress(delayed, [delayed], now=12.0).starts_at == 20.0
     assert job_progress(staged("a", JobState.LEASED), [], now=12.0).status == "running"

@@ -97,6 +97,19 @@ async def test_the_manager_of_a_runner_that_is_gone_is_not_seen() -> None:
     assert not await managers.try_note_call(RunnerId(9), "s_1", RunnerInfo(), "192.0.2.1")
 
 
+@pytest.mark.parametrize("system_id", ["s_1", "s" * 100])
+async def test_a_manager_that_was_removed_is_written_at_its_next_call(system_id: str) -> None:
+    store = MemoryStore()
+    runner = await store.runners.add_runner(a_runner())
+    managers = Managers(store, VirtualClock())
+    await managers.note_call(runner.id, system_id, RunnerInfo(), "192.0.2.1")
+    assert await managers.remove(runner.id, system_id)
+    assert await store.runners.list_all_managers() == []
+    assert not await managers.remove(runner.id, system_id)
+    await managers.note_call(runner.id, system_id, RunnerInfo(), "192.0.2.1")
+    assert len(await store.runners.list_all_managers()) == 1
+
+
 async def test_a_managers_load_is_noted_with_what_is_written_anyway() -> None:
     clock, store = VirtualClock(), MemoryStore()
     runner = await store.runners.add_runner(a_runner())

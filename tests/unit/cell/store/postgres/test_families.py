@@ -9,7 +9,7 @@ from remuda.cell.values.changes import Changes, Retry
 from remuda.model.job import JobId, PipelineId
 from remuda.testing.builders import a_family, a_job
 
-ONE, OTHER = PipelineId(1), PipelineId(2)
+FIRST, SECOND = PipelineId(1), PipelineId(2)
 
 
 def count(family: Family) -> Changes:
@@ -34,12 +34,19 @@ def family_of(pipeline_id: PipelineId, *, group: str = "") -> Family:
 
 
 def test_each_is_made_on_what_those_before_it_came_to() -> None:
-    families = {ONE: family_of(ONE), OTHER: family_of(OTHER)}
-    decisions = ((ONE, count), (OTHER, refuse), (ONE, count), (OTHER, count), (ONE, retry), (PipelineId(3), count))
-    made, jobs, pipelines = apply_decisions([FamilyDecision(*one) for one in decisions], families)
-    assert [one is None for one in made] == [False, False, False, False, True, False]
-    first, refused, second, other, missing = filter(None, made)
-    assert [one.applied.jobs[0].epoch for one in (first, second, other)] == [1, 2, 1]
+    families = {FIRST: family_of(FIRST), SECOND: family_of(SECOND)}
+    decisions = (
+        (FIRST, count),
+        (SECOND, refuse),
+        (FIRST, count),
+        (SECOND, count),
+        (FIRST, retry),
+        (PipelineId(3), count),
+    )
+    results, jobs, pipelines = apply_decisions([FamilyDecision(*decision) for decision in decisions], families)
+    assert [result is None for result in results] == [False, False, False, False, True, False]
+    first, refused, second, other, missing = filter(None, results)
+    assert [result.applied.jobs[0].epoch for result in (first, second, other)] == [1, 2, 1]
     assert second.before is not None
     assert [job.epoch for job in second.before.jobs] == [1, 0]
     assert isinstance(refused.error, InvalidError)
@@ -49,9 +56,11 @@ def test_each_is_made_on_what_those_before_it_came_to() -> None:
 
 
 def test_resource_groups_are_given_away_alone() -> None:
-    made, jobs, pipelines = apply_decisions([FamilyDecision(ONE, count)], {ONE: family_of(ONE, group="production")})
-    assert (list(made), list(jobs), list(pipelines)) == ([None], [], [])
+    results, jobs, pipelines = apply_decisions(
+        [FamilyDecision(FIRST, count)], {FIRST: family_of(FIRST, group="production")}
+    )
+    assert (list(results), list(jobs), list(pipelines)) == ([None], [], [])
 
 
 def test_pipelines_are_locked_in_order() -> None:
-    assert "IN (1, 2) ORDER BY id" in lock_statement([OTHER, ONE, OTHER])
+    assert "IN (1, 2) ORDER BY id" in lock_statement([SECOND, FIRST, SECOND])

@@ -43,10 +43,10 @@ class Bench:
 
 async def test_the_one_used_last_is_used_next() -> None:
     bench = Bench()
-    one, other = await bench.pool.take(), await bench.pool.take()
-    bench.pool.give(one)
-    bench.pool.give(other)
-    assert await bench.pool.take() is other
+    first, second = await bench.pool.take(), await bench.pool.take()
+    bench.pool.give(first)
+    bench.pool.give(second)
+    assert await bench.pool.take() is second
     assert len(bench.made) == 2
 
 

@@ -27,7 +27,7 @@ def upgrade() -> None:
             sa.Column("last", sa.Integer, nullable=False),
             sqlite_with_rowid=False,
         )
-    # One row that `writable` counts up, to know that a commit goes through.
+    # One row whose counter `check_writable` increments, to know that a commit succeeds.
     op.create_table("probe", key(), sa.Column("writes", ID, nullable=False), sa.CheckConstraint("id = 1"))
     op.create_table("settings", text("name"), text("value"), sa.PrimaryKeyConstraint("name"), sqlite_with_rowid=False)
     op.create_table(

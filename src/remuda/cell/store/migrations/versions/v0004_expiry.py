@@ -13,7 +13,7 @@ def upgrade() -> None:
     if op.get_context().dialect.name == "sqlite":
         value = "json_extract(CAST(body AS TEXT), '$.look_at')"
         op.execute(f"ALTER TABLE artifacts ADD COLUMN look_at AS ({value}) VIRTUAL")
-        # Those from before have no time of their own: they are looked at once, which gives them one.
+        # Existing artifacts have no `look_at`: with their creation time they are checked once, which computes one.
         created = "json_extract(CAST(body AS TEXT), '$.created_at')"
         op.execute(f"UPDATE artifacts SET body = CAST(json_set(CAST(body AS TEXT), '$.look_at', {created}) AS BLOB)")
     else:

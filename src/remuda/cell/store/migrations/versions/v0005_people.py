@@ -10,7 +10,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    # Paths and names are unique without regard to case: what ends in _key, and search_text, is case-folded.
+    # Paths and names are unique without regard to case: columns that end in _key, and search_text, are case-folded.
     op.create_table("organizations", key(), text("path_key"), body(), sa.UniqueConstraint("path_key"))
     op.create_table(
         "namespaces",
@@ -39,7 +39,7 @@ def upgrade() -> None:
     )  # fmt: skip
     op.create_index("members_by_user", "members", ["user_id"])
     _seed()
-    # A project's have no group, a group's no project, those of the whole cell neither: 0.
+    # group_id is 0 for a project's variable, project_id for a group's, both for a variable of the whole cell.
     op.rename_table("variables", "project_variables")
     op.create_table(
         "variables", sa.Column("project_id", ID, nullable=False), sa.Column("group_id", ID, nullable=False),
