@@ -8,7 +8,9 @@ processes of other users (except the agent's) do not.
 
 A program may start processes as fast as they are killed. So all are first stopped (SIGSTOP), because a stopped process
 cannot fork, and killed when no new one appears. If zombies show that processes live for a shorter time than a search
-takes, the search is repeated. All of this runs in threads, so that it does not delay other jobs.
+takes, the search is repeated. The whole machine is searched only when nothing new appears among the descendants:
+on a machine with many processes that takes longer than such a process lives. All of this runs in threads, so that it
+does not delay other jobs.
 """
 
 import asyncio
@@ -77,7 +79,7 @@ class JobProcesses:
         return not self.everywhere and not self._sessions and not self._roots()
 
     async def look(self) -> dict[int, int]:
-        return await asyncio.to_thread(self._look)
+        return await asyncio.to_thread(self._look_everywhere if self._is_whole() else self._look_below)
 
     def kill(self, seconds: float) -> tuple[str, ...]:
         """Stop and kill the job's processes, for at most `seconds`. Returns descriptions of those that still run."""
@@ -86,7 +88,9 @@ class JobProcesses:
         quiet = busy = 0
         while True:
             dead_before = len(self._dead)
-            living = set(self._look().items())
+            living = set(self._look_below().items())
+            if living <= stopped and len(self._dead) == dead_before and self._is_whole():
+                living |= set(self._look_everywhere().items())
             for process in living - stopped:
                 send(*process, signal.SIGSTOP)
             if living <= stopped:
@@ -108,9 +112,19 @@ class JobProcesses:
         unless earlier steps of the job have left processes in the leader's session."""
         return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
 
-    def _look(self) -> dict[int, int]:
-        is_whole = self.everywhere or not _tells_children()
-        table = _table(all_processes()) if is_whole else _walk(self._roots())
+    def _is_whole(self) -> bool:
+        """True if processes of the job may not be found among the agent's descendants."""
+        return self.everywhere or not _tells_children()
+
+    def _look_below(self) -> dict[int, int]:
+        """Return process ids and start times of the job's processes among the agent's descendants."""
+        return self._select(_walk(self._roots())) if _tells_children() else {}
+
+    def _look_everywhere(self) -> dict[int, int]:
+        return self._select(_table(all_processes()))
+
+    def _select(self, table: dict[int, Stat]) -> dict[int, int]:
+        """Return id and start time of each process of the job that lives, and reap those that have ended."""
         own = os.getpid()
         table.pop(own, None)
         sessions = {

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -141,6 +142,16 @@ def place() -> Iterator[Path]:
                 os.kill(pid, signal.SIGKILL)
 
 
+@pytest.fixture
+def many_processes() -> Iterator[None]:
+    words = ["sh", "-c", f"for n in $(seq 300); do sleep {MOST_SECONDS} & done; echo; wait"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        yield
+        os.killpg(shell.pid, signal.SIGKILL)
+
+
 def a_job(
     place: Path, name: str, kind: str, *, bare: bool, unmark: bool = False, wait: str = "", **more: Any
 ) -> tuple[JobStart, str]:
@@ -237,6 +248,11 @@ async def test_a_closed_job_leaves_nothing(place: Path, kind: str) -> None:
         await until((place / "one/up").exists)
         await client.close_job(job.id)
         await check_gone(place / "one", token)
+
+
+async def test_a_closed_job_leaves_nothing_among_many_processes(place: Path, many_processes: None) -> None:
+    """Here a search of the whole machine takes longer than a fleeing process lives."""
+    await test_a_closed_job_leaves_nothing(place, "fleeing")
 
 
 @pytest.mark.parametrize("kind", ["family", "respawn", "stopped"])
