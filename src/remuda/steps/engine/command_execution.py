@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,10 @@ class CommandExecution:
         """Run the command of a step, or adopt its process after a restart of the agent, and store the result."""
         if node.is_inserted:  # it has begun, so no other shell can be opened meanwhile
             await self._end_shells(hold.no_shell_beside(node))
-        await self._may_start.wait()
         files = self._state.files_of(node)
-        self._state.open_section(node)
+        await self._state.write(partial(self._state.open_section, node))
         self._notify()
+        await self._may_start.wait()
         enclosure = self._state.enforcement.enclose(node)
         if enclosure.limits_disk:
             enclosure = await asyncio.to_thread(enclosure.since, Path(files.own_path(".disk")))
@@ -138,7 +139,7 @@ class CommandExecution:
             run = await self._run(node, enclosure, files)
         run.record = run.record or shim.read_record(files)
         result = await self._judge(node, run, enclosure, files)
-        self._finish(node, result, run, enclosure, files)
+        await self._state.write(partial(self._finish, node, result, run, enclosure, files))
         enclosure.remove()
 
     async def _run(self, node: Node, enclosure: Enclosure, files: StepFiles) -> _Run:
@@ -192,9 +193,9 @@ class CommandExecution:
             await self._state.context.clock.sleep(POLL_SECONDS)
         self._state.stop(node, Cause.LIMIT, await enclosure.until_exceeded(claim[0], self._state.context.clock))
 
-    def _prepare(self, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
+    async def _prepare(self, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
         state = self._state
-        prepared = launch(state.tree, state.facts, node, files)
+        prepared = await state.write(partial(launch, state.tree, state.facts, node, files))
         if prepared.only_for_shells:
             names = ", ".join(prepared.only_for_shells)
             text = "variables too large for the environment of programs, known to the script's shell only"
@@ -280,6 +281,7 @@ class CommandExecution:
             holds_back=self._holds_back,
             notify=self._notify,
             wait_for_space=state.wait_for_space,
+            write=state.write,
         )
 
     def _holds_back(self) -> bool:

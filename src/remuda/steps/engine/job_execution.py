@@ -246,7 +246,8 @@ class Job:
         journal.account.count_whole(enforcement.usage())
         if request.hold_failed_seconds and outcome.status is sequence.Status.FAILURE:
             hold.note_exports(journal.folder, executor.state.tree.exports)
-            self._finish(outcome, held_until=self._context.clock.now() + request.hold_failed_seconds)
+            held_until = self._context.clock.now() + request.hold_failed_seconds
+            await executor.state.write(partial(self._finish, outcome, held_until=held_until))
             self._executor = None
             await self._hold()
             return
@@ -256,7 +257,7 @@ class Job:
         # Cleanup steps may have been postponed for a failure that was allowed, or before the job was cancelled.
         if request.hold_failed_seconds:
             await self.hold.close(enforcement, self.id)
-        self._finish(outcome)
+        await executor.state.write(partial(self._finish, outcome))
 
     def _make_executor(self, request: StartRequest, enforcement: PolicyEnforcement) -> StepExecutor:
         """Rebuild the tree of steps from request and journal. Frees the memory of the large parts of the request."""

@@ -5,15 +5,16 @@ rebuild the same tree.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from remuda.lib.safe_paths import remove_tree
 from remuda.steps.engine import step_results
 from remuda.steps.engine.process_execution import AgentContext
 from remuda.steps.engine.step_results import NO_PRODUCT, StepProduct
 from remuda.steps.errors import DefinitionError
-from remuda.steps.job_files.disk import describe_wait
+from remuda.steps.job_files.disk import describe_wait, is_full
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.job_files.log import LogFile
 from remuda.steps.job_tree import replay, sequence
@@ -24,6 +25,10 @@ from remuda.steps.job_tree.tree import Node, State, Tree
 from remuda.steps.policy.enforcement import PolicyEnforcement
 from remuda.steps.process.step_files import StepFiles
 
+T = TypeVar("T")
+
+MOST_WRITES = 5
+"""How often a write is tried while the disk is full."""
 _CLEAR = "\r\033[0K"
 
 
@@ -59,10 +64,26 @@ class JobState:
     def warn(self, text: str) -> None:
         self.log.say(f"WARNING: {text}")
 
-    async def wait_for_space(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Wait while the disk is full, and note the wait in the job's log. `meanwhile` is called periodically."""
-        if seconds := await self.context.disk_space.wait(self.journal.folder, self.context.clock, meanwhile):
-            self.log.say(describe_wait(seconds))
+    async def wait_for_space(self, meanwhile: Callable[[], object] = lambda: None, *, has_failed: bool = False) -> None:
+        """Wait while the disk is full, and note the wait in the job's log. `meanwhile` is called periodically.
+        `has_failed`: a write has just failed because the disk was full."""
+        space, folder, clock = self.context.disk_space, self.journal.folder, self.context.clock
+        if seconds := await space.wait(folder, clock, meanwhile, has_failed=has_failed):
+            with suppress(OSError):  # full again: the next write finds that out
+                self.log.say(describe_wait(seconds))
+
+    async def write(self, act: Callable[[], T], meanwhile: Callable[[], object] = lambda: None) -> T:
+        """Call `act`, which writes to the agent's disk and may be repeated, and return its result. If it raises OSError
+        because the disk is full, wait for space and call it again, up to `MOST_WRITES` times. `meanwhile` is called
+        periodically during the wait."""
+        for _ in range(MOST_WRITES - 1):
+            try:
+                return act()
+            except OSError as error:
+                if not is_full(error, self.journal.folder):
+                    raise
+            await self.wait_for_space(meanwhile, has_failed=True)
+        return act()
 
     def files_of(self, node: Node) -> StepFiles:
         is_private = has_private_files(node, is_job_apart=self.facts.is_apart)

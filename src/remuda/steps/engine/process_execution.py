@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol, TypeVar
 
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
@@ -29,6 +30,8 @@ from remuda.steps.process.pipes import Drains, Pipe
 from remuda.steps.process.shim_process import StepProcess, Usage
 from remuda.steps.process.step_files import StepFiles
 from remuda.steps.process.worker_pool import WorkerPool
+
+T = TypeVar("T")
 
 BATCH_SECONDS = 0.01
 """Pause between two reads of output, so that a step that prints often costs little. None after a full read."""
@@ -56,6 +59,13 @@ class AgentContext:
     """Finds packages; None: `Jobs` makes one for the data folder."""
 
 
+class Write(Protocol):
+    """Calls `act`, which writes to the disk, and returns its result. If the disk is full, waits for room and calls it
+    again; `meanwhile` is called now and then during the wait."""
+
+    def __call__(self, act: Callable[[], T], meanwhile: Callable[[], object] = ...) -> Awaitable[T]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCallbacks:
     has_cause: Callable[[], bool]
@@ -76,6 +86,7 @@ class JobCallbacks:
     """Tells clients that there is more to fetch."""
     wait_for_space: Callable[[Callable[[], object]], Awaitable[None]]
     """Waits for room on the disk, and calls its argument now and then meanwhile."""
+    write: Write
 
 
 class ProcessExecution:
@@ -144,15 +155,22 @@ class ProcessExecution:
             leftovers.reap_soon([-self._process.pid])
         kill_unattended(self._files, self._context)
 
-    async def run(self, prepare: Callable[[], Launch]) -> None:
+    async def run(self, prepare: Callable[[], Awaitable[Launch]]) -> None:
         """Start (after `prepare`) or adopt the process. Returns when it has ended and its output is in the log."""
         record = None if self._is_new else shim.read_record(self._files)
-        if record is None and self._job.has_cause() and shim.forbid(self._files):
-            return  # stopped before it was started
-        process = self._adopt(record) if record else self._spawn(prepare)
+        if record is not None:
+            process = self._adopt(record)
+        else:
+            if self._is_stopped_early():
+                return
+            launch = await prepare()
+            if self._is_stopped_early():  # while `prepare` waited for space on the disk
+                return
+            process = self._spawn(launch)
         try:
             while True:
-                await self._job.wait_for_space(partial(self._end_if_due, process))
+                meanwhile = partial(self._end_if_due, process)
+                await self._job.wait_for_space(meanwhile)
                 self._wake.clear()
                 self._arm()
                 # Checked before reading: what an ended process has written is found by this read or the next.
@@ -161,8 +179,8 @@ class ProcessExecution:
                     process = successor
                     continue
                 if not ended and not self._is_dismissed and self._has_reported(process):
-                    self._dismiss(process)
-                size = self._take_output()
+                    await self._job.write(partial(self._dismiss, process), meanwhile)
+                size = await self._job.write(self._take_output, meanwhile)
                 over = self._end_if_due(process)
                 if ended and over and not size:
                     break
@@ -178,14 +196,17 @@ class ProcessExecution:
             self._pipe = None
         self._let_go()
         self._look_for_masks(rest=True)
-        self._output.finish()
+        await self._job.write(self._output.finish)
         if (worker := process.release()) is not None:
             self.worker_waits = True
             self._workers.keep(worker)
         reach("agent.step_exited")
 
-    def _spawn(self, prepare: Callable[[], Launch]) -> StepProcess:
-        launch = prepare()
+    def _is_stopped_early(self) -> bool:
+        """True if there is a reason to end the step, and it was not started and cannot be any more."""
+        return self._job.has_cause() and (shim.forbid(self._files) or self._is_new)
+
+    def _spawn(self, launch: Launch) -> StepProcess:
         reach("agent.step_prepared")
         if not launch.piped:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -344,6 +365,8 @@ class ProcessExecution:
         return self._is_new and self._starts_left > 0 and not self._job.has_cause()
 
     def _take_output(self) -> int:
+        """Write the next output to the log, and return its size; 0 if there is none. Can be repeated after an error."""
+        self._output.write_rest()
         data = self._output.read() if self._has_unread else b""
         if not data and self._pipe is not None:
             self._has_unread = False

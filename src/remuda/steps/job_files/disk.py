@@ -121,12 +121,21 @@ class DiskSpace:
         if self.has_room(folder):
             self._full_since = None
 
-    async def wait(self, folder: Path, clock: Clock, meanwhile: Callable[[], object] = lambda: None) -> float:
+    async def wait(
+        self,
+        folder: Path,
+        clock: Clock,
+        meanwhile: Callable[[], object] = lambda: None,
+        *,
+        has_failed: bool = False,
+    ) -> float:
         """Wait until the disk has space, or has been full for `ROOM_SECONDS`. Returns the seconds waited in both cases.
         Space that appears while `relieve` runs does not count: the job that filled the disk may fill it again.
-        `meanwhile`: called about once a second."""
+        `meanwhile`: called about once a second. `has_failed`: a write has just failed because the disk was full, so
+        call `relieve` or wait for a second, even if there is space now."""
         began = now = clock.monotonic()
-        while self._is_relieving or not self.has_room(folder):
+        while has_failed or self._is_relieving or not self.has_room(folder):
+            has_failed = False
             if self._full_since is None:
                 await self._relieve(folder, now)
                 now = clock.monotonic()
@@ -139,6 +148,13 @@ class DiskSpace:
             now = clock.monotonic()
         self._full_since = None
         return now - began
+
+
+def is_full(error: OSError, folder: Path) -> bool:
+    """True if a write failed because the disk of `folder` is full. Errors that name a file elsewhere do not count."""
+    return error.errno == errno.ENOSPC and (
+        not isinstance(error.filename, str | bytes) or Path(os.fsdecode(error.filename)).is_relative_to(folder)
+    )
 
 
 def describe_wait(seconds: float) -> str:

@@ -200,8 +200,12 @@ class LogFile:
         """Write the first lines of the attempt `serial` at a step, unless they are in the log already."""
         if serial not in self._parts:
             self._parts[serial] = Part(serial=serial, stream=stream)
-            if lines:
-                self._write(self._agent_lines(lines))
+            try:
+                if lines:
+                    self._write(self._agent_lines(lines))
+            except OSError:
+                del self._parts[serial]
+                raise
 
     def say(self, *lines: str) -> None:
         """Write the agent's own lines. If the agent is killed meanwhile they may appear twice."""
@@ -233,7 +237,8 @@ class LogFile:
         self._parts = {serial: part for serial, part in self._parts.items() if serial in serials or serial == JOB}
 
     def write_output(self, part: Part, data: bytes, after: Part) -> None:
-        """Write lines of a step's output up to the size limit, and record `after` as its state instead of `part`."""
+        """Write lines of a step's output up to the size limit, and record `after` as its state instead of `part`. After
+        an OSError nothing has changed, and the call can be repeated."""
         if self.mark.full:
             return
         room = self._limit_bytes - self.mark.length
@@ -244,7 +249,12 @@ class LogFile:
             data = data[: data.rfind(b"\n", 0, max(room, 0)) + 1] + self._agent_lines((notice,))
             self.mark.full = True
         self._parts[part.serial] = after
-        self._write(data)
+        try:
+            self._write(data)
+        except OSError:
+            self._parts[part.serial] = part
+            self.mark.full = False
+            raise
 
     def _first_kept(self) -> int:
         if not self.mark.length:
@@ -275,7 +285,8 @@ class LogFile:
 
 
 class Output:
-    """Moves the raw output of one running step into the log."""
+    """Moves the raw output of one running step into the log. If a method raises OSError because the log cannot be
+    written, it can be called again: lines that were not written are kept."""
 
     def __init__(self, log: LogFile, serial: int, raw: Path | str) -> None:
         self._log = log
@@ -284,6 +295,8 @@ class Output:
         part = log.part(serial)
         self._pending = b""
         self._pending_since = 0.0
+        self._unwritten: tuple[bytes, Part] | None = None
+        """Log lines that could not be written, and the state to record with them."""
         self._consumed = self._freed = part.raw_offset
         self._masker = Masker(log.secrets, covered=part.covered, in_token=part.in_token)
 
@@ -316,20 +329,23 @@ class Output:
 
     def take(self, data: bytes) -> None:
         """Mask these bytes and write the complete lines to the log. The rest waits for the end of its line."""
+        self.write_rest()
         self._masker.use(self._log.secrets)
         masked = self._masker.feed(data)
         self._consumed += len(data)
         end = masked.rfind(b"\n") + 1
+        whole = b""
         if end:
-            # No mask spans a line feed, so after the last one the masker starts afresh.
-            behind = len(data) - (data.rfind(b"\n") + 1)
             whole, self._pending = self._pending + masked[:end], b""
-            self._write(whole, raw_offset=self._consumed - behind, covered=0, in_token=False, continued=False)
             masked = masked[end:]
         if masked:
             if not self._pending:
                 self._pending_since = self._log.clock.now()
             self._pending += masked
+        if whole:
+            # No mask spans a line feed, so after the last one the masker starts afresh.
+            behind = len(data) - (data.rfind(b"\n") + 1)
+            self._write(whole, raw_offset=self._consumed - behind, covered=0, in_token=False, continued=False)
         if len(self._pending) > LONGEST_LINE:
             self.show_partial()
 
@@ -340,6 +356,7 @@ class Output:
 
     def show_partial(self) -> None:
         """Write the unfinished line now. The next line of the step is marked as its continuation."""
+        self.write_rest()
         if self._pending:
             data, self._pending = self._pending + b"\n", b""
             self._write(
@@ -353,6 +370,12 @@ class Output:
     def finish(self) -> None:
         self._pending += self._masker.finish()
         self.show_partial()
+
+    def write_rest(self) -> None:
+        """Write the lines that an earlier call could not write, if there are any."""
+        if self._unwritten is not None:
+            self._log.write_output(self._log.part(self._serial), *self._unwritten)
+            self._unwritten = None
 
     def _free(self, fd: int, safe: int) -> None:
         if safe - self._freed >= HOLE_BYTES:
@@ -371,7 +394,8 @@ class Output:
             in_token=in_token,
             continued=continued,
         )
-        self._log.write_output(part, head + (b"+" if part.continued else b" ") + body + b"\n", after)
+        self._unwritten = (head + (b"+" if part.continued else b" ") + body + b"\n", after)
+        self.write_rest()
 
 
 def default_waiting_bytes(folder: Path) -> int:

@@ -8,6 +8,7 @@ gets the same pipe; a file would be truncated by that.
 
 import array
 import asyncio
+import errno
 import fcntl
 import os
 import stat
@@ -67,7 +68,8 @@ class Pipe:
         return size[0]
 
     def take(self, raw: str, most: int = TAKE_BYTES) -> int:
-        """Move up to `most` bytes from the pipe to the end of the file `raw`. Returns how many were moved."""
+        """Move up to `most` bytes from the pipe to the end of the file `raw`. Returns how many were moved. If the disk
+        is full (OSError), the rest stays in the pipe."""
         if not self.count_waiting():
             return 0
         file = os.open(raw, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -114,7 +116,11 @@ class Pipe:
                 size = os.splice(self._fd, file, most - moved, offset_dst=end + moved, flags=os.SPLICE_F_NONBLOCK)
             except BlockingIOError:
                 break
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.ENOSPC:
+                    if moved:
+                        break
+                    raise
                 # The file system has no splice: only here a kill between two calls loses bytes.
                 size = _copy(self._fd, file, end + moved)
             if size == 0:

@@ -84,6 +84,55 @@ async def test_jobs_wait_for_room(small: AgentProcess, a_job: Build, tmp_path: P
     assert any(b"for room on the disk" in line for line in seen.agent_lines)
 
 
+LITTLE_BYTES = 200 * 1024
+"""Free space that counts as room on the small disk, and is less than a job needs that writes `MUCH` at once."""
+MUCH = 350 * 1024
+
+
+def fill_but_little(disk: Path) -> Path:
+    filesystem = os.statvfs(disk)
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(filesystem.f_bavail * filesystem.f_frsize - LITTLE_BYTES))
+    assert has_room(disk)
+    return ballast
+
+
+async def test_output_that_fills_the_disk_waits_for_room(
+    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
+) -> None:
+    """There is room before each write, and the write fails all the same."""
+    lines = 30_000
+    # Short ones: the headers of so many lines are larger than the free space, but not what is read at once.
+    script = WAIT.format(go="go") + f"exec {PYTHON} -c 'import os; os.write(1, b\"x\\n\" * {lines})'"
+    async with small.client() as client:
+        await client.start(a_job(script=script))
+        await until((tmp_path / "work/up").exists)
+        ballast = fill_but_little(disk)
+        (tmp_path / "work/go").touch()
+        await until(lambda: not (small.data / "reserve").exists())
+        ballast.unlink()
+        seen = await follow(client, "1")
+    assert seen.check().status == "success", seen.log[-1000:]
+    assert seen.lines == [b"x"] * lines
+
+
+async def test_a_script_that_fills_the_disk_is_written_when_there_is_room(
+    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
+) -> None:
+    large = f"echo next  # {'x' * MUCH}"
+    job = a_job(
+        steps=steps_text({"name": "a", "script": WAIT.format(go="go")}, {"name": "b", "script": large}),
+    )
+    async with small.client() as client:
+        await client.start(job)
+        await until((tmp_path / "work/up").exists)
+        fill_but_little(disk)
+        (tmp_path / "work/go").touch()
+        seen = await follow(client, "1")
+    assert seen.check().status == "success", seen.log[-1000:]
+    assert seen.lines == [b"next"]
+
+
 async def test_a_job_whose_log_cannot_be_written_says_why(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     inner = {"name": "inner", "script": WAIT.format(go="go") + "echo lost; sleep 600"}
     job = a_job(steps=steps_text({"name": "outer", "parallel": [inner]}))

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.clock import VirtualClock
-from remuda.steps.job_files.disk import RESERVE, ROOM_SECONDS, DiskSpace, Reserve, count_free, describe_error, has_room
+from remuda.steps.job_files.disk import (
+    RESERVE,
+    ROOM_SECONDS,
+    DiskSpace,
+    Reserve,
+    count_free,
+    describe_error,
+    has_room,
+    is_full,
+)
 
 
 class Disk:
@@ -145,6 +154,33 @@ async def test_room_is_made_once_each_time_a_disk_becomes_full() -> None:
     disk.is_full = True
     await disk.room.look(Path("/"), disk.clock)
     assert len(calls) == 3
+
+
+async def test_a_failed_write_shows_that_the_disk_was_full() -> None:
+    disk, calls = Disk(), []
+
+    async def relieve() -> None:
+        calls.append(disk.clock.monotonic())
+
+    disk.room.relieve = relieve
+    assert await disk.room.wait(Path("/"), disk.clock) == 0
+    assert calls == []
+    assert await disk.room.wait(Path("/"), disk.clock, has_failed=True) == 0
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, ""), True),
+        (OSError(errno.ENOSPC, "", "/data/jobs/1/log"), True),
+        (OSError(errno.ENOSPC, "", b"/data/jobs/1/log"), True),
+        (OSError(errno.ENOSPC, "", "/builds/1"), False),
+        (OSError(errno.EFBIG, ""), False),
+    ],
+)
+def test_which_errors_say_that_the_agents_disk_is_full(error: OSError, *, expected: bool) -> None:
+    assert is_full(error, Path("/data/jobs/1")) is expected
 
 
 async def test_space_that_appears_while_room_is_made_may_be_used_up_again() -> None:

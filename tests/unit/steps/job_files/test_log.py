@@ -1,3 +1,5 @@
+import errno
+import os
 import random
 import resource
 import struct
@@ -362,3 +364,61 @@ def test_last_lines_that_cannot_be_written_are_shown_all_the_same(desk: Desk) ->
     assert plain_lines(pieces, b"00O") == [b"end", b"last"]
     assert (len(pieces), crc32(pieces)) == (desk.log.mark.length, desk.log.mark.checksum)
     assert (desk.folder / "log").read_bytes() == stored
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["log", "mark"])
+@pytest.mark.parametrize("limit_bytes", [0, 80], ids=["no limit", "limit reached"])
+def test_output_that_cannot_be_written_is_written_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, limit_bytes: int
+) -> None:
+    (tmp_path / "failing").mkdir()
+    (tmp_path / "plain").mkdir()
+    desk, plain = Desk(tmp_path / "failing", limit_bytes), Desk(tmp_path / "plain", limit_bytes)
+    writes: list[int] = []
+
+    def fail_once(file: int, data: bytes, offset: int) -> None:
+        writes.append(file)
+        if len(writes) == number + 1:
+            os.pwrite(file, data[:3], offset)
+            raise OSError(errno.ENOSPC, "full")
+        os.pwrite(file, data, offset)
+
+    for text in (b"one\ntwo\nthr", b"ee\nfour secr", b"et"):
+        plain.print(text)
+        plain.consume()
+        desk.print(text)
+        writes.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr("remuda.steps.job_files.log.write_all", fail_once)
+            try:
+                desk.consume()
+            except OSError:
+                if not limit_bytes:
+                    desk.log.say("between")  # of a step that runs at the same time
+                desk.output.write_rest()
+        desk.consume()
+    plain.finish()
+    writes.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("remuda.steps.job_files.log.write_all", fail_once)
+        with pytest.raises(OSError, match="full"):
+            desk.finish()
+        desk.finish()
+    assert plain_lines(desk.shown(), b"01O") == plain_lines(plain.shown(), b"01O")
+    desk.crash()
+    assert plain_lines(desk.shown(), b"01O") == plain_lines(plain.shown(), b"01O")
+
+
+def test_first_lines_that_cannot_be_written_are_written_by_the_next_call(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_file: int, _data: bytes, _offset: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("remuda.steps.job_files.log.write_all", fail)
+        with pytest.raises(OSError, match="full"):
+            desk.log.open(7, "begin")
+    desk.log.open(7, "begin")
+    desk.log.open(7, "begin")
+    assert plain_lines(desk.shown(), b"00O") == [b"begin"]
