@@ -137,7 +137,8 @@ class AbilitiesService(AbilitiesBase):
 
 
 class ProviderService(ProviderBase):
-    """Serves the calls of a plugin that scales by itself."""
+    """Runs in the plugin's process: answers the manager's calls for a plugin that itself decides how many instances
+    there are."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group

@@ -288,8 +288,9 @@ class UserClient:
             await answer.read()
 
     async def events(self, *, after: str = "", **filters: str | int) -> AsyncGenerator[EventInfo, None]:
-        """Yield changes of jobs, pipelines and runners until the cell closes the stream, as it does after a `reset`.
-        `after`: id of the last received event. `filters`: by `kind`, `project`, `pipeline` or `job`."""
+        """Yield changes of jobs, pipelines and runners until the cell closes the stream. It does so after an event of
+        kind `reset`: changes may have been missed, so load everything again. `after`: id of the last received event.
+        `filters`: by `kind`, `project`, `pipeline` or `job`."""
         headers = {"Last-Event-ID": after} if after else {}
         async with self._request("GET", "/api/remuda/v1/events", None, filters, headers) as answer:
             fields: dict[str, str] = {}

@@ -82,8 +82,8 @@ def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> Non
         group=group,
         machines=[instance_name(group, instance_id) for instance_id in ids],
         what_to_do=(
-            "nothing if the plugin still lists these machines; others are given up and never removed: restore the "
-            "former plugin_config, and change it again when they are gone"
+            "nothing if the plugin still lists these machines; those that it does not list are never removed: to have "
+            "them removed, restore the former plugin_config, and change it again when these machines are gone"
         ),
     )
 

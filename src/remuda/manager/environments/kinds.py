@@ -222,7 +222,7 @@ class Environments:
             await environment.close()
         except Exception as error:  # noqa: BLE001 - the others must be closed, too
             logger("manager").error(
-                "cannot close an environment; its agents or machines may still run, the next start finds them",
+                "cannot close an environment; its agents or machines may run until the next start of the manager",
                 environment=name,
                 exc_info=error,
             )

@@ -267,7 +267,8 @@ class ProvidedScaler:
                 await within(self._clock, CALL_SECONDS, call, what="Release")
             except PermanentError as error:
                 self._log.warning(
-                    "plugin refused the release of a job's instance; the next list of used instances lacks it",
+                    "plugin refused to release a job's instance; it is not in the next list of used instances for the "
+                    "plugin",
                     holder=holder,
                     cause=str(error),
                 )

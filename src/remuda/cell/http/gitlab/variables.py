@@ -149,7 +149,8 @@ def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
 
 
 async def _load_variables(edge: Edge, request: Request) -> tuple[ProjectVariable, list[ProjectVariable]]:
-    """An empty variable of the project, group or cell in the path (`create` copies it), and the existing variables."""
+    """Return a template for new variables, in which only the owner is set, and the owner's existing variables. The
+    owner is the project, the group or the cell that the request's path names."""
     path = request.scope["path"]
     if path.startswith("/api/v4/projects/"):
         project = await project_in_path(edge, request)

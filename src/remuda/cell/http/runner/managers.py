@@ -58,8 +58,8 @@ class Managers:
         return True
 
     def is_fresh(self, job: Job, ip: str) -> bool:
-        """True if a call of the job's manager from this address need not be written: one was written in the last
-        minute, or the job has no runner."""
+        """True if contact time and address of the job's runner manager need not be stored now: the same address was
+        stored in the last minute, or the job has no runner."""
         if job.runner_id is None:
             return True
         before = self._written.get(_key(job.runner_id, job.system_id))
