@@ -131,7 +131,7 @@ class CommandExecution:
         enclosure = self._state.enforcement.enclose(node)
         if enclosure.limits_disk:
             enclosure = await asyncio.to_thread(enclosure.since, Path(files.own_path(".disk")))
-            await self._may_start.wait()  # again, because from here to the start there is no other await
+            await self._may_start.wait()  # again: there is no other await until the step is in `_executions`
         if self._state.log.is_closed(node.serial):
             run = _Run(masks=read_masks(files.masks, 0, rest=True)[0][:MOST_MASKS])
             self._state.mask(run.masks)
@@ -245,13 +245,12 @@ class CommandExecution:
     def _fold(self, node: Node, files: StepFiles) -> Finished | None:
         """Store new results of the steps that another agent runs for `node`. Returns their overall result; None until
         the other agent has reported it."""
-        events, end, self._returned[node.serial] = read_returned(
-            files.results, node.folded, self._returned.get(node.serial, (0, 0))
-        )
+        events, end, place = read_returned(files.results, node.folded, self._returned.get(node.serial, (0, 0)))
         for event in events:
             self._state.record(
                 replay.fold_event(node, event), translate_result(node, event) if "path" in event else None
             )
+        self._returned[node.serial] = place
         if end and end.get("held"):
             hold.put_off_end(self._state.journal.folder, own_command("delegate", "--end"), files.order)
         return outcome_of(end) if end else None

@@ -14,7 +14,7 @@ from remuda.steps.engine import step_results
 from remuda.steps.engine.process_execution import AgentContext
 from remuda.steps.engine.step_results import NO_PRODUCT, StepProduct
 from remuda.steps.errors import DefinitionError
-from remuda.steps.job_files.disk import describe_wait, is_full
+from remuda.steps.job_files.disk import LOOK_SECONDS, describe_wait, shows_full_disk
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.job_files.log import LogFile
 from remuda.steps.job_tree import replay, sequence
@@ -76,13 +76,15 @@ class JobState:
         """Call `act`, which writes to the agent's disk and may be repeated, and return its result. If it raises OSError
         because the disk is full, wait for space and call it again, up to `MOST_WRITES` times. `meanwhile` is called
         periodically during the wait."""
-        for _ in range(MOST_WRITES - 1):
+        for attempt in range(1, MOST_WRITES):
             try:
                 return act()
             except OSError as error:
-                if not is_full(error, self.journal.folder):
+                if not shows_full_disk(error, self.journal.folder):
                     raise
-            await self.wait_for_space(meanwhile, has_failed=True)
+            if attempt > 1:  # the job that filled the disk was stopped after the first failure, if it was found
+                await self.context.clock.sleep(LOOK_SECONDS)
+            await self.wait_for_space(meanwhile, has_failed=attempt == 1)
         return act()
 
     def files_of(self, node: Node) -> StepFiles:

@@ -60,8 +60,8 @@ class AgentContext:
 
 
 class Write(Protocol):
-    """Calls `act`, which writes to the disk, and returns its result. If the disk is full, waits for room and calls it
-    again; `meanwhile` is called now and then during the wait."""
+    """Calls `act`, which writes to the disk, and returns its result. If the disk is full, waits for space and calls it
+    again; `meanwhile` is called periodically during the wait."""
 
     def __call__(self, act: Callable[[], T], meanwhile: Callable[[], object] = ...) -> Awaitable[T]: ...
 
@@ -161,10 +161,10 @@ class ProcessExecution:
         if record is not None:
             process = self._adopt(record)
         else:
-            if self._is_stopped_early():
+            if self._forbid_if_stopped():
                 return
             launch = await prepare()
-            if self._is_stopped_early():  # while `prepare` waited for space on the disk
+            if self._forbid_if_stopped():  # while `prepare` waited for space on the disk
                 return
             process = self._spawn(launch)
         try:
@@ -185,6 +185,8 @@ class ProcessExecution:
                 if ended and over and not size:
                     break
                 await self._pause(process, size)
+            self._look_for_masks(rest=True)
+            await self._job.write(self._output.finish)
         except BaseException:
             # The job goes on without this agent: the rest of the pipe is for the next one.
             self._let_go()
@@ -195,15 +197,14 @@ class ProcessExecution:
             self._context.drains.add(self._pipe)
             self._pipe = None
         self._let_go()
-        self._look_for_masks(rest=True)
-        await self._job.write(self._output.finish)
         if (worker := process.release()) is not None:
             self.worker_waits = True
             self._workers.keep(worker)
         reach("agent.step_exited")
 
-    def _is_stopped_early(self) -> bool:
-        """True if there is a reason to end the step, and it was not started and cannot be any more."""
+    def _forbid_if_stopped(self) -> bool:
+        """If there is a reason to end the step, make sure that it cannot be started any more. Returns False if there is
+        no reason, or an earlier agent has started the step."""
         return self._job.has_cause() and (shim.forbid(self._files) or self._is_new)
 
     def _spawn(self, launch: Launch) -> StepProcess:
@@ -322,10 +323,10 @@ class ProcessExecution:
     def _dismiss(self, process: StepProcess) -> None:
         """Read the rest of the command's output from the pipe, then let the shim exit, which holds the pipe open."""
         if self._pipe is not None:
-            size = self._pipe.count_waiting()
-            if size and not self._output.is_full:
-                self._has_unread = True
-                self._pipe.take(self._files.own_path(".raw"), size)
+            size = 0 if self._output.is_full else self._pipe.count_waiting()
+            self._has_unread = self._has_unread or size > 0
+            while size > 0 and (moved := self._pipe.take(self._files.own_path(".raw"), size)):
+                size -= moved
         self._is_dismissed = True
         if self._pipe is not None and not self._takes():
             self._pipe.disarm()
@@ -366,7 +367,7 @@ class ProcessExecution:
 
     def _take_output(self) -> int:
         """Write the next output to the log, and return its size; 0 if there is none. Can be repeated after an error."""
-        self._output.write_rest()
+        is_rest_written = self._output.write_rest()
         data = self._output.read() if self._has_unread else b""
         if not data and self._pipe is not None:
             self._has_unread = False
@@ -383,7 +384,7 @@ class ProcessExecution:
         due = self._output.partial_due_at
         if due is not None and self._context.clock.now() >= due:
             self._output.show_partial()
-        if data or due is not None:
+        if data or due is not None or is_rest_written:
             self._job.notify()
         return len(data)
 
@@ -393,13 +394,13 @@ class ProcessExecution:
         masks, self._masks_read = read_masks(self._masks_file, self._masks_read, rest=rest)
         if len(self.masks) + len(masks) > MOST_MASKS:
             masks, self._masks_read = masks[: MOST_MASKS - len(self.masks)], MOST_MASK_BYTES
+        if masks:
+            self.masks += masks
+            self._job.mask(masks)
         if self._masks_read >= MOST_MASK_BYTES:
             self._job.warn(
                 f"a step may have {MOST_MASKS} texts masked, and {MOST_MASK_BYTES} bytes; further ones are not masked"
             )
-        if masks:
-            self.masks += masks
-            self._job.mask(masks)
 
     def _end_if_due(self, process: StepProcess) -> bool:
         """Send SIGTERM, or SIGKILL after the grace period, if there is a reason to end the step. Returns False

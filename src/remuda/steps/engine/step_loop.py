@@ -52,7 +52,8 @@ class StepLoop:
                         case Enter(node) | Run(node):
                             self._execute_beside(group, node)
                         case _:
-                            await state.write(partial(_apply, state, action))
+                            # No await: it could outdate the actions that follow.
+                            _apply(state, action)
                             has_acted = True
                 if not has_acted:
                     await wait_for_event(self._wake, within_seconds=None if until is None else until - now)

@@ -99,7 +99,7 @@ class DiskSpace:
         self._full_since: float | None = None
         self._is_relieving = False
         self.relieve: Callable[[], Awaitable[None]] | None = None
-        """Frees space on a full disk; called once each time it becomes full."""
+        """Frees space on a full disk; called once each time it becomes full or a write has failed."""
 
     async def look(self, folder: Path, clock: Clock) -> None:
         """Call `relieve` if the disk of `folder` became full. Called regularly: a job may fill it without printing."""
@@ -150,8 +150,8 @@ class DiskSpace:
         return now - began
 
 
-def is_full(error: OSError, folder: Path) -> bool:
-    """True if a write failed because the disk of `folder` is full. Errors that name a file elsewhere do not count."""
+def shows_full_disk(error: OSError, folder: Path) -> bool:
+    """True if a write below `folder` failed because its disk is full. False for errors that name a file elsewhere."""
     return error.errno == errno.ENOSPC and (
         not isinstance(error.filename, str | bytes) or Path(os.fsdecode(error.filename)).is_relative_to(folder)
     )

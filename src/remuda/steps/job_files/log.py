@@ -371,11 +371,13 @@ class Output:
         self._pending += self._masker.finish()
         self.show_partial()
 
-    def write_rest(self) -> None:
-        """Write the lines that an earlier call could not write, if there are any."""
-        if self._unwritten is not None:
-            self._log.write_output(self._log.part(self._serial), *self._unwritten)
-            self._unwritten = None
+    def write_rest(self) -> bool:
+        """Write the lines that an earlier call could not write. Returns False if there are none."""
+        if self._unwritten is None:
+            return False
+        self._log.write_output(self._log.part(self._serial), *self._unwritten)
+        self._unwritten = None
+        return True
 
     def _free(self, fd: int, safe: int) -> None:
         if safe - self._freed >= HOLE_BYTES:

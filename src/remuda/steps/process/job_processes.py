@@ -79,7 +79,7 @@ class JobProcesses:
         return not self.everywhere and not self._sessions and not self._roots()
 
     async def look(self) -> dict[int, int]:
-        return await asyncio.to_thread(self._look_everywhere if self._is_whole() else self._look_below)
+        return await asyncio.to_thread(self._look_everywhere if self._must_look_everywhere() else self._look_below)
 
     def kill(self, seconds: float) -> tuple[str, ...]:
         """Stop and kill the job's processes, for at most `seconds`. Returns descriptions of those that still run."""
@@ -89,7 +89,7 @@ class JobProcesses:
         while True:
             dead_before = len(self._dead)
             living = set(self._look_below().items())
-            if living <= stopped and len(self._dead) == dead_before and self._is_whole():
+            if living <= stopped and len(self._dead) == dead_before and self._must_look_everywhere():
                 living |= set(self._look_everywhere().items())
             for process in living - stopped:
                 send(*process, signal.SIGSTOP)
@@ -102,6 +102,8 @@ class JobProcesses:
             if quiet >= (_QUIET_LOOKS if self._known or self._dead else 1):
                 return ()
             if time.monotonic() >= until:
+                if self._must_look_everywhere():
+                    living |= set(self._look_everywhere().items())
                 return describe([pid for pid, _ in living])
             busy += 1
             if (not is_new and len(self._dead) == dead_before) or busy > _SURE_LOOKS:
@@ -112,7 +114,7 @@ class JobProcesses:
         unless earlier steps of the job have left processes in the leader's session."""
         return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
 
-    def _is_whole(self) -> bool:
+    def _must_look_everywhere(self) -> bool:
         """True if processes of the job may not be found among the agent's descendants."""
         return self.everywhere or not _tells_children()
 

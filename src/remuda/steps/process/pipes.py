@@ -69,7 +69,7 @@ class Pipe:
 
     def take(self, raw: str, most: int = TAKE_BYTES) -> int:
         """Move up to `most` bytes from the pipe to the end of the file `raw`. Returns how many were moved. If the disk
-        is full (OSError), the rest stays in the pipe."""
+        becomes full, the rest stays in the pipe, and OSError is raised if nothing was moved."""
         if not self.count_waiting():
             return 0
         file = os.open(raw, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -175,5 +175,9 @@ def _copy(source: int, file: int, offset: int) -> int:
         data = os.read(source, 64 * 1024)
     except BlockingIOError:
         return 0
-    write_all(file, data, offset)
+    try:
+        write_all(file, data, offset)
+    except OSError as error:
+        # Another errno: the bytes are not in the pipe any more, so the caller must not try again.
+        raise OSError(errno.EIO, f"{len(data)} bytes of output are lost: {error.strerror}") from error
     return len(data)

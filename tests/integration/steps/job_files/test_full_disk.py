@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -114,6 +115,36 @@ async def test_output_that_fills_the_disk_waits_for_room(
         seen = await follow(client, "1")
     assert seen.check().status == "success", seen.log[-1000:]
     assert seen.lines == [b"x"] * lines
+
+
+PRINT = """
+import os, time
+line = b"x" * 999 + b"\\n"
+os.write(1, line * 20)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+os.write(1, line * 1000)
+"""
+"""The first lines make the agent widen the pipe, so that it can hold the other ones."""
+
+
+async def test_the_last_output_of_a_step_waits_for_room(
+    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
+) -> None:
+    """All of it is in the pipe when the command ends, and only a part of it fits on the disk."""
+    async with small.client() as client:
+        await client.start(a_job(script=f"{PYTHON} -c '{PRINT}'; touch printed"))
+        await until(lambda: any(path.stat().st_size > 20_000 for path in small.data.glob("jobs/*/log")))
+        os.kill(small.pid, signal.SIGSTOP)
+        (tmp_path / "work/go").touch()
+        await until((tmp_path / "work/printed").exists)
+        ballast = fill_but_little(disk)
+        os.kill(small.pid, signal.SIGCONT)
+        await until(lambda: not (small.data / "reserve").exists())
+        ballast.unlink()
+        seen = await follow(client, "1")
+    assert seen.check().status == "success", seen.log[-1000:]
+    assert seen.lines == [b"x" * 999] * 1020
 
 
 async def test_a_script_that_fills_the_disk_is_written_when_there_is_room(

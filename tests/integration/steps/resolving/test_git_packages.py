@@ -313,7 +313,7 @@ async def test_a_cancelled_resolution_leaves_nothing(
 ) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\necho $$ >{tmp_path}/pid\nexec sleep 600\n")
+    (folder / "git").write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\ntouch {tmp_path}/started\nexec sleep 600\n")
     (folder / "git").chmod(0o755)
     reference = parse_reference(f"{project.address}/-/hello@main", "test")
     with pytest.MonkeyPatch.context() as patch:

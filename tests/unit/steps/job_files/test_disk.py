@@ -16,7 +16,7 @@ from remuda.steps.job_files.disk import (
     count_free,
     describe_error,
     has_room,
-    is_full,
+    shows_full_disk,
 )
 
 
@@ -180,7 +180,7 @@ async def test_a_failed_write_shows_that_the_disk_was_full() -> None:
     ],
 )
 def test_which_errors_say_that_the_agents_disk_is_full(error: OSError, *, expected: bool) -> None:
-    assert is_full(error, Path("/data/jobs/1")) is expected
+    assert shows_full_disk(error, Path("/data/jobs/1")) is expected
 
 
 async def test_space_that_appears_while_room_is_made_may_be_used_up_again() -> None:
