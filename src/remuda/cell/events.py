@@ -3,7 +3,8 @@
 An event has the state that the store has when it is read. So two changes in a row may become one event, and every state
 in an event was stored. Reports of other processes' changes may be lost, so unfinished jobs for which an event was
 published are read again from time to time. All runners are read every few seconds, because their online status depends
-on time. Without subscribers nothing is collected or read; events are kept for a while, in case the last one reconnects.
+on time. Changes of jobs are collected and read while there are subscribers, and for `LINGER_SECONDS` after the last
+one has left, in case it reconnects.
 """
 
 import asyncio

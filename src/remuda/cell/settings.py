@@ -27,8 +27,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where the store is: `postgresql://user:password@host:port/name`; empty means a SQLite file in the data folder,
     which one process at a time can use."""
     cell_id: int = 1
-    """The number of the cell. It is part of every token and determines the range of ids. It cannot be changed for an
-    existing data folder."""
+    """The number of the cell. It is part of runner, personal, trigger and signed job tokens, and determines the range
+    of ids. It cannot be changed for an existing data folder."""
     public_url: str = ""
     """The address that runners and people use; empty means http://host:port."""
     admin_token: str | None = None

@@ -114,7 +114,7 @@ COMMANDS = (
     Command("version", "remuda.cli.version:version", "Print the version."),
 )
 
-ABOUT = """Runs CI jobs on a herd of fresh machines.
+ABOUT = """Runs CI jobs on fleets of machines.
 
 Start with a repository that has a .gitlab-ci.yml:
 

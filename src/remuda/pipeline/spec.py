@@ -107,7 +107,8 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """The environment that a job deploys to. The cell expands variables when it creates the job."""
+    """The environment that a job deploys to, as written in the file. When the cell creates the job, it expands
+    variables in `name` only (`Job.environment`); the runner expands those in `url`."""
 
     name: str
     url: str = ""

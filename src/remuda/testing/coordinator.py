@@ -49,7 +49,7 @@ class ServerJob:
 
     @property
     def output(self) -> bytes:
-        """The output of the job's commands, without line headers and lines of the agent."""
+        """The complete output lines of the job's commands in stream 01, without line headers."""
         whole = self.trace[: self.trace.rfind(b"\n") + 1]
         return b"".join(line + b"\n" for line in plain_lines(bytes(whole), b"01O"))
 

@@ -1,5 +1,5 @@
-"""Client of a cell's endpoints for shells: a runner manager fetches requests and exchanges the bytes of shells. HTTP
-statuses come back as values; only network errors raise (`RunnerApiTemporaryError`)."""
+"""Client of a cell's endpoints for shells: a runner manager fetches requests and exchanges the bytes of shells. Network
+errors and statuses that a retry may change raise RunnerApiTemporaryError."""
 
 from urllib.parse import quote
 
@@ -79,8 +79,8 @@ class ShellClient:
 
 
 def _is_final(status: int) -> bool:
-    """True if the cell has no such shell for this runner, so a retry is useless. False if the call worked. Raises
-    RunnerApiTemporaryError for other statuses."""
+    """True if the status is a final error, such as no shell of this id for this runner, so a retry is useless. False if
+    the call worked, or if the cell did not take the bytes (416). Raises RunnerApiTemporaryError for other statuses."""
     if status in (400, 401, 403, 404, 405, 410, 413):
         return True
     if status in (200, 202, 204, 416):

@@ -205,8 +205,8 @@ class UserClient:
     async def lint(
         self, project_id: int, text: str, *, ref: str = "", dry_run: bool = False, include_jobs: bool = False
     ) -> LintInfo:
-        """Check a pipeline file, and the files that it includes at `ref`. `dry_run`: also simulate the creation of a
-        pipeline; `include_jobs`: also return its jobs."""
+        """Check a pipeline file, and the files that it includes at `ref`. `dry_run`: it is an error, not a warning, if
+        no pipeline would start; `include_jobs`: also return the jobs."""
         body = {"content": text, "dry_run": dry_run, "include_jobs": include_jobs} | ({"ref": ref} if ref else {})
         return _convert(await self.call("POST", f"/api/v4/projects/{project_id}/ci/lint", body), LintInfo)
 

@@ -119,7 +119,7 @@ async def test_a_silent_job_learns_at_once_that_it_is_canceled(
     cell: ServedCell, bench: ManagerBench, tmp_path: Path, force: bool
 ) -> None:
     """By the next sign of life it would learn it in an hour."""
-    script = f"echo begun; echo $$ > {tmp_path}/pid; exec sleep 3600"
+    script = f"echo begun; echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 3600"
     cell.new_project("app", f"silent:\n  script: ['{script}']\n  after_script: [echo tidied up]\n")
     [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
     [job] = cell.api("GET", f"/projects/1/pipelines/{pushed['id']}/jobs").json()

@@ -1,7 +1,7 @@
 """Caches in a local folder, one zip archive for each cache key. The folder is opened without following symbolic links,
 because a job that runs as the owner of the caches can replace the folder by a link. The comment of an archive is a
-digest of the names, sizes and times of its files, so that a save can skip unchanged files. An archive gets its name
-only when it is complete; of two concurrent saves the later one wins."""
+digest of the names, sizes and times of its files, so that a save writes nothing if no file has changed. An archive gets
+its name only when it is complete; of two concurrent saves the later one wins."""
 
 import hashlib
 import os

@@ -163,7 +163,7 @@ def bring_commit(git: Git, work_dir: Path, remote: Remote, options: Options) -> 
 def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *, is_new: bool) -> bool:
     """Fetch the commit, unless it can be borrowed from a local repository or an earlier job has fetched it. In both
     cases it is checked out (unless `options.checks_out` is false), and fetched if that fails, because objects may be
-    missing. Returns True if it was not fetched (then it is checked out). `is_new`: the working directory was empty."""
+    missing. Returns True if it was not fetched. `is_new`: the working directory was empty."""
     sha, refspecs, depth, fetch_flags = options.sha, options.refspecs, options.depth, options.fetch_flags
     repository = work_dir / ".git"
     is_borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, repository, remote.url, refspecs, depth)

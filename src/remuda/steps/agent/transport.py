@@ -94,7 +94,7 @@ def open_transport(data: Path, *, listen_at: str | None, socket: Path | None) ->
 
 @contextmanager
 def _unix(path: Path) -> Iterator[sockets.socket]:
-    """Yield a listening unix socket for this user only. Replaces a socket that a killed agent left.
+    """Yield a unix socket for this user only, bound but not listening yet. Replaces a socket that a killed agent left.
 
     Must run before any job does, because it changes the umask of the whole process for a moment.
     """

@@ -149,7 +149,8 @@ class ProcessExecution:
         self._wake.set()
 
     def kill(self) -> None:
-        """Kill all processes of the step, and make sure that it cannot be started again."""
+        """Kill the process group of the step, and make sure that the step cannot be started again. Processes that have
+        left the group continue."""
         if self._process is not None:
             self._process.signal_group(signal.SIGKILL)
             leftovers.reap_soon([-self._process.pid])

@@ -273,7 +273,8 @@ class PolicyEnforcement:
         return survivors
 
     async def end_processes(self, clock: Clock) -> tuple[str, ...]:
-        """Kill what steps left running, while the job goes on. Returns descriptions of processes that do not end."""
+        """Kill processes that steps left in the job's control groups, and those of the job's own user, while the job
+        goes on. Returns descriptions of processes in the control groups that do not end."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)

@@ -56,7 +56,7 @@ class Enclosure:
 
     @property
     def replaces_proxies(self) -> bool:
-        """True if the step has a network allow list: its proxy variables are replaced by those of Remuda's proxy."""
+        """True if the step reaches the network only through Remuda's proxy, to which its proxy variables are set."""
         network = self.spec.get("network") or ()
         return bool(network) and all(network)
 

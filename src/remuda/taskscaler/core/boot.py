@@ -27,8 +27,9 @@ class Boots(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(boots: Boots, under_way: Iterable[float] = (), *, quantile: float = QUANTILE) -> float:
-    """Boot time in seconds that the fraction `quantile` of new instances does not exceed, or `DEFAULT_BOOT_SECONDS` if
-    none was measured. `under_way`: ages in seconds of starting instances."""
+    """Boot time in seconds that the fraction `quantile` of new instances does not exceed; `DEFAULT_BOOT_SECONDS` if no
+    boot time is known. `under_way`: ages in seconds of starting instances; an age above the estimate from measured
+    boots (or above the default) counts as a boot time."""
     weighed = [(seconds, DECAY**age) for age, seconds in enumerate(reversed(boots.seconds))]
     learned = _quantile(weighed, quantile) if weighed else DEFAULT_BOOT_SECONDS
     late = [(age, 1.0) for age in under_way if age > learned]

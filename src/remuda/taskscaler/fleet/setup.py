@@ -72,7 +72,8 @@ class Machines(Protocol):
         retries until `creation_seconds` are over. Raises PermanentError if not; the caller removes the instance."""
 
     async def check(self, instance: str) -> None:
-        """Check that the instance is reachable. Raises UnhealthyError if it is not."""
+        """Check that the instance is healthy: reachable, and with enough free disk space. Raises UnhealthyError if it
+        is not, another TemporaryError or a PermanentError if the check was not possible."""
 
     async def forget(self, instance: str) -> None:
         """Close all connections to an instance that does not exist any more."""

@@ -2,7 +2,8 @@
 
 The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets.
 Nothing is stored: holders (ids of jobs with an instance) are in the manager's journal and are reported with every
-exchange. Invariants: a holder has at most one instance; a release is reported until the plugin has accepted it.
+exchange. Invariants: a holder has at most one instance; a release is reported until the plugin has accepted it or has
+refused it permanently, or the holder acquires an instance again.
 """
 
 import asyncio

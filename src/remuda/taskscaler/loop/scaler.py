@@ -54,7 +54,7 @@ class _Wait(NamedTuple):
 
 class Scaler:
     """Assigns slots to jobs, and creates and removes instances. `plugins`: by group name; `run` starts them. The
-    constructor raises StateError if the state file cannot be used."""
+    constructor raises StateError, OSError or sqlite3.Error if the state file cannot be used."""
 
     def __init__(
         self,

@@ -65,8 +65,8 @@ def state_path(folder: Path, name: str) -> Path:
 
 
 class StateFile:
-    """The state file of one fleet. The constructor creates a missing file, renames one that is no database, and raises
-    StateError if it cannot open the file."""
+    """The state file of one fleet. The constructor creates a missing file and renames one that is no database. Raises
+    StateError, OSError or sqlite3.Error if it cannot open, create or rename the file."""
 
     def __init__(self, path: Path, *, writer: MakeWriter = Writer) -> None:
         self._log = logger("scaler").bind(file=str(path))

@@ -442,7 +442,7 @@ def inserting(step: dict[str, Any]) -> str:
     return json.dumps({"version": 1, "layers": [layer]})
 
 
-STUBBORN = "trap '' HUP TERM; echo $$ >pid; while :; do sleep 0.05; done"
+STUBBORN = "trap '' HUP TERM; echo $$ >new; mv new pid; while :; do sleep 0.05; done"
 
 
 async def test_no_shell_beside_a_step_that_a_policy_inserted(
