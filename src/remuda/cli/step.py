@@ -46,8 +46,9 @@ def run(
     """Run a step on this machine and print its result.
 
     The working directory is the current folder. The log goes to stderr, the result to stdout: as text, or as one JSON
-    object with status, exit_code, outputs, exports, error and steps (the results of all inner steps). The step gets
-    only PATH, HOME, locale, terminal and proxies of your environment; pass everything else with --env.
+    object with status, exit_code, outputs, exports, error and steps (the results of all inner steps). Of your
+    environment the step gets only PATH, HOME, USER, LOGNAME, SHELL, TERM, TMPDIR, TZ, LANG, LC_* and the proxies; pass
+    everything else with --env.
 
     Exit codes: 0 the step succeeded, 1 it failed, 2 it could not be loaded, 130 Ctrl-C.
 

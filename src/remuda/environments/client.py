@@ -1,5 +1,5 @@
-"""gRPC client of an environment plugin. Calls raise the errors of `environments.errors`. Short calls share a
-connection; a call that may take long has its own. No call is retried."""
+"""gRPC client of an environment plugin. Calls raise the errors of `environments.errors`. Watch, Acquire and
+Connect have a connection of their own; the other calls share one. No call is retried."""
 
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence

@@ -1,8 +1,9 @@
 """HTTP sessions of the API clients: aiohttp in general, `loopback_http` for a server on this machine.
 
-Both raise `CannotConnectError` if nothing was sent, any other OSError if the connection broke or timed out, ValueError
-if the address is invalid. Redirects are returned as answers, because calls carry tokens for one server. aiohttp is
-imported at the first call that needs it.
+Both raise `CannotConnectError` if the connection is refused or the address cannot be reached, any other OSError if the
+connection broke or timed out (with aiohttp also a timeout while connecting), ValueError if the address is invalid.
+Redirects are returned as answers, because calls carry tokens for one server. aiohttp is imported at the first call that
+needs it.
 """
 
 import ssl

@@ -101,7 +101,8 @@ class RunnerClient:
         info: RunnerInfo,
         load: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        """`load` returns the numbers of running jobs and free slots, which are sent with every job request."""
+        """`load` returns the numbers of running jobs and free slots, or None; sent only in job requests to a Remuda
+        cell."""
         self._server = server
         self._token = token
         self._system_id = system_id

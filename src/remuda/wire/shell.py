@@ -8,7 +8,7 @@ reading them. This module both encodes and decodes frames:
 
     to the command      d bytes for stdin · s columns and rows · e end of stdin
     from the command    o started · d bytes of stdout · x bytes of stderr · c exit code, last frame
-                        r why the command was not started, last frame
+                        r why the shell could not be opened, or ended without an exit code, last frame
 """
 
 import struct

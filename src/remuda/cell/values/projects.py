@@ -100,7 +100,8 @@ class Schedule(Value, frozen=True, kw_only=True):
 
 
 class TriggerToken(Value, frozen=True, kw_only=True):
-    """A pipeline trigger token, valid only for `POST /projects/:id/trigger/pipeline`. Only its SHA-256 is stored."""
+    """A pipeline trigger token. It can only start pipelines of its project. Its SHA-256 and its first characters are
+    stored, not the whole token."""
 
     id: int
     project_id: ProjectId

@@ -220,7 +220,8 @@ def begin(order: Path, secrets: Mapping[str, str]) -> CustomJob:
 
 
 def load(folder: Path) -> CustomJob | None:
-    """Load the job from the driver's folder; None if `custom_open` did not finish."""
+    """Load the job from the driver's folder; None if `custom_open` failed before it saved the job, which it does after
+    `config_exec` and before `prepare_exec`."""
     try:
         state = json.loads((folder / "state.json").read_bytes())
     except FileNotFoundError:

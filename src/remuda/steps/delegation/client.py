@@ -2,7 +2,8 @@
 
 It prints the log of the other agent's job and exits with its exit code; SIGTERM cancels that job. The connection is the
 stdin and stdout of a command (ssh, docker exec ...), which is restarted with growing delays. Progress is stored on disk
-(`files`), so this program may be killed at any point. It gives up after the order's `patience_seconds` without contact.
+(`files`), so this program may be killed at any point. When a connection breaks, it gives up if no connection has
+brought output or results for the order's `patience_seconds`.
 """
 
 import asyncio

@@ -35,8 +35,8 @@ def number_of(key: str) -> int:
 
 @contextmanager
 def mark_children(key: str) -> Iterator[None]:
-    """Processes started inside the block, except by `start_unmarked`, carry the mark of the job `key`. The block must
-    not contain an await, because it marks this whole process."""
+    """All processes started during the block carry the mark of the job `key`; `start_unmarked` in another thread waits
+    for its end. The block must not contain an await, because it marks this whole process."""
     with _STARTING:
         before = None
         with suppress(OSError, ValueError):

@@ -1,7 +1,8 @@
 """Splits the duration of a job into parts: waiting, machine, image, clone, cache, artifacts, script, upload. The cell's
-clock measures the total, from pending to ended. Steps and log sections are measured by other clocks, so only their
-durations count, and only up to the total; the remainder is `other`. A step counts without the time of its sub-steps.
-Invariant: the parts sum to the total."""
+clock measures the total, from pending to ended. Steps and log sections are measured by other clocks, so their durations
+count only up to the total. The start of the first one is used only for `machine`, limited to the time that the
+durations leave. The remainder is `other`. A step counts without the time of its sub-steps. Invariant: the parts sum to
+the total."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

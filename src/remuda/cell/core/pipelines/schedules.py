@@ -61,7 +61,7 @@ def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, d
     """Return the stored schedule after a run that created a pipeline. `ran` is the schedule as the run read it, with
     its next run time, which is not used if it is earlier than the stored one, or if a user has changed the cron
     expression or time zone since. `due_at` is the run time that was due (None: a user started the run). Raises
-    ConflictError if the stored run time is not `due_at`, because another process has run the schedule."""
+    ConflictError if the stored run time is not `due_at`: another process has run the schedule, or a user changed it."""
     if due_at is not None and stored.next_run_at != due_at:
         raise ConflictError(f"schedule {stored.id} is not due any more")
     next_at = stored.next_run_at

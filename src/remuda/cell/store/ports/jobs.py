@@ -1,5 +1,5 @@
 """The store port of jobs, their step results and the rows of their artifacts. Each database has its own queries for
-jobs, because every call of a runner goes through them."""
+jobs on the path of a runner's calls; the SQL databases share the other ones (`store.sql.lists`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
