@@ -1,9 +1,9 @@
 """Base class of an environment plugin.
 
-Order of calls for a job: `acquire`, `prepare`, `before`, work through the agent behind `connect`, `after`, `clean_up`.
-Calls for different jobs are concurrent. Each call may be repeated, also in a new process, so a plugin stores what it
-needs in `folder`. After a restart `adopt` is called for every job that has a machine. A call may be cancelled at any
-time; a cancelled `acquire` must keep no machine.
+Order of calls for a job: `acquire`, `connect` (unless the machine's agent is connected), `prepare`, `before`, work
+through the agent, `after`, `clean_up`. Calls for different jobs are concurrent. Each call may be repeated, also in a
+new process, so a plugin stores what it needs in `folder`. After a restart `adopt` is called for every job that has a
+machine. A call may be cancelled at any time; a cancelled `acquire` must keep no machine.
 """
 
 import asyncio
@@ -49,7 +49,8 @@ class Plugin:
         raise NotImplementedError
 
     async def adopt(self, place: Place, machine: str) -> None:
-        """Record that a job that was started by an earlier process of the manager has this machine."""
+        """Record that a job already has this machine. Called after each start of the plugin's process, also while the
+        manager runs on, for every job that got its machine before that start."""
         raise NotImplementedError
 
     async def prepare(self, place: Place, machine: str) -> Folders:

@@ -1,5 +1,6 @@
-"""Errors of calls to a plugin, raised both in the plugin and in its host. Callers retry after TemporaryError only. The
-texts are written for operators."""
+"""Errors of calls to a plugin, raised both in the plugin and in its host. Calls for a single job and the preparation of
+an instance are retried after TemporaryError only; Init, Update and Decrease after both. The texts are written for
+operators."""
 
 from remuda.plugins.errors import PermanentError, TemporaryError
 

@@ -1,7 +1,8 @@
 """Runs the plugin of an instance group in a process of its own, and restarts it when it ends.
 
 `init` starts the program and raises if that fails. Later, a process that ends or hangs is restarted after a growing
-pause; meanwhile calls raise TemporaryError with the cause. Instances are not affected. `close` ends the process.
+pause; meanwhile calls raise TemporaryError, or PermanentError if the last restart failed with that, with the cause.
+Instances are not affected. `close` ends the process.
 """
 
 import asyncio

@@ -218,8 +218,9 @@ class CanRecover(Protocol):
 
 @runtime_checkable
 class Provides(Protocol):
-    """Optional ability of a plugin: scale by itself and assign instances to jobs. Its `increase` and `decrease` are
-    never called. A holder is the id of one run of a job. Every call may be repeated, also to a new process."""
+    """Optional ability of a plugin: scale by itself and assign instances to jobs. `increase` is never called, and
+    `decrease` only by a sweep, to remove orphans that `recover` found. A holder is the id of one run of a job. Every
+    call may be repeated, also to a new process."""
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
         """Take the current demand and holders; return how many jobs may run at once. Called every few seconds."""

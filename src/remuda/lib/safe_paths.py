@@ -3,7 +3,8 @@
 A job can replace any folder it may change by a link, even while this process works there. So a path is resolved once up
 to a folder that jobs cannot change. From there each folder is opened relative to its parent (`dir_fd`) with O_NOFOLLOW.
 Leftovers may have mode 000 and may be nested deeper than paths, the stack or descriptors allow: permissions are
-restored through a descriptor, and only a few descriptors are open at a time. Mount points are never crossed.
+restored through a descriptor, and only a few descriptors are open at a time. Emptying, removing and walking a folder
+never enter a mount point in it; `open_below` and `remove_below` do not check the folders on the way.
 """
 
 import errno
@@ -43,7 +44,8 @@ def close_after(descriptor: int) -> Iterator[int]:
 
 
 def open_folder(name: str, *, dir_fd: int | None = None) -> int:
-    """Open a folder, and restore the owner's permissions if a job removed them. Raises OSError for a link."""
+    """Open a folder. If it is not readable, restore the owner's permissions first; a readable folder is not changed,
+    even if its owner cannot enter it (see `grant_owner`). Raises OSError for a link."""
     try:
         return os.open(name, FOLDER, dir_fd=dir_fd)
     except PermissionError:
@@ -276,7 +278,8 @@ class WalkedFolder(NamedTuple):
 def walk(top: int, *, is_repaired: bool = False) -> Iterator[WalkedFolder]:
     """Yield each folder of a tree, innermost first. Links, mount points and folders that cannot be opened are left out.
 
-    `is_repaired`: restore the owner's permissions first. Raises MovedError if a folder is moved during the walk.
+    `is_repaired`: restore the owner's permissions of folders that are not readable; others are not changed. Raises
+    MovedError if a folder is moved during the walk.
     """
     here = os.dup(top)
     try:

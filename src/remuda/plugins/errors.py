@@ -1,4 +1,5 @@
-"""The two kinds of errors of calls to a plugin. Callers retry after TemporaryError only."""
+"""The two kinds of errors of calls to a plugin. The call for a job and the preparation of an instance are retried after
+TemporaryError only; the start of a plugin and the listing of its instances after both."""
 
 
 class TemporaryError(Exception):

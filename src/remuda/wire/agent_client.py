@@ -369,7 +369,8 @@ def tcp_channel(host: str, port: int, token: str) -> Channel:
 
 
 def channel_of(data: Path) -> Channel | None:
-    """Channel to the agent of a data folder, over a unix socket or TCP. None if no agent has ever been ready there."""
+    """Channel to the agent of a data folder, over a unix socket or TCP. None if no agent is ready there: an agent
+    removes its address when it ends (a killed one leaves it)."""
     try:
         endpoint = msgspec.json.decode((data / "endpoint").read_bytes(), type=_Endpoint)
     except FileNotFoundError:
@@ -379,7 +380,8 @@ def channel_of(data: Path) -> Channel | None:
 
 
 def socket_of(data: Path) -> Path | None:
-    """Unix socket of the agent with this data folder. None if no agent has ever been ready there."""
+    """Unix socket of the agent with this data folder. None if no agent is ready there (an agent removes the path
+    when it ends, unless it is killed) or if the agent listens on TCP."""
     try:
         return Path((data / "socket").read_text().rstrip("\n"))
     except FileNotFoundError:

@@ -12,7 +12,8 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     later: int = 0
     """Jobs that wait for at least one job that is not ready either."""
     held: int = 0
-    """Jobs that wait, directly or through other jobs, for a person, a time or a resource group."""
+    """Jobs that wait for a person, a time or a resource group, and jobs that wait for such a job: by stage, or
+    directly by `needs`."""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +42,13 @@ class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
     unserved: int
     """Ready jobs for which no manager is available."""
     shares: tuple[Share, ...]
-    """Shares of the managers. Together with `unserved` they add up to the totals."""
+    """Shares of the managers; a runner gets only those of its own managers. `unserved` and the `ready` of all managers
+    add up to `ready`."""
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of the endpoint: the demand of all jobs of the cell, by capability key."""
+    """The answer of the endpoint: the demand by capability key; for administrators that of all jobs of the cell, for a
+    runner only that of the jobs that it can run."""
 
     version: int = 1
     keys: tuple[KeyDemand, ...] = ()

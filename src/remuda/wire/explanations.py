@@ -49,7 +49,7 @@ class RunnerCounts(msgspec.Struct, frozen=True, kw_only=True):
     free: int = 0
     """Matching runners that are online and have no job."""
     busy: int = 0
-    """Matching runners that are online and have jobs; they may have capacity for more."""
+    """Matching runners that have jobs, online or not; they may have capacity for more."""
     silent: int = 0
     """Matching runners without a job that have not called for some minutes."""
     offline: int = 0

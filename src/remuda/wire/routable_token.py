@@ -4,7 +4,7 @@
 
 The payload is random bytes, then lines `key:value` sorted by key with base36 values, then one byte that tells how
 long those lines are. The check sum covers everything before it and catches typing errors and truncation, not
-forgery: routing is a hint, and the cell compares the whole token (as a hash, in constant time).
+forgery: routing is a hint, and the cell looks up the SHA-256 of the whole token (`token_hash`).
 
 Pure: the caller brings the random bytes.
 """
@@ -36,7 +36,7 @@ _LINE = re.compile(r"([a-z]):([0-9a-z]{1,13})", re.ASCII)
 
 
 class TokenError(ValueError):
-    """The text is not a routable token; the message says why."""
+    """A token is malformed or not valid; the message says why. Also raised for job tokens (`job_token`)."""
 
 
 class Routable(msgspec.Struct, frozen=True, kw_only=True):

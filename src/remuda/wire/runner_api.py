@@ -51,7 +51,7 @@ FEATURES = [
 
 
 class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Base class of all messages of the Runner API."""
+    """Base class of request messages and their parts. Fields that have their default value are not sent."""
 
 
 class RunnerInfo(Message):
@@ -278,8 +278,8 @@ class UpdateJob(Message):
     output: TraceOutput | None = None
     exit_code: int | None = None
     remuda_may_have_begun: bool = False
-    """Only between Remuda's manager and a cell: the machine of the job is lost, so it is unknown whether the job's
-    script began."""
+    """Only between Remuda's manager and a cell: the manager failed the job without a result of the agent (such as when
+    the machine or the agent is lost), so it is unknown whether the job's script began."""
 
 
 class StepResultsIn(Message):

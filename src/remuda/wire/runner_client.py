@@ -188,7 +188,8 @@ class RunnerClient:
         may_have_begun: bool = False,
     ) -> JobReply:
         """Report a state: `running` to acknowledge and keep alive, `success` or `failed` at the end. `output`: size and
-        checksum of the trace. `may_have_begun`: the machine was lost; unknown whether the script started."""
+        checksum of the trace. `may_have_begun`: the job failed without a result of its agent, such as when the machine
+        is lost; unknown whether the script started."""
         message = UpdateJob(
             token=token,
             info=self._info,

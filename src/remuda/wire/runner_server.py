@@ -38,7 +38,8 @@ _USER_AGENT = f"remuda-manager {__version__} ({_PYTHON}; {platform.system().lowe
 
 
 class RunnerApiTemporaryError(Exception):
-    """The server could not be reached, or the connection broke. A later attempt may succeed."""
+    """The server gave no usable answer: not reached, connection broken, timeout, or a temporary error status of a
+    shell's call. A later attempt may succeed."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

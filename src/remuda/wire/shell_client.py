@@ -1,5 +1,5 @@
 """Client of a cell's endpoints for shells: a runner manager fetches requests and exchanges the bytes of shells. Network
-errors and statuses that a retry may change raise RunnerApiTemporaryError."""
+errors raise RunnerApiTemporaryError; in `input` and `output`, statuses that a retry may change do so, too."""
 
 from urllib.parse import quote
 

@@ -78,7 +78,7 @@ class JobOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     started_at: float | None = None
     finished_at: float | None = None
     waiting_seconds: float | None = None
-    """How long the job waited for a runner until it started."""
+    """Seconds that the job was pending: until it started, ended or, if it still waits, now. None: it never was."""
     failure_reason: str | None = None
     failure_message: str | None = None
     exit_code: int | None = None

@@ -1,9 +1,10 @@
-"""An SSH connection to one machine, for commands and for gRPC channels to the agent there. Only this module imports
-asyncssh.
+"""An SSH connection to one machine, for commands and for gRPC channels to the agent there. In the manager only this
+module imports asyncssh.
 
 The connection is opened on first use, and again on the next use after it broke. An unknown host key is refused unless
-the operator disabled the check. `~/.ssh/config` and the user's SSH agent are ignored. Failures raise SshError with a
-message for people, or its subclass SshLastingError if a retry does not help.
+`checks_host_key` is false: the operator disabled the check, or it is the first login to an autoscaled machine.
+`~/.ssh/config` and the user's SSH agent are ignored. Failures raise SshError with a message for people, or its
+subclass SshLastingError if a retry does not help.
 """
 
 import asyncio

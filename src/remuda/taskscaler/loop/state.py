@@ -110,7 +110,8 @@ class StateFile:
 
 
 def read_state(path: Path) -> Stored:
-    """Read a state file (also one in use); change nothing. A missing one is empty. Raises StateError if unreadable."""
+    """Read a state file (also one in use); change nothing. A missing one is empty. Of a damaged one the readable part
+    is returned, with `is_whole` false. Raises StateError if it cannot be read for another reason."""
     if not path.exists():
         return Stored()
     try:
