@@ -1,10 +1,10 @@
 """Publishes changes of jobs, pipelines and runners as events, to which API clients subscribe.
 
-An event has the state that the store has when it is read. So two changes in a row may become one event, and every state
-in an event was stored. Reports of other processes' changes may be lost, so unfinished jobs for which an event was
-published are read again from time to time. All runners are read every few seconds, because their online status depends
-on time. Changes of jobs are collected and read while there are subscribers, and for `LINGER_SECONDS` after the last
-one has left, in case it reconnects.
+A reported change only names a job; the event contains what the store has when the job is read. So two changes in a row
+may become one event, and every state in an event was stored. Reports of other processes' changes may be lost, so
+unfinished jobs for which an event was published are read again from time to time. While a subscriber wants events of
+runners, all runners are read every few seconds, because their online status depends on time. Changes of jobs are
+collected and read while there are subscribers, and for `LINGER_SECONDS` after the last one has left.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Events:
         self._watchers: set[Watcher] = set()
         self._subscribed = asyncio.Event()
         self._since = 0.0
-        """Start of the collection of changes."""
+        """When the collection of changes was enabled."""
         self._published: OrderedDict[tuple[EventKind, int], bytes] = OrderedDict()
         self._open: OrderedDict[JobId, None] = OrderedDict()
         """Unfinished jobs that had an event."""
@@ -144,8 +144,7 @@ class Events:
                 await self._publish_changed()
                 if now() >= look_at:
                     look_at = now() + LOOK_SECONDS
-                    if self._open:
-                        self._changed.note(*self._open)
+                    await self._publish_stored(list(self._open))
                 if now() >= runners_at:
                     runners_at = now() + RUNNERS_SECONDS
                     await self._publish_runners()
@@ -180,8 +179,11 @@ class Events:
         changed, missed = self._changed.take()
         if missed:
             self._reset()
-        for start in range(0, len(changed), _AT_ONCE):
-            await self._publish_jobs(await self._store.jobs.load_jobs(changed[start : start + _AT_ONCE]))
+        await self._publish_stored(changed)
+
+    async def _publish_stored(self, jobs: list[JobId]) -> None:
+        for start in range(0, len(jobs), _AT_ONCE):
+            await self._publish_jobs(await self._store.jobs.load_jobs(jobs[start : start + _AT_ONCE]))
             self._wake()
 
     async def _publish_jobs(self, jobs: Iterable[Job]) -> None:
@@ -236,13 +238,13 @@ class Events:
         self.buffer.add(event)
 
     async def ready(self) -> None:
-        """Read the state of all runners once, so that every later change of a runner causes an event."""
+        """Read the state of all runners if it is not known yet, so that later changes of runners cause events."""
         if self._runners is None:
             await self._publish_runners()
 
     async def _publish_runners(self) -> None:
-        """Publish each runner that was added, changed or removed since the last call; the first call only records them.
-        Does nothing while no subscriber wants events of runners."""
+        """Publish each runner that was added, changed or removed since the last call; the first call only records the
+        runners. Does nothing while no subscriber wants events of runners."""
         if not any(watcher.runners for watcher in self._watchers):
             return
         contacts: dict[RunnerId, float] = {}

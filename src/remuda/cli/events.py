@@ -53,7 +53,8 @@ async def _follow(client: "UserClient", filters: Mapping[str, str | int], *, as_
         try:
             async for event in client.events(after=last, **filters):
                 last, was_connected, last_error = event.id or last, True, ""
-                print(_as_json(event) if as_json else line(event, time.time()), flush=True)
+                if event.kind != "heartbeat":
+                    print(_as_json(event) if as_json else line(event, time.time()), flush=True)
         except RefusedError:
             raise
         except UserApiError as error:

@@ -45,7 +45,7 @@ def list_jobs(
         REMUDA_TOKEN=... remuda job list --url https://ci.example.org --output json
     """
     if limit < 1:
-        raise BadInputError(f"--limit {limit}: at least 1")
+        raise BadInputError(f"--limit {limit}: must be at least 1")
     if held and (project or status):
         raise BadInputError("--held lists the held jobs of all your projects; leave --project and --status out")
     path = f"/api/v4/projects/{quote(project, safe='')}/jobs" if project else "/api/remuda/v1/jobs"
@@ -189,21 +189,21 @@ async def _copy_log(client: "UserClient", job: int, *, follow: bool, raw: bool) 
 
     text = LogText()
     offset = 0
-    lost = False
+    was_connected = lost = False
     while True:
         try:
             part = await client.trace(job, offset)
         except RefusedError:
             raise
         except UserApiError as error:
-            if not follow or not offset:
+            if not follow or not was_connected:
                 raise
             if not lost:
                 print(f"remuda: {error}; trying again", file=sys.stderr)
             lost = True
             await asyncio.sleep(RETRY_SECONDS)
             continue
-        lost = False
+        was_connected, lost = True, False
         offset += len(part.data)
         _write(part.data if raw else text.feed(part.data).encode())
         if not follow or part.state in FINAL:
@@ -281,7 +281,7 @@ def _hold_text(job: Mapping[str, Any]) -> str:
 
 def _lost_tries_text(tries: int) -> str:
     times = {0: "", 1: "once", 2: "twice"}.get(tries, f"{tries} times")
-    return f"{times} before, by the platform and before its script had begun" if times else ""
+    return f"{times}: the platform lost the job before its script began" if times else ""
 
 
 def _list_row(job: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.graph import circles
 from remuda.pipeline.job_list import part_names
@@ -38,18 +40,16 @@ class Budget:
         if self._jobs > MAX_JOBS:
             self._stop(draft, f"the pipeline has more than {MAX_JOBS} jobs", "use fewer jobs")
         texts = [*spec.script, *spec.after_script, *spec.tags, *spec.variables, *spec.variables.values()]
-        if spec.artifacts is not None:
-            texts += [*spec.artifacts.paths, *spec.artifacts.exclude]
-        size = sum(map(len, texts)) + _OVERHEAD * len(texts)
-        for data in (spec.image, spec.services, spec.cache, spec.hooks, spec.run, spec.secrets, spec.release):
-            if data:
-                size += len(str(data))
+        data = (spec.image, spec.services, spec.cache, spec.hooks, spec.run, spec.secrets, spec.id_tokens, spec.pages)
+        more = (spec.release, spec.artifacts, spec.environment, spec.trigger, spec.manual_confirmation)
+        size = sum(map(len, texts)) + _OVERHEAD * len(texts) + _measure(data) + _measure(more)
         self._spend(draft, size * draft.parts)
 
     def take_needs(self, draft: Draft, names: Mapping[str, Draft]) -> None:
-        """Add a job's needs to the size of the pipeline; a need of a parallel job counts once for each part. `names`:
-        the jobs by every name that a need can use."""
+        """Add a job's needs to the size of the pipeline: each counts once for every part of the job and of the needed
+        job. `names`: the jobs by every name that a need can use."""
         for needs in _all_needs(draft):
+            self._spend(draft, _measure(needs.outside) * draft.parts)
             for written in needs.inside or ():
                 target = names.get(written.need.job)
                 times = target.parts if target else 1
@@ -67,14 +67,25 @@ class Budget:
         self._report.stop(draft.key, draft.spec.name, message, suggestion)
 
 
-def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> dict[str, Draft]:
-    """Report mistakes in names, needs and dependencies. Returns the jobs by every name that a need may use."""
+def _measure(data: object) -> int:
+    """Estimate the characters of structs and JSON-like data as text. Does not make the text: with aliases it can have
+    gigabytes for a short file."""
+    if isinstance(data, str):
+        return len(data) + 4
+    if isinstance(data, dict):
+        return 4 + sum(_measure(key) + _measure(value) for key, value in data.items())
+    if isinstance(data, (list, tuple)):
+        return 4 + sum(map(_measure, data))
+    return _measure(msgspec.structs.astuple(data)) if isinstance(data, msgspec.Struct) else 4
+
+
+def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> None:
+    """Report mistakes in names, needs, dependencies and `environment:on_stop`, and add the needs to the budget."""
     names = _check_names(report, drafts)
     _check_needs(report, drafts, names)
     _check_dependencies(report, drafts, names)
     for draft in drafts:
         budget.take_needs(draft, names)
-    return names
 
 
 def _check_names(report: Report, drafts: Sequence[Draft]) -> dict[str, Draft]:

@@ -56,7 +56,7 @@ def _split_start(url: str) -> str:
 
 
 class LoopbackAnswer(asyncio.Protocol):
-    """A connection and the answer that it receives. The parser calls the `on_` methods."""
+    """A connection and the answer that it receives. The HTTP parser (httptools) calls the `on_` methods."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -84,7 +84,7 @@ class LoopbackAnswer(asyncio.Protocol):
 
     @property
     def content(self) -> "LoopbackAnswer":
-        """This object has the body, too; aiohttp has a separate object for it."""
+        """The body of the answer: this object itself, which has `iter_chunked` as aiohttp's body object has."""
         return self
 
     async def read(self) -> bytes:
@@ -104,7 +104,7 @@ class LoopbackAnswer(asyncio.Protocol):
                 await self._wait_for_change()
 
     def is_usable(self) -> bool:
-        """True if another request can be sent on this connection."""
+        """True if another request can be sent on this connection: open, idle, and used less than KEPT_SECONDS ago."""
         is_free = self.is_over and self._may_be_kept and not self._pieces and not self._transport.is_closing()
         return is_free and time.monotonic() - self.used_at < KEPT_SECONDS
 
@@ -173,8 +173,8 @@ class LoopbackClient:
     async def request(
         self, method: str, url: str, *, data: bytes | None, headers: Mapping[str, str], read_seconds: float | None
     ) -> AsyncIterator[LoopbackAnswer]:
-        """Send a request and yield its answer; what the `async with` block does not read of it is dropped.
-        `read_seconds`: longest time without any data from the server. Raises ValueError if the address is invalid."""
+        """Send a request and yield its answer. If the `async with` block does not read all of it, the connection is
+        closed. `read_seconds`: longest time without data from the server. Raises ValueError for an invalid address."""
         start = _split_start(url)
         _, host, place = _parse_server(start)
         request = _format_request(method, host, url[len(start) :], headers, data)
@@ -186,7 +186,7 @@ class LoopbackClient:
             if connection.is_usable():
                 idle = self._free[place]
                 idle.append(connection)
-                while not idle[0].is_usable():
+                while idle and not idle[0].is_usable():
                     idle.popleft().close()
             else:
                 connection.close()

@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class UserApiError(Exception):
-    """The cell could not be reached, or failed to answer."""
+    """The cell could not be reached, did not answer correctly, or (RefusedError) refused the request."""
 
 
 class RefusedError(UserApiError):
@@ -116,7 +116,8 @@ class TracePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A changed job, pipeline or runner in its current state; `reset`: events may have been lost."""
+    """A changed job, pipeline or runner in its current state. An event of kind `reset` means that others may have been
+    lost; one of kind `heartbeat` that nothing has changed, and its `data` is empty."""
 
     id: str
     """Id of the event, from which a client can continue after a reconnect."""
@@ -177,7 +178,7 @@ class UserClient:
         await self.call("PATCH", f"/api/v4/projects/{project_id}/job_token_scope", {"enabled": False})
 
     async def put_refs(self, project_id: int, refs: Mapping[str, str]) -> None:
-        """Set refs to commits that the repository already has."""
+        """Set refs (`refs/heads/main`) to ids of commits that the repository already has."""
         await self.call("PUT", f"/api/remuda/v1/projects/{project_id}/refs", {"refs": dict(refs)})
 
     async def create_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> str:
@@ -211,7 +212,7 @@ class UserClient:
         return _convert(await self.call("POST", f"/api/v4/projects/{project_id}/ci/lint", body), LintInfo)
 
     async def pipelines(self, project_id: int) -> list[PipelineInfo]:
-        """Return the newest pipelines of a project, newest first."""
+        """Return the first page of a project's pipelines, newest first."""
         return _convert(await self.call("GET", f"/api/v4/projects/{project_id}/pipelines"), list[PipelineInfo])
 
     async def pipeline(self, project_id: int, pipeline_id: int) -> PipelineInfo:
@@ -288,8 +289,9 @@ class UserClient:
             await answer.read()
 
     async def events(self, *, after: str = "", **filters: str | int) -> AsyncGenerator[EventInfo, None]:
-        """Yield changes of jobs, pipelines and runners until the cell closes the stream. It does so after an event of
-        kind `reset`: changes may have been missed, so load everything again. `after`: id of the last received event.
+        """Yield changes of jobs, pipelines and runners, and heartbeats (the first one at once), until the cell closes
+        the stream. It does so after an event of kind `reset`: changes may have been missed, so load everything again.
+        `after`: id of the last received event or heartbeat.
         `filters`: by `kind`, `project`, `pipeline` or `job`."""
         headers = {"Last-Event-ID": after} if after else {}
         async with self._request("GET", "/api/remuda/v1/events", None, filters, headers) as answer:
@@ -302,6 +304,8 @@ class UserClient:
                 if "event" in fields:
                     data = _convert(_decode(self.url, fields.get("data", "").encode()), dict[str, Any])
                     yield EventInfo(id=fields.get("id", ""), kind=fields["event"], data=data)
+                elif "id" in fields:
+                    yield EventInfo(id=fields["id"], kind="heartbeat", data={})
                 fields = {}
 
     async def artifacts(self, project_id: int, job_id: int, file_type: str = "") -> AsyncIterator[bytes]:
@@ -321,7 +325,7 @@ class UserClient:
         query: dict[str, str | int],
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Answer]:
-        """Send a request. Raises an error with a readable cause if the answer is not successful."""
+        """Send a request and yield the answer, if it is successful. Otherwise raises UserApiError with the cause."""
         if self._session is None:
             raise RuntimeError("use the client as an async context manager: async with UserClient(...) as client")
         # A project's path is encoded already.
@@ -347,7 +351,9 @@ class UserClient:
                     raise _refusal(self.url, method, path, answer.status, await answer.read())
                 yield answer
         except ValueError:
-            raise UserApiError(f"{self.url} is no address of a cell; it looks like http://127.0.0.1:8929") from None
+            raise UserApiError(
+                f"{self.url} is not the address of a cell; write it like http://127.0.0.1:8929"
+            ) from None
         except CannotConnectError as error:
             raise UserApiError(
                 f"cannot reach the cell at {self.url}: {os.strerror(error.errno) if error.errno else error.strerror}. "
@@ -425,4 +431,4 @@ def _convert(value: Any, kind: type[_T]) -> _T:
 
 
 def _unreadable_answer(error: Exception) -> UserApiError:
-    return UserApiError(f"the cell's answer is not understood: {error}; are both of the same version?")
+    return UserApiError(f"the cell's answer is not understood: {error}; do client and cell have the same version?")

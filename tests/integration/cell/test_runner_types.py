@@ -1,4 +1,4 @@
-"""Runners for an organization, a group, a project: which jobs they get, how they come by their tokens and lose them."""
+"""Runners of organizations, groups and projects: which jobs they get, their registration, tokens and settings."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,7 +6,14 @@ from typing import Any
 
 import gitlab
 import pytest
-from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.people import (
+    Person,
+    add_member,
+    create_group,
+    create_group_project,
+    create_organization,
+    create_person,
+)
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.lib.clock import SystemClock
@@ -17,24 +24,24 @@ PIPELINE = "job: {script: [echo]}\n"
 
 @pytest.fixture
 def places(cell: ServedCell) -> dict[str, int]:
-    """acme/tools/saw, acme/shop, root/own, and one of another organization; each with a job that waits."""
-    acme = a_group(cell, "acme")
-    tools = a_group(cell, "tools", parent_id=acme)
-    far = an_organization(cell, "far")
-    elsewhere = a_group(cell, "elsewhere", organization_id=far)
+    """acme/tools/saw, acme/shop, root/own, and a project of another organization; each with a pending job."""
+    acme = create_group(cell, "acme")
+    tools = create_group(cell, "tools", parent_id=acme)
+    far = create_organization(cell, "far")
+    elsewhere = create_group(cell, "elsewhere", organization_id=far)
     return {
         "acme": acme,
         "tools": tools,
         "far": far,
-        "saw": a_project_in(cell, tools, "saw", PIPELINE),
-        "shop": a_project_in(cell, acme, "shop", PIPELINE),
+        "saw": create_group_project(cell, tools, "saw", PIPELINE),
+        "shop": create_group_project(cell, acme, "shop", PIPELINE),
         "own": cell.new_project("own", PIPELINE),
-        "alien": a_project_in(cell, elsewhere, "alien", PIPELINE),
+        "alien": create_group_project(cell, elsewhere, "alien", PIPELINE),
     }
 
 
 class LaterClock(SystemClock):
-    """The time, or some seconds later."""
+    """A clock that a test can advance."""
 
     later = 0.0
 
@@ -46,20 +53,20 @@ class LaterClock(SystemClock):
 
 
 def a_runner(cell: ServedCell, kind: str, **more: object) -> ScriptedRunner:
-    made = cell.api("POST", "/user/runners", {"runner_type": kind, **more})
-    assert made.status == 201, made
-    return ScriptedRunner(cell, made.json()["token"])
+    created = cell.api("POST", "/user/runners", {"runner_type": kind, **more})
+    assert created.status == 201, created
+    return ScriptedRunner(cell, created.json()["token"])
 
 
-def all_jobs(runner: ScriptedRunner) -> list[str]:
-    """The projects of all jobs that the runner gets."""
-    found = []
+def run_all_jobs(runner: ScriptedRunner) -> list[str]:
+    """Run all jobs that the runner gets; return the names of their projects."""
+    names = []
     while (answer := runner.ask()).status == 201:
         job = answer.json()
-        found.append(job["job_info"]["project_name"])
+        names.append(job["job_info"]["project_name"])
         assert runner.put(job, "success").status == 200
     assert answer.status == 204
-    return sorted(found)
+    return sorted(names)
 
 
 def runner_id(runner: ScriptedRunner) -> int:
@@ -68,33 +75,33 @@ def runner_id(runner: ScriptedRunner) -> int:
     return int(verified.json()["id"])
 
 
-class TestWhoGetsWhat:
+class TestWhichJobsTheyGet:
     def test_an_instance_runner_serves_its_organization(self, cell: ServedCell, places: dict[str, int]) -> None:
-        assert all_jobs(a_runner(cell, "instance_type", organization_id=places["far"])) == ["alien"]
-        assert all_jobs(a_runner(cell, "instance_type")) == ["own", "saw", "shop"]
+        assert run_all_jobs(a_runner(cell, "instance_type", organization_id=places["far"])) == ["alien"]
+        assert run_all_jobs(a_runner(cell, "instance_type")) == ["own", "saw", "shop"]
 
-    def test_a_group_runner_serves_the_group_and_what_is_in_it(self, cell: ServedCell, places: dict[str, int]) -> None:
-        assert all_jobs(a_runner(cell, "group_type", group_id=places["tools"])) == ["saw"]
-        assert all_jobs(a_runner(cell, "group_type", group_id=places["acme"])) == ["shop"]
+    def test_a_group_runner_serves_the_group_and_its_subgroups(self, cell: ServedCell, places: dict[str, int]) -> None:
+        assert run_all_jobs(a_runner(cell, "group_type", group_id=places["tools"])) == ["saw"]
+        assert run_all_jobs(a_runner(cell, "group_type", group_id=places["acme"])) == ["shop"]
 
     def test_a_project_runner_serves_its_projects(self, cell: ServedCell, places: dict[str, int]) -> None:
         runner = a_runner(cell, "project_type", project_id=places["shop"])
         number = runner_id(runner)
-        assert all_jobs(runner) == ["shop"]
+        assert run_all_jobs(runner) == ["shop"]
         client = gitlab.Gitlab(cell.url, private_token=cell.token)
         own = client.projects.get(places["own"])
         own.runners.create({"runner_id": number})
-        assert all_jobs(runner) == ["own"]
-        assert [one["id"] for one in client.runners.get(number).projects] == [places["shop"], places["own"]]
+        assert run_all_jobs(runner) == ["own"]
+        assert [project["id"] for project in client.runners.get(number).projects] == [places["shop"], places["own"]]
         own.runners.delete(number)
         own.pipelines.create({"ref": "main"})
-        assert all_jobs(runner) == []
-        # The last project stays, and no other organization's ever comes.
+        assert run_all_jobs(runner) == []
+        # The last project cannot be removed, and one of another organization cannot be added.
         assert cell.api("DELETE", f"/projects/{places['shop']}/runners/{number}").status == 403
         assert cell.api("POST", f"/projects/{places['alien']}/runners", {"runner_id": number}).status == 404
         assert cell.api("POST", f"/projects/{places['shop']}/runners", {"runner_id": number}).status == 400
 
-    def test_what_cannot_be_linked(self, cell: ServedCell, places: dict[str, int]) -> None:
+    def test_runners_that_cannot_be_assigned_to_a_project(self, cell: ServedCell, places: dict[str, int]) -> None:
         locked = runner_id(a_runner(cell, "project_type", project_id=places["shop"], locked=True))
         group = runner_id(a_runner(cell, "group_type", group_id=places["acme"]))
         for number in (locked, group):
@@ -109,27 +116,27 @@ class TestWhoGetsWhat:
             cell.api("POST", f"/projects/{places['own']}/repository/commits", body | {"actions": actions}).status == 201
         )
         picky = a_runner(cell, "project_type", project_id=places["own"], access_level="ref_protected")
-        assert all_jobs(picky) == ["own"]  # that of main
-        assert all_jobs(a_runner(cell, "project_type", project_id=places["own"])) == ["own"]
+        assert run_all_jobs(picky) == ["own"]  # that of main
+        assert run_all_jobs(a_runner(cell, "project_type", project_id=places["own"])) == ["own"]
 
 
-class TestWhoMakesThem:
+class TestWhoCreatesThem:
     def test_levels(self, cell: ServedCell, places: dict[str, int]) -> None:
-        people = {level: a_person(cell, f"p{level}") for level in (30, 40, 50)}
+        people = {level: create_person(cell, f"p{level}") for level in (30, 40, 50)}
         for level, person in people.items():
-            a_member(cell, f"groups/{places['acme']}", person, level)
-        wanted = {
+            add_member(cell, f"groups/{places['acme']}", person, level)
+        cases = {
             "instance_type": ({}, None),
             "group_type": ({"group_id": places["tools"]}, 50),
             "project_type": ({"project_id": places["saw"]}, 40),
         }
-        for kind, (where, least) in wanted.items():
+        for kind, (target, least) in cases.items():
             for level, person in people.items():
-                answer = person.api("POST", "/user/runners", {"runner_type": kind, **where})
+                answer = person.api("POST", "/user/runners", {"runner_type": kind, **target})
                 assert answer.status == (201 if least is not None and level >= least else 403), (kind, level, answer)
         own = people[40].api("GET", "/runners").json()
-        assert {one["runner_type"] for one in own} == {"project_type"}
-        assert {one["runner_type"] for one in people[50].api("GET", "/runners").json()} == {
+        assert {row["runner_type"] for row in own} == {"project_type"}
+        assert {row["runner_type"] for row in people[50].api("GET", "/runners").json()} == {
             "project_type",
             "group_type",
         }
@@ -143,12 +150,12 @@ class TestWhoMakesThem:
 
     def test_an_instance_runner_is_seen_by_its_organization(self, cell: ServedCell, places: dict[str, int]) -> None:
         number = runner_id(a_runner(cell, "instance_type"))
-        ada, zoe = a_person(cell, "ada"), a_person(cell, "zoe", organization_id=places["far"])
+        ada, zoe = create_person(cell, "ada"), create_person(cell, "zoe", organization_id=places["far"])
         assert ada.api("GET", f"/runners/{number}").status == 200
         assert ada.api("DELETE", f"/runners/{number}").status == 403
         assert zoe.api("GET", f"/runners/{number}").status == 404
 
-    def test_what_is_missing_or_not_there(self, cell: ServedCell) -> None:
+    def test_invalid_requests(self, cell: ServedCell) -> None:
         for body, status in (
             ({"runner_type": "group_type"}, 400),
             ({"runner_type": "project_type"}, 400),
@@ -164,27 +171,27 @@ class TestWhoMakesThem:
 
 class TestRegistration:
     def test_with_the_token_of_a_group_or_project(self, cell: ServedCell, places: dict[str, int]) -> None:
-        for place, kind, gets in (
+        for place, kind, expected in (
             ("groups/acme", "group_type", ["saw", "shop"]),
             ("projects/root%2Fown", "project_type", ["own"]),
         ):
             token = cell.api("POST", f"/{place}/runners/reset_registration_token").json()["token"]
-            made = cell.send("POST", "/api/v4/runners", {"token": token, "description": "x"})
-            assert made.status == 201, made
-            assert made.json()["token"].startswith("glrtr-")
-            shown = cell.api("GET", f"/runners/{made.json()['id']}").json()
-            assert shown["runner_type"] == kind
-            assert all_jobs(ScriptedRunner(cell, made.json()["token"])) == gets
+            created = cell.send("POST", "/api/v4/runners", {"token": token, "description": "x"})
+            assert created.status == 201, created
+            assert created.json()["token"].startswith("glrtr-")
+            details = cell.api("GET", f"/runners/{created.json()['id']}").json()
+            assert details["runner_type"] == kind
+            assert run_all_jobs(ScriptedRunner(cell, created.json()["token"])) == expected
             assert cell.api("POST", f"/{place}/runners/reset_registration_token").status == 201
             assert cell.send("POST", "/api/v4/runners", {"token": token}).status == 403
 
-    @pytest.mark.parametrize("given", ["", "given-by-hand"])
-    def test_one_in_the_settings_stands_for_the_cells_own(self, tmp_path: Path, given: str) -> None:
+    @pytest.mark.parametrize("configured", ["", "given-by-hand"])
+    def test_a_configured_token_replaces_the_generated_one(self, tmp_path: Path, configured: str) -> None:
         with ServedCell(tmp_path / "cell") as cell:
-            made = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token).json()["token"]
-        with ServedCell(tmp_path / "cell", registration_token=given) as cell:
-            assert cell.send("POST", "/api/v4/runners", {"token": made}).status == 403
-            assert cell.send("POST", "/api/v4/runners", {"token": given}).status == (201 if given else 400)
+            generated = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token).json()["token"]
+        with ServedCell(tmp_path / "cell", registration_token=configured) as cell:
+            assert cell.send("POST", "/api/v4/runners", {"token": generated}).status == 403
+            assert cell.send("POST", "/api/v4/runners", {"token": configured}).status == (201 if configured else 400)
 
     def test_it_can_be_switched_off(self, cell: ServedCell) -> None:
         token = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token).json()["token"]
@@ -208,7 +215,7 @@ class TestTokens:
         project = decode(a_runner(cell, "project_type", project_id=places["alien"]).token)
         assert dict(project.routing) == {"c": 1, "o": places["far"], "p": places["alien"], "t": 3, "u": 1}
 
-    def test_a_reset_kills_the_old_one_at_once(self, cell: ServedCell) -> None:
+    def test_a_reset_invalidates_the_old_token_at_once(self, cell: ServedCell) -> None:
         runner = cell.new_runner()
         number = runner_id(runner)
         renewed = cell.send("POST", "/api/v4/runners/reset_authentication_token", {"token": runner.token})
@@ -221,49 +228,55 @@ class TestTokens:
         assert third.status == 201
         assert second.ask().status == 403
         assert runner_id(ScriptedRunner(cell, third.json()["token"])) == number
-        # What people change about the runner leaves its token alone.
+        # Changes of the runner's settings do not change its token.
         assert cell.api("PUT", f"/runners/{number}", {"description": "new"}).status == 200
         assert ScriptedRunner(cell, third.json()["token"]).ask().status == 204
 
-    def test_a_runner_does_not_outlive_the_end_that_its_token_was_given(self, cell: ServedCell) -> None:
-        asked = {"runner_type": "instance_type", "token_expires_at": "2099-01-31T08:00:00Z"}
-        made = cell.api("POST", "/user/runners", asked).json()
-        renewed = cell.send("POST", "/api/v4/runners/reset_authentication_token", {"token": made["token"]}).json()
-        assert renewed["token_expires_at"] == made["token_expires_at"]
-        by_a_person = cell.api("POST", f"/runners/{made['id']}/reset_authentication_token").json()
-        assert by_a_person["token_expires_at"] is None
+    def test_a_runner_cannot_extend_the_expiry_of_its_token(self, cell: ServedCell) -> None:
+        body = {"runner_type": "instance_type", "token_expires_at": "2099-01-31T08:00:00Z"}
+        created = cell.api("POST", "/user/runners", body).json()
+        renewed = cell.send("POST", "/api/v4/runners/reset_authentication_token", {"token": created["token"]}).json()
+        assert renewed["token_expires_at"] == created["token_expires_at"]
+        by_user = cell.api("POST", f"/runners/{created['id']}/reset_authentication_token").json()
+        assert by_user["token_expires_at"] is None
 
-    def test_one_that_has_expired_opens_nothing(self, tmp_path: Path) -> None:
+    def test_an_expired_token_is_refused(self, tmp_path: Path) -> None:
         clock = LaterClock()
         with ServedCell(tmp_path / "timed", clock) as cell:
             assert cell.api("PUT", "/application/settings", {"runner_token_expiration_interval": 3600}).status == 200
-            made = cell.api("POST", "/user/runners", {"runner_type": "instance_type"}).json()
-            assert datetime.fromisoformat(made["token_expires_at"]) > datetime.now(UTC)
-            runner = ScriptedRunner(cell, made["token"])
+            created = cell.api("POST", "/user/runners", {"runner_type": "instance_type"}).json()
+            assert datetime.fromisoformat(created["token_expires_at"]) > datetime.now(UTC)
+            runner = ScriptedRunner(cell, created["token"])
             assert runner.ask().status == 204
             clock.later = 3601
             assert runner.ask().status == 403
             for call in ("verify", "reset_authentication_token"):
                 assert cell.send("POST", f"/api/v4/runners/{call}", {"token": runner.token}).status == 403
-            renewed = cell.api("POST", f"/runners/{made['id']}/reset_authentication_token").json()
+            renewed = cell.api("POST", f"/runners/{created['id']}/reset_authentication_token").json()
             assert ScriptedRunner(cell, renewed["token"]).ask().status == 204
 
 
 class TestSettings:
-    def test_what_a_person_sets_holds_for_the_next_job(self, cell: ServedCell) -> None:
+    @pytest.mark.parametrize("field", ["description", "maintenance_note"])
+    def test_the_refusal_of_a_too_long_text_names_the_field(self, cell: ServedCell, field: str) -> None:
+        runner = a_runner(cell, "instance_type")
+        answer = cell.api("PUT", f"/runners/{runner_id(runner)}", {field: "x" * 1025})
+        assert (answer.status, list(answer.json()["message"])) == (400, [field])
+
+    def test_changed_settings_apply_to_the_next_job(self, cell: ServedCell) -> None:
         cell.new_project("app", PIPELINE + "tagged: {tags: [gpu], script: [echo]}\n")
         runner = a_runner(cell, "instance_type", maintenance_note="in the cellar", maximum_timeout=900)
         path = f"/runners/{runner_id(runner)}"
-        shown = cell.api("GET", path).json()
-        assert (shown["maintenance_note"], shown["maximum_timeout"]) == ("in the cellar", 900)
+        details = cell.api("GET", path).json()
+        assert (details["maintenance_note"], details["maximum_timeout"]) == ("in the cellar", 900)
         assert runner.take()["runner_info"]["timeout"] == 900
         assert runner.ask().status == 204
         assert cell.api("PUT", path, {"tag_list": ["gpu"], "run_untagged": False, "maximum_timeout": 0}).status == 200
         assert cell.api("PUT", path, {"paused": True, "maintenance_note": "", "locked": True}).status == 200
-        shown = cell.api("GET", path).json()
-        assert (shown["paused"], shown["locked"], shown["run_untagged"]) == (True, True, False)
-        assert (shown["maintenance_note"], shown["maximum_timeout"]) == ("", None)
-        assert runner.ask().status == 204, "a paused runner is told that there is nothing, not that it is unknown"
+        details = cell.api("GET", path).json()
+        assert (details["paused"], details["locked"], details["run_untagged"]) == (True, True, False)
+        assert (details["maintenance_note"], details["maximum_timeout"]) == ("", None)
+        assert runner.ask().status == 204, "a paused runner gets 204, not 403"
         assert cell.api("PUT", path, {"paused": False}).status == 200
         assert runner.take()["runner_info"]["timeout"] == 3600
         cell.api("POST", "/projects/root%2Fapp/pipeline", {"ref": "main"})
@@ -278,44 +291,46 @@ class TestSettings:
         for wrong in ({name: value} for name, value in refused.items()):
             assert cell.api("PUT", path, wrong).status == 400, wrong
 
-    def test_one_is_online_then_offline_then_stale(self, tmp_path: Path) -> None:
+    def test_a_runner_is_online_then_offline_then_stale(self, tmp_path: Path) -> None:
         clock = LaterClock()
         with ServedCell(tmp_path / "timed", clock) as cell:
-            made = cell.api("POST", "/user/runners", {"runner_type": "instance_type"}).json()
-            runner, path = ScriptedRunner(cell, made["token"]), f"/runners/{made['id']}"
+            created = cell.api("POST", "/user/runners", {"runner_type": "instance_type"}).json()
+            runner, path = ScriptedRunner(cell, created["token"]), f"/runners/{created['id']}"
             assert cell.api("GET", path).json()["status"] == "never_contacted"
             assert runner.ask().status == 204
             for later, status in ((0, "online"), (7199, "online"), (7201, "offline"), (7 * 86400 + 1, "stale")):
                 clock.later = later
-                shown = cell.api("GET", path).json()
-                assert (shown["status"], shown["online"]) == (status, status == "online")
+                details = cell.api("GET", path).json()
+                assert (details["status"], details["online"]) == (status, status == "online")
                 [manager] = cell.api("GET", f"{path}/managers").json()
                 assert (manager["system_id"], manager["status"]) == ("s_0123456789ab", status)
             assert runner.ask().status == 204
             assert cell.api("GET", path).json()["status"] == "online"
 
-    def test_managers_come_and_go_by_their_system_ids(self, cell: ServedCell) -> None:
+    def test_managers_are_added_and_removed_by_their_system_ids(self, cell: ServedCell) -> None:
         runner = a_runner(cell, "instance_type")
         path = f"/runners/{runner_id(runner)}"
         for system_id in ("s_000000000001", "r_000000000002", "s" * 100):
             assert runner.ask(system_id=system_id).status == 204
         for system_id in ("s_000000000001", "s" * 100):
-            gone = {"token": runner.token, "system_id": system_id}
-            assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 204
-            assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 404
+            body = {"token": runner.token, "system_id": system_id}
+            assert cell.send("DELETE", "/api/v4/runners/managers", body).status == 204
+            assert cell.send("DELETE", "/api/v4/runners/managers", body).status == 404
         assert cell.send("DELETE", "/api/v4/runners/managers", {"token": runner.token}).status == 400
-        found = {one["system_id"] for one in cell.api("GET", f"{path}/managers").json()}
-        assert found == {"<legacy>", "r_000000000002"}
+        system_ids = {manager["system_id"] for manager in cell.api("GET", f"{path}/managers").json()}
+        assert system_ids == {"<legacy>", "r_000000000002"}
         assert cell.send("DELETE", "/api/v4/runners", {"token": runner.token}).status == 204
         assert cell.api("GET", path).status == 404
         assert runner.ask().status == 403
 
-    def test_a_project_runner_goes_with_its_last_project(self, cell: ServedCell, places: dict[str, int]) -> None:
+    def test_a_project_runner_is_removed_with_its_last_project(self, cell: ServedCell, places: dict[str, int]) -> None:
         runner = a_runner(cell, "project_type", project_id=places["shop"])
         number = runner_id(runner)
         assert cell.api("POST", f"/projects/{places['own']}/runners", {"runner_id": number}).status == 201
         assert cell.api("DELETE", f"/projects/{places['shop']}").status == 202
-        assert [one["id"] for one in cell.api("GET", f"/runners/{number}").json()["projects"]] == [places["own"]]
+        assert [project["id"] for project in cell.api("GET", f"/runners/{number}").json()["projects"]] == [
+            places["own"]
+        ]
         assert cell.api("DELETE", f"/projects/{places['own']}").status == 202
         assert runner.ask().status == 403
 
@@ -331,7 +346,7 @@ def test_lists_and_filters(cell: ServedCell, places: dict[str, int]) -> None:
     client = gitlab.Gitlab(cell.url, private_token=cell.token)
 
     def ids(**filters: Any) -> set[int]:
-        return {one.id for one in client.runners_all.list(get_all=True, **filters)}
+        return {row.id for row in client.runners_all.list(get_all=True, **filters)}
 
     assert ids() == {number, group, silent, alien}
     assert ids(type="group_type") == {group}
@@ -340,37 +355,37 @@ def test_lists_and_filters(cell: ServedCell, places: dict[str, int]) -> None:
     assert ids(status="online", tag_list=["linux"]) == {number}
     assert ids(status="stale") == set()
     project = client.projects.get(places["saw"])
-    assert {one.id for one in project.runners.list(get_all=True)} == {number, group, silent}
+    assert {row.id for row in project.runners.list(get_all=True)} == {number, group, silent}
     acme = client.groups.get(places["acme"])
-    assert {one.id for one in acme.runners.list(get_all=True)} == {number, group}
+    assert {row.id for row in acme.runners.list(get_all=True)} == {number, group}
     assert cell.api("GET", "/runners/all?status=odd").status == 400
     assert cell.api("GET", "/runners/all?type=odd").status == 400
     tagged.ask()
     managers = cell.api("GET", f"/runners/{number}/managers").json()
-    assert {one["system_id"]: one["status"] for one in managers} == {"<legacy>": "online", "s_0123456789ab": "online"}
+    assert {row["system_id"]: row["status"] for row in managers} == {"<legacy>": "online", "s_0123456789ab": "online"}
 
 
 def test_the_jobs_of_a_runner(cell: ServedCell, places: dict[str, int]) -> None:
     runner = a_runner(cell, "project_type", project_id=places["shop"])
     number = runner_id(runner)
     assert cell.api("POST", f"/projects/{places['own']}/runners", {"runner_id": number}).status == 201
-    assert all_jobs(runner) == ["own", "shop"]
+    assert run_all_jobs(runner) == ["own", "shop"]
     client = gitlab.Gitlab(cell.url, private_token=cell.token)
     jobs = client.runners.get(number).jobs.list(get_all=True)
     assert {job.status for job in jobs} == {"success"}
     assert len(jobs) == 2
-    maintainer: Person = a_person(cell, "ada")
-    a_member(cell, f"projects/{places['shop']}", maintainer, 40)
+    maintainer: Person = create_person(cell, "ada")
+    add_member(cell, f"projects/{places['shop']}", maintainer, 40)
     seen = maintainer.api("GET", f"/runners/{number}/jobs").json()
-    assert [one["pipeline"]["project_id"] for one in seen] == [places["shop"]]
-    assert [one["id"] for one in maintainer.api("GET", f"/runners/{number}").json()["projects"]] == [places["shop"]]
+    assert [row["pipeline"]["project_id"] for row in seen] == [places["shop"]]
+    assert [row["id"] for row in maintainer.api("GET", f"/runners/{number}").json()["projects"]] == [places["shop"]]
 
 
-def test_the_group_of_a_runner_is_shown_to_those_who_may_know_of_it(cell: ServedCell, places: dict[str, int]) -> None:
+def test_the_group_of_a_runner_is_shown_to_users_with_access_only(cell: ServedCell, places: dict[str, int]) -> None:
     a_runner(cell, "group_type", group_id=places["acme"])
-    inside, outside = a_person(cell, "ada"), a_person(cell, "bob")
-    a_member(cell, f"groups/{places['acme']}", inside, 40)
-    a_member(cell, f"projects/{places['shop']}", outside, 40)
+    inside, outside = create_person(cell, "ada"), create_person(cell, "bob")
+    add_member(cell, f"groups/{places['acme']}", inside, 40)
+    add_member(cell, f"projects/{places['shop']}", outside, 40)
     for person, groups in ((inside, [places["acme"]]), (outside, [])):
-        [shown] = person.api("GET", f"/projects/{places['shop']}/runners?type=group_type").json()
-        assert [group["id"] for group in shown["groups"]] == groups
+        [row] = person.api("GET", f"/projects/{places['shop']}/runners?type=group_type").json()
+        assert [group["id"] for group in row["groups"]] == groups

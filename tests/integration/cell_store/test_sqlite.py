@@ -1,4 +1,4 @@
-"""What only a real file can show: it survives kill -9, tells whose it is, and a full disk leaves it whole."""
+"""The SQLite store with a real file: kill -9, foreign files, a full disk, and the cost of queries."""
 
 import asyncio
 import sqlite3
@@ -40,7 +40,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_reported_is_there_after_kill_9(tmp_path: Path) -> None:
+async def test_reported_pipelines_survive_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "cell.sqlite"
     command = [sys.executable, "-c", WRITER, str(path)]
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -51,12 +51,12 @@ async def test_what_was_reported_is_there_after_kill_9(tmp_path: Path) -> None:
     await child.wait()
     store = SqliteStore.open(path, 1)
     try:
-        found, total = await store.pipelines.list_pipelines(
+        pipelines, total = await store.pipelines.list_pipelines(
             (await store.projects.list_projects(Page()))[0][0].id, Page(size=100_000)
         )
-        assert reported <= {pipeline.id for pipeline in found}
-        assert sorted(pipeline.iid for pipeline in found) == list(range(1, total + 1))
-        for pipeline in found:
+        assert reported <= {pipeline.id for pipeline in pipelines}
+        assert sorted(pipeline.iid for pipeline in pipelines) == list(range(1, total + 1))
+        for pipeline in pipelines:
             family = await store.pipelines.load_family(pipeline.id)
             assert family is not None
             assert [job.state for job in family.jobs] == [JobState.PENDING, JobState.CREATED]
@@ -99,7 +99,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_no_store_are_refused(tmp_path: Path) -> None:
     text = tmp_path / "text.sqlite"
     text.write_text("not a database, but long enough to look like one\n" * 100)
     with pytest.raises(DataFolderError, match="cannot open"):
@@ -108,13 +108,15 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(other) as db:
         db.execute("CREATE TABLE notes (text)")
     db.close()
-    with pytest.raises(DataFolderError, match="something else"):
+    before = other.read_bytes()
+    with pytest.raises(DataFolderError, match="not the database of a cell"):
         SqliteStore.open(other, 1)
+    assert other.read_bytes() == before
     with pytest.raises(DataFolderError, match="cannot open"):
         SqliteStore.open(tmp_path / "missing" / "cell.sqlite", 1)
 
 
-async def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -> None:
+async def test_a_full_disk_raises_an_error_and_leaves_no_partial_write(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
     project = await store.projects.add_project(a_project())
     pages = await store.database.writer.run(lambda db: db.execute("PRAGMA page_count").fetchone()[0])
@@ -138,7 +140,7 @@ async def test_a_full_disk_is_said_and_nothing_is_half_written(tmp_path: Path) -
     await store.close()
 
 
-async def test_one_operation_that_cannot_be_stored_does_not_fail_those_beside_it(tmp_path: Path) -> None:
+async def test_a_failed_write_does_not_fail_others_of_its_batch(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
 
     def broken(db: sqlite3.Connection) -> None:
@@ -175,7 +177,7 @@ async def test_a_read_sees_every_write_that_was_reported(tmp_path: Path) -> None
     await store.close()
 
 
-async def test_a_long_list_leaves_the_loop_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_list_does_not_block_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "PIECE", 10)
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
     project = await store.projects.add_project(a_project())
@@ -183,27 +185,27 @@ async def test_a_long_list_leaves_the_loop_to_others(tmp_path: Path, monkeypatch
     await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
     turns = 0
 
-    async def other() -> None:
+    async def count_turns() -> None:
         nonlocal turns
         while True:
             await asyncio.sleep(0)
             turns += 1
 
     async with asyncio.TaskGroup() as group:
-        beside = group.create_task(other())
+        task = group.create_task(count_turns())
         assert len(await store.jobs.list_jobs_in([JobState.PENDING])) == 100
-        beside.cancel()
+        task.cancel()
     assert turns >= 9
     await store.close()
 
 
-async def test_what_is_asked_with_every_push_and_end_costs_the_same_in_a_long_history(tmp_path: Path) -> None:
+async def test_the_cost_of_frequent_queries_does_not_grow_with_the_history(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
     project = await store.projects.add_project(a_project())
     costs: list[tuple[int, int]] = []
 
-    async def cost(asked: Awaitable[object]) -> int:
-        """How much SQLite had to do, in its own small steps."""
+    async def cost(query: Awaitable[object]) -> int:
+        """Count the steps of SQLite's virtual machine, in tens."""
         steps = 0
 
         def count() -> int:
@@ -212,16 +214,16 @@ async def test_what_is_asked_with_every_push_and_end_costs_the_same_in_a_long_hi
             return 0
 
         store.database.reader.set_progress_handler(count, 10)
-        await asked
+        await query
         store.database.reader.set_progress_handler(None, 0)
         return steps
 
-    # The first round is for SQLite's own preparations.
-    for many in (1, 10, 500):
-        for number in range(many):
-            over = a_pipeline(project_id=project.id, ref=f"topic-{number}", status="success")
-            await store.pipelines.add_pipeline(over, (), now=NOW)
-        jobs = new_jobs(*(a_spec(f"deploy-{number}", resource_group=f"group-{number}") for number in range(many)))
+    # The first round is a warm-up.
+    for size in (1, 10, 500):
+        for number in range(size):
+            pipeline = a_pipeline(project_id=project.id, ref=f"topic-{number}", status="success")
+            await store.pipelines.add_pipeline(pipeline, (), now=NOW)
+        jobs = new_jobs(*(a_spec(f"deploy-{number}", resource_group=f"group-{number}") for number in range(size)))
         await store.pipelines.add_pipeline(a_pipeline(project_id=project.id, ref="topic"), jobs, now=NOW)
         costs.append(
             (
@@ -233,7 +235,7 @@ async def test_what_is_asked_with_every_push_and_end_costs_the_same_in_a_long_hi
     await store.close()
 
 
-async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+async def test_a_closed_store_raises_a_store_error(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path / "cell.sqlite", 1)
     await store.close()
     with pytest.raises(StoreError, match="closed"):

@@ -1,6 +1,7 @@
-"""Files written to do harm: each is refused within a second, with the reason."""
+"""Hostile files are refused within seconds, with the reason."""
 
 import time
+import tracemalloc
 
 import pytest
 
@@ -15,6 +16,10 @@ REFERENCES = ".a0: {s: [x]}\n" + "".join(
 BIG = ".big:\n" + "".join(f"  k{i}: 1\n" for i in range(1000))
 TEMPLATES = BIG + "".join(f".t{i}: {{extends: .big}}\n" for i in range(5000))
 NESTED = [f".r{i}: {{s: {'[' * 90}!reference [.r{i - 1}, s]{']' * 90}}}\n" for i in range(1, 9)]
+LONG = "x" * 100_000
+MANY_ALIASES = f"[&a {LONG}{', *a' * 3000}]"
+LIST = "spec: {inputs: {l: {type: array, default: %s}}}\n---\n"
+TEXT = "spec: {inputs: {l: {default: '%s'}}}\n---\n"
 DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in range(60)) + "  V60: x\n"
 
 
@@ -22,8 +27,8 @@ DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in ran
     ("text", "reason"),
     [
         (LAUGHS + JOB, "more than 100000 values with its aliases unfolded"),
-        (REFERENCES + JOB, "more than 500000 values with everything it takes over"),
-        (TEMPLATES + JOB, "laid over each other have more than 500000 values"),
+        (REFERENCES + JOB, "more than 500000 values after templates and references are expanded"),
+        (TEMPLATES + JOB, "merged files and templates have more than 500000 values"),
         (".r0: {s: [x]}\n" + "".join(NESTED) + JOB, "nested deeper than 200 levels"),
         ("".join(reversed(NESTED)) + ".r0: {s: [x]}\n" + JOB, "nested deeper than 200 levels"),
         ("[" * 500_000, "nested deeper than 100 levels"),
@@ -34,13 +39,13 @@ DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in ran
         ),
         (
             "variables: {V: " + "a" * 60_000 + "!}\na: {script: x, rules: [{if: '$V =~ /((a?){30}){30}b/'}]}",
-            "the regular expressions take too long to judge",
+            "the regular expressions take too long to evaluate",
         ),
         (
             "a: {script: x, rules: ["
             + ", ".join(f"{{if: '$CI_COMMIT_SHA =~ /((0?){{30}}){{30}}x{i}/'}}" for i in range(500))
             + "]}",
-            "the regular expressions take too long to judge",
+            "the regular expressions take too long to evaluate",
         ),
         (
             "a: {script: x, rules: ["
@@ -57,6 +62,45 @@ DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in ran
         ("include: 'many/*.yml'\n" + JOB, "more than 150 files are included"),
         ("include: $V.yml\n" + JOB, "longer than 65536 characters"),
         (DOUBLING + "workflow: {name: $V0}\n" + JOB, "longer than 65536 characters"),
+        (
+            LIST % f"[{LONG}]" + "j:\n  script:\n" + "  - a $[[ inputs.l ]]\n" * 300,
+            "inputs add more than 1000000 characters",
+        ),
+        (LIST % f"[{LONG}]" + "".join(f"{i}$[[ inputs.l ]]: 1\n" for i in range(300)), "inputs add more than 1000000"),
+        (
+            LIST % f"[&a {{{'k' * 900}: x}}{', *a' * 200}]" + "j:\n  script:\n" + "  - a $[[ inputs.l ]]\n" * 30,
+            "inputs add more than 1000000",
+        ),
+        (LIST % MANY_ALIASES + "j: {script: 'a $[[ inputs.l ]]'}", "inputs add more than 1000000"),
+        (
+            TEXT % ("''" * 10_000) + "j:\n  script:\n" + "  - $[[ inputs.l | posix_escape | truncate(0,1) ]]\n" * 300,
+            "inputs add more than 1000000",
+        ),
+        (
+            TEXT % ("$A" * 9000) + "j:\n  script:\n" + "  - $[[ inputs.l | expand_vars ]]\n" * 3,
+            "the input is longer than 65536 characters with its variables expanded, or takes too long",
+        ),
+        *(
+            (
+                f".t: {{{keys % LONG}}}\n" + "".join(f"j{i}: {{script: x, extends: .t}}\n" for i in range(700)),
+                "the jobs have more than 67108864 characters together",
+            )
+            for keys in (
+                "environment: {name: e, url: %s}",
+                "artifacts: {name: %s, paths: [a]}",
+                "when: manual, manual_confirmation: %s",
+                "needs: [{project: g/p, job: %s, ref: main, artifacts: true}]",
+            )
+        ),
+        *(
+            (f"a: {{{keys % MANY_ALIASES}}}", "the jobs have more than 67108864 characters together")
+            for keys in (
+                "trigger: {project: g/p, inputs: {l: %s}}",
+                "trigger: {include: [{local: x.yml, inputs: {l: %s}}]}",
+                "script: x, artifacts: {reports: {junit: %s}}",
+                "script: x, id_tokens: {T: {aud: %s}}",
+            )
+        ),
         (
             "a0: {script: x, extends: a0}\n" + "".join(f"a{i}: {{extends: a{i - 1}}}\n" for i in range(1, 3000)),
             "gave up after 1000 mistakes",
@@ -76,7 +120,32 @@ def test_a_hostile_file_is_refused_soon(text: str, reason: str) -> None:
         compile_pipeline(text, facts=Facts(variables=values if "include: $V" in text else {}), sources=sources)
     took = time.process_time() - began
     assert reason in str(caught.value)
-    assert took < 10, took  # one that is not refused early takes minutes
+    assert took < 10, took  # a file that is not refused early takes minutes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LIST % MANY_ALIASES + "j: {script: 'a $[[ inputs.l ]]'}",
+        f"j: {{script: x, services: {MANY_ALIASES}}}",
+    ],
+    ids=["input", "services"],
+)
+def test_a_long_text_with_many_aliases_takes_little_memory(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(PipelineError, match="characters"):
+            compile_pipeline(text, facts=Facts())
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000  # written out it has 300 MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_whole_list_is_not_copied_and_counts_less() -> None:
+    text = (
+        LIST % f"[{LONG}]" + "j: {script: x}\n" + "".join(f"j{i}: {{script: '$[[ inputs.l ]]'}}\n" for i in range(300))
+    )
+    assert len(compile_pipeline(text).jobs) == 301
 
 
 def test_many_files_and_patterns_are_bounded() -> None:

@@ -11,7 +11,7 @@ from remuda.stdsteps.common.inputs import Inputs
 
 @pytest.fixture
 def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Run a step in `work`, in this process; its outputs."""
+    """Return a function that runs a step in the folder `work`, in this process, and returns the step's outputs."""
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)
     monkeypatch.chdir(work)

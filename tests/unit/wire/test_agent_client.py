@@ -1,4 +1,4 @@
-"""Calls to an agent whose connection ends at a bad moment."""
+"""Calls to an agent whose connection ends before the first call."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from remuda.wire.agent_client import AgentClient, AgentUnavailableError
 
 
 class EndedChannel(Channel):
-    """One whose other side closes as soon as the connection is made."""
+    """A channel whose peer closes as soon as the connection is made."""
 
     async def _create_connection(self) -> H2Protocol:
         protocol = await super()._create_connection()
@@ -20,15 +20,15 @@ class EndedChannel(Channel):
 
 
 async def test_a_connection_that_ends_before_its_first_call(tmp_path: Path) -> None:
-    over = asyncio.Event()
+    closed = asyncio.Event()
 
-    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
-        over.set()
+        closed.set()
 
-    server = await asyncio.start_unix_server(hear, tmp_path / "socket")
+    server = await asyncio.start_unix_server(accept, tmp_path / "socket")
     async with server, AgentClient(EndedChannel(path=str(tmp_path / "socket"))) as client:
         with pytest.raises(AgentUnavailableError, match="is lost"):
             await client.hello()
-        await over.wait()
+        await closed.wait()

@@ -1,4 +1,4 @@
-"""Messages of an agent in large frames, sent by a server that notes how large they may be."""
+"""Large HTTP/2 frames, the text form of frames, and lost connections."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ MESSAGE = bytes(range(256)) * 400
 
 
 class Source:
-    """Sends one message."""
+    """Sends one message, and records how large its frames may be."""
 
     allowed = 0
     is_silent = False
@@ -39,19 +39,19 @@ async def test_the_other_side_may_send_large_frames() -> None:
     source = Source()
     async with ChannelFor([source]) as channel:
         await allow_large_frames(channel)
-        await allow_large_frames(channel)  # the same again, by a second watch
+        await allow_large_frames(channel)  # a second call has no further effect
         method = UnaryStreamMethod(channel, PATH, FollowLogsRequest, FollowLogsResponse)
         assert [message.data for message in await method(FollowLogsRequest(id="1"))] == [MESSAGE]
     assert source.allowed == FRAME_BYTES
 
 
-def test_a_frame_is_not_written_out() -> None:
+def test_the_repr_of_a_frame_does_not_contain_its_data() -> None:
     disable_frame_texts()
     assert b"secret".hex() not in repr(DataFrame(1, b"secret"))
 
 
-class Abandoned(LiveChannel):
-    """Its other side has hung up when the first frame is written."""
+class HungUpChannel(LiveChannel):
+    """A channel whose peer has hung up when the first frame is written."""
 
     async def _create_connection(self) -> H2Protocol:
         ours, theirs = socket.socketpair()
@@ -61,14 +61,14 @@ class Abandoned(LiveChannel):
 
 
 async def test_a_peer_that_hangs_up_at_once_is_a_lost_connection() -> None:
-    async with Abandoned(path="gone") as channel:
+    async with HungUpChannel(path="gone") as channel:
         method = UnaryStreamMethod(channel, PATH, FollowLogsRequest, FollowLogsResponse)
         for _ in range(2):
             with pytest.raises(ConnectionResetError, match="hung up as soon as it was reached"):
                 await method(FollowLogsRequest(id="1"))
 
 
-async def test_a_call_that_is_given_up_leaves_no_cancellation() -> None:
+async def test_a_call_that_times_out_leaves_no_cancellation() -> None:
     source = Source()
     source.is_silent = True
     async with ChannelFor([source]) as channel:

@@ -30,10 +30,10 @@ CLAIMS = JobClaims(
 )
 
 
-def token(**changed: Any) -> str:
-    """A token of our key with other claims than it should have."""
+def token(**changes: Any) -> str:
+    """Return a token that is signed with our key and has changed claims."""
     body = jwt.decode(sign(CLAIMS, KEY, issuer="i", now=NOW)[6:], options={"verify_signature": False})
-    body = {name: value for name, value in (body | changed).items() if value is not None}
+    body = {name: value for name, value in (body | changes).items() if value is not None}
     return "glcbt-" + jwt.encode(body, KEY.private, algorithm="EdDSA", headers={"kid": "k1"})
 
 
@@ -43,7 +43,7 @@ def refusal(text: str, now: float = NOW) -> str:
     return str(error.value)
 
 
-def test_a_token_says_what_it_was_made_for() -> None:
+def test_claims_are_read_back() -> None:
     assert verify(sign(CLAIMS, KEY, issuer="i", now=NOW), KEYS, now=NOW + 59) == CLAIMS
 
 
@@ -85,7 +85,7 @@ def test_no_signature_and_other_algorithms_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "changes",
     [
         {"aud": "other"},
         {"exp": None},
@@ -99,8 +99,8 @@ def test_no_signature_and_other_algorithms_are_refused() -> None:
         {"exp": "soon"},
     ],
 )
-def test_a_token_that_lacks_something_is_refused(changed: dict[str, Any]) -> None:
-    refusal(token(**changed))
+def test_a_token_with_missing_or_invalid_claims_is_refused(changes: dict[str, Any]) -> None:
+    refusal(token(**changes))
     assert verify(token(), KEYS, now=NOW) == CLAIMS
 
 
@@ -114,24 +114,24 @@ def test_scopes_are_in_the_token() -> None:
 
 @given(st.integers(1, 2**63 - 1), st.binary(min_size=OPAQUE_RANDOM_BYTES, max_size=OPAQUE_RANDOM_BYTES))
 def test_an_opaque_token_names_its_job(job_id: int, random: bytes) -> None:
-    made = opaque(job_id, random)
-    assert opaque_job(made) == job_id
-    assert opaque_job(made[:-1]) is None
-    assert "damaged" in refusal(made) or "not a" in refusal(made)
+    text = opaque(job_id, random)
+    assert opaque_job(text) == job_id
+    assert opaque_job(text[:-1]) is None
+    assert "damaged" in refusal(text) or "not a" in refusal(text)
 
 
 def test_the_public_half_is_enough_to_check_a_token() -> None:
     public = jwt.PyJWK(KEY.public_jwk()).key
-    made = sign(CLAIMS, KEY, issuer="i", now=NOW)[6:]
-    read = jwt.decode(
-        made,
+    text = sign(CLAIMS, KEY, issuer="i", now=NOW)[6:]
+    claims = jwt.decode(
+        text,
         public,
         algorithms=["EdDSA"],
         audience="gitlab-authz-token",
         options={"verify_exp": False, "verify_iat": False},
     )
-    assert read["scopes"] == sorted(SCOPES)
-    assert jwt.get_unverified_header(made)["kid"] == KEY.public_jwk()["kid"] == "k1"
+    assert claims["scopes"] == sorted(SCOPES)
+    assert jwt.get_unverified_header(text)["kid"] == KEY.public_jwk()["kid"] == "k1"
 
 
 @given(st.data())
@@ -144,14 +144,14 @@ DEEP = base64.urlsafe_b64encode(b"[" * 2000).decode().rstrip("=")
 
 
 @given(st.text() | st.text("\ud800.eyJ-_", max_size=50) | st.sampled_from(["a.b.c", f"{DEEP}.e30.AA", "x" * 5000]))
-def test_nonsense_never_raises_anything_else(text: str) -> None:
+def test_invalid_text_always_raises_a_token_error(text: str) -> None:
     refusal(text)
     refusal(f"glcbt-{text}")
 
 
 def test_a_key_is_stored_and_read_again() -> None:
-    again = load_key("k1", KEY.pem())
-    assert verify(sign(CLAIMS, again, issuer="i", now=NOW), KEYS, now=NOW) == CLAIMS
+    loaded = load_key("k1", KEY.pem())
+    assert verify(sign(CLAIMS, loaded, issuer="i", now=NOW), KEYS, now=NOW) == CLAIMS
     rsa = generate_private_key(65537, 2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -159,7 +159,7 @@ def test_a_key_is_stored_and_read_again() -> None:
         load_key("rsa", rsa)
 
 
-def test_a_stored_key_is_what_the_library_makes_of_it() -> None:
+def test_a_stored_key_has_the_format_of_the_library() -> None:
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     assert KEY.pem() == KEY.private.private_bytes(*form)
     public = KEY.private.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)

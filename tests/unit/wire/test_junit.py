@@ -1,4 +1,4 @@
-"""JUnit reports as test frameworks write them, and as nobody should."""
+"""Parsing of JUnit reports in pieces: usual, damaged and hostile ones."""
 
 import gzip
 from functools import partial
@@ -17,8 +17,8 @@ from remuda.wire.junit import (
     UnreadableError,
 )
 
-packed = partial(gzip.compress, mtime=0)
-"""The same bytes each time, because they name tests."""
+compress = partial(gzip.compress, mtime=0)
+"""Compresses without a time stamp, so that the ids of parametrized tests are always the same."""
 PYTEST = b"""<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest" errors="1" failures="1" skipped="1" tests="4" time="0.1">
 <testcase classname="tests.test_a" name="test_good" time="0.5" />
@@ -32,16 +32,16 @@ PYTEST = b"""<?xml version="1.0" encoding="utf-8"?>
 
 
 def cases(*pieces: bytes, limit: int = 1_000_000, is_packed: bool = True) -> list[TestCase]:
-    found: list[TestCase] = []
-    reader = JunitReader(found.append, limits=JunitLimits(bytes=limit), is_packed=is_packed)
+    parsed: list[TestCase] = []
+    reader = JunitReader(parsed.append, limits=JunitLimits(bytes=limit), is_packed=is_packed)
     for piece in pieces:
         reader.feed(piece)
     reader.close()
-    return found
+    return parsed
 
 
-def test_every_case_is_told() -> None:
-    good, bad, skipped, error = cases(packed(PYTEST))
+def test_every_case_is_reported() -> None:
+    good, bad, skipped, error = cases(compress(PYTEST))
     assert good == TestCase(status="success", name="test_good", classname="tests.test_a", suite="pytest", seconds=0.5)
     assert (bad.status, bad.file, bad.line, bad.seconds) == ("failed", "tests/test_a.py", 3, 1000.25)
     assert bad.output == "def test_bad():\n>       assert 1 == 2"
@@ -55,7 +55,7 @@ def test_a_report_may_be_plain() -> None:
 
 @given(st.lists(st.integers(1, 400), max_size=8), st.integers(0, 3), st.booleans())
 def test_the_cuts_between_pieces_do_not_matter(cuts: list[int], more: int, padded: bool) -> None:
-    data = packed(PYTEST) * (more + 1) + packed(b" \n") + b"\0" * (7 if padded else 0)
+    data = compress(PYTEST) * (more + 1) + compress(b" \n") + b"\0" * (7 if padded else 0)
     pieces = []
     for cut in cuts:
         pieces.append(data[:cut])
@@ -66,25 +66,25 @@ def test_the_cuts_between_pieces_do_not_matter(cuts: list[int], more: int, padde
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (packed(PYTEST)[:-20], "cut off"),
+        (compress(PYTEST)[:-20], "cut off"),
         (b"rubbish", "damaged"),
-        (packed(PYTEST[:-20]), "no XML"),
-        (packed(b"{}"), "no XML"),
-        (packed(b'<?xml version="1.0" encoding="klingon"?><a/>'), "encoding|no XML"),
-        (packed(b"<testsuite>" + b" " * 2_000_000 + b"</testsuite>"), "larger than 1000000 bytes"),
-        (packed(b'<!DOCTYPE a [<!ENTITY b "bbbb">]><testsuite>&b;</testsuite>'), "entities"),
-        (packed(b'<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>'), "entities"),
-        (packed(b'<!DOCTYPE a [<!ENTITY % b SYSTEM "http://x/y"> %b;]><a/>'), "entities"),
+        (compress(PYTEST[:-20]), "not valid XML"),
+        (compress(b"{}"), "not valid XML"),
+        (compress(b'<?xml version="1.0" encoding="klingon"?><a/>'), "encoding|not valid XML"),
+        (compress(b"<testsuite>" + b" " * 2_000_000 + b"</testsuite>"), "larger than 1000000 bytes"),
+        (compress(b'<!DOCTYPE a [<!ENTITY b "bbbb">]><testsuite>&b;</testsuite>'), "entities"),
+        (compress(b'<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>'), "entities"),
+        (compress(b'<!DOCTYPE a [<!ENTITY % b SYSTEM "http://x/y"> %b;]><a/>'), "entities"),
     ],
 )
-def test_what_cannot_be_read_is_said(data: bytes, why: str) -> None:
+def test_unreadable_reports_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(UnreadableError, match=why):
         cases(data)
 
 
-def test_nothing_is_no_case() -> None:
+def test_empty_reports_have_no_cases() -> None:
     assert cases() == []
-    assert cases(packed(b"")) == []
+    assert cases(compress(b"")) == []
 
 
 def test_long_texts_are_cut() -> None:
@@ -103,7 +103,7 @@ def refusal(text: bytes, **limits: int) -> str:
     return str(caught.value)
 
 
-def test_what_expat_keeps_is_bounded() -> None:
+def test_the_memory_of_the_parser_is_bounded() -> None:
     assert refusal(b"<a>" * 101 + b"</a>" * 101) == "its elements are nested deeper than 100 levels"
     assert refusal(b"<a>" + b"<b/>" * 10 + b"</a>", elements=10) == "it has more than 10 elements"
     names = b"".join(b"<n%d/>" % number for number in range(NAMES_LIMIT + 1))
@@ -113,11 +113,11 @@ def test_what_expat_keeps_is_bounded() -> None:
 
 
 def test_a_tag_of_a_mebibyte_is_read() -> None:
-    found: list[TestCase] = []
-    reader = JunitReader(found.append, limits=JunitLimits(bytes=10**8), is_packed=False)
+    parsed: list[TestCase] = []
+    reader = JunitReader(parsed.append, limits=JunitLimits(bytes=10**8), is_packed=False)
     reader.feed(b'<a><testcase name="x"><failure message="' + b"y" * (1 << 20) + b'"/></testcase></a>')
     reader.close()
-    assert found[0].output == "y" * KEPT_CHARACTERS
+    assert parsed[0].output == "y" * KEPT_CHARACTERS
 
 
 def test_very_many_empty_files_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The short way to a server on this machine, against a server on a real socket that answers as told."""
+"""The HTTP client for servers on this machine, tested with a server on a real socket."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from remuda.wire.http_session import HttpSession
-from remuda.wire.loopback_http import CannotConnectError, LoopbackClient, is_loopback
+from remuda.wire.loopback_http import CannotConnectError, LoopbackAnswer, LoopbackClient, is_loopback
 
 
 class Server:
-    """Answers every request with the same bytes, and keeps what came."""
+    """Answers every request with the same bytes, and records the requests."""
 
     def __init__(self) -> None:
         self.answer = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -37,20 +37,20 @@ class Server:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    made = Server()
-    async with await asyncio.start_server(made.serve, "127.0.0.1", 0) as listening:
-        made.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        yield made
+    fake = Server()
+    async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as listening:
+        fake.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        yield fake
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[HttpSession]:
-    async with HttpSession({"X-Own": "1"}) as made:
-        yield made
+    async with HttpSession({"X-Own": "1"}) as http_session:
+        yield http_session
 
 
 @pytest.mark.parametrize(
-    ("url", "nearby"),
+    ("url", "expected"),
     [
         ("http://127.0.0.1:80", True),
         ("http://localhost/x", True),
@@ -61,8 +61,8 @@ async def session() -> AsyncIterator[HttpSession]:
         ("nonsense", False),
     ],
 )
-def test_only_plain_addresses_of_this_machine_are_nearby(url: str, nearby: bool) -> None:
-    assert is_loopback(url) is nearby
+def test_only_plain_http_addresses_of_this_machine_are_loopback(url: str, expected: bool) -> None:
+    assert is_loopback(url) is expected
 
 
 async def test_a_call_carries_its_body_and_all_headers(server: Server, session: HttpSession) -> None:
@@ -89,6 +89,20 @@ async def test_a_connection_serves_the_next_call_unless_the_server_ends_it(
     assert server.connections == 2
 
 
+async def test_a_connection_that_expires_while_it_is_put_back_is_closed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The clock passes KEPT_SECONDS between two checks of the same connection.
+    answers = iter([True, False])
+    monkeypatch.setattr(LoopbackAnswer, "is_usable", lambda _connection: next(answers, False))
+    client = LoopbackClient(10)
+    for _ in range(2):
+        async with client.request("GET", server.url, data=None, headers={}, read_seconds=None) as answer:
+            assert await answer.read() == b""
+    assert server.connections == 2
+    client.close()
+
+
 async def test_an_answer_that_is_not_read_costs_its_connection(server: Server, session: HttpSession) -> None:
     server.answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfirst"
     async with session.request("GET", server.url, headers={}):
@@ -98,7 +112,7 @@ async def test_an_answer_that_is_not_read_costs_its_connection(server: Server, s
     assert server.connections == 2
 
 
-async def test_a_long_body_comes_whole(server: Server, session: HttpSession) -> None:
+async def test_a_long_chunked_body_is_read_completely(server: Server, session: HttpSession) -> None:
     part = b"0123456789abcdef" * 4096
     chunk = b"10000\r\n" + part + b"\r\n"
     server.answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunk * 64 + b"0\r\n\r\n"
@@ -116,11 +130,11 @@ async def test_a_broken_answer_is_an_error(server: Server, session: HttpSession,
     async with await asyncio.start_server(break_off, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         with pytest.raises(ConnectionError):
-            async with session.request("GET", url, headers={}) as got:
-                await got.read()
+            async with session.request("GET", url, headers={}) as response:
+                await response.read()
 
 
-async def test_no_http_is_an_error(server: Server, session: HttpSession) -> None:
+async def test_an_answer_that_is_not_http_is_an_error(server: Server, session: HttpSession) -> None:
     server.answer = b"SSH-2.0-OpenSSH\r\n"
     with pytest.raises(ConnectionError, match="no HTTP"):
         async with session.request("GET", server.url, headers={}):
@@ -134,20 +148,20 @@ async def test_a_server_that_is_silent_is_an_error(server: Server, session: Http
             pass
 
 
-async def test_what_cannot_be_sent_is_refused(server: Server) -> None:
-    nearby = LoopbackClient(10)
+async def test_invalid_addresses_and_headers_are_refused(server: Server) -> None:
+    client = LoopbackClient(10)
     for url, headers in (
         (f"{server.url}/a b", {}),
         (f"{server.url}/a\r\nX: y", {}),
         (server.url, {"PRIVATE-TOKEN": "a\r\nX: y"}),
     ):
         with pytest.raises(ValueError):
-            async with nearby.request("GET", url, data=None, headers=headers, read_seconds=None):
+            async with client.request("GET", url, data=None, headers=headers, read_seconds=None):
                 pass
     assert server.connections == 0
 
 
-async def test_nobody_there_is_told_apart(unused_tcp_port: int, session: HttpSession) -> None:
+async def test_a_refused_connection_has_its_own_error(unused_tcp_port: int, session: HttpSession) -> None:
     with pytest.raises(CannotConnectError, match=r"127\.0\.0\.1"):
         async with session.request("GET", f"http://127.0.0.1:{unused_tcp_port}", headers={}):
             pass

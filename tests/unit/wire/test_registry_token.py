@@ -19,11 +19,11 @@ def pem_of(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> bytes
     )
 
 
-def test_a_token_says_what_its_bearer_may_do() -> None:
+def test_the_claims_of_a_token() -> None:
     token = sign_registry_token(ACCESS, KEY, issuer="https://ci.example", service="r", subject="ada", now=NOW)
     public = KEY.certificate.public_key()
     assert isinstance(public, ec.EllipticCurvePublicKey)
-    # When the test comes to run it may be over: whether it is, is not the question here.
+    # The token may have expired when the test runs; its lifetime is checked below.
     claims = jwt.decode(
         token,
         public,
@@ -40,13 +40,13 @@ def test_a_token_says_what_its_bearer_may_do() -> None:
 
 
 def test_a_key_is_stored_and_read_again() -> None:
-    again = load_registry_key(KEY.pem())
-    assert (again.kid, again.certificate, again.algorithm) == (KEY.kid, KEY.certificate, "ES256")
+    loaded = load_registry_key(KEY.pem())
+    assert (loaded.kid, loaded.certificate, loaded.algorithm) == (KEY.kid, KEY.certificate, "ES256")
     assert KEY.certificate_pem() in KEY.pem()
     assert b"PRIVATE" not in KEY.certificate_pem()
 
 
-def test_what_is_no_key_for_a_registry() -> None:
+def test_invalid_registry_keys_are_refused() -> None:
     other = new_registry_key(1, NOW)
     for wrong in (
         b"",

@@ -40,17 +40,17 @@ TOKENS = st.builds(
 
 
 @given(st.sampled_from(["", "glrt-", "x" * 20]), ROUTINGS, st.binary(min_size=16, max_size=65))
-def test_what_was_put_in_comes_out(prefix: str, routing: dict[str, int], random: bytes) -> None:
+def test_encoded_tokens_are_decoded(prefix: str, routing: dict[str, int], random: bytes) -> None:
     token = decode(encode(prefix=prefix, routing=routing, random=random))
     assert (token.prefix, token.random, dict(token.routing)) == (prefix, random, routing)
 
 
 @given(TOKENS, st.data())
 def test_a_damaged_token_is_refused(token: str, data: st.DataObject) -> None:
-    where = data.draw(st.integers(0, len(token) - 1))
-    other = data.draw(st.characters().filter(lambda char: char != token[where]))
+    position = data.draw(st.integers(0, len(token) - 1))
+    other = data.draw(st.characters().filter(lambda char: char != token[position]))
     with pytest.raises(TokenError):
-        decode(token[:where] + other + token[where + 1 :])
+        decode(token[:position] + other + token[position + 1 :])
 
 
 @given(TOKENS, st.data())
@@ -66,7 +66,7 @@ def test_a_token_that_was_cut_off_is_refused(token: str, data: st.DataObject) ->
         st.from_regex(r"[A-Za-z0-9_-]{27,300}\.01\.[0-9a-z]{9}", fullmatch=True),
     )
 )
-def test_nonsense_never_raises_anything_else(text: str) -> None:
+def test_invalid_text_always_raises_a_token_error(text: str) -> None:
     with pytest.raises(TokenError):
         decode(text)
 
@@ -81,7 +81,7 @@ def test_nonsense_never_raises_anything_else(text: str) -> None:
         ({"c": 1}, b"0" * 16, "p" * 21, "prefix"),
     ],
 )
-def test_what_may_not_be_made(routing: dict[str, int], random: bytes, prefix: str, message: str) -> None:
+def test_invalid_parts_are_refused(routing: dict[str, int], random: bytes, prefix: str, message: str) -> None:
     with pytest.raises(TokenError, match=message):
         encode(prefix=prefix, routing=routing, random=random)
 

@@ -68,19 +68,19 @@ def test_content_ranges_as_runners_send_them(start: int, end: int) -> None:
         ("x", 2, False),
     ],
 )
-def test_whether_a_body_is_what_its_range_says(text: str, length: int, fits: bool) -> None:
+def test_content_ranges_and_body_lengths(text: str, length: int, fits: bool) -> None:
     assert fits_content_range(text, length) is fits
 
 
 @pytest.mark.parametrize(
-    ("given", "tags"),
+    ("value", "tags"),
     [(None, ()), ("", ()), ("a, b,,a ", ("a", "b")), (["b", " a", "", "b"], ("b", "a")), ([], ())],
 )
-def test_tags(given: str | list[str] | None, tags: tuple[str, ...]) -> None:
-    assert tags_of(given) == tags
+def test_tags(value: str | list[str] | None, tags: tuple[str, ...]) -> None:
+    assert tags_of(value) == tags
 
 
-def test_unknown_fields_are_ignored_and_null_is_taken() -> None:
+def test_unknown_fields_are_ignored_and_null_is_accepted() -> None:
     raw = b'{"token": "t", "new": {"x": 1}, "last_update": null, "info": {"features": {"variables": true}, "n": 1}}'
     request = msgspec.json.decode(raw, type=RequestJob)
     assert request.last_update is None
@@ -89,7 +89,7 @@ def test_unknown_fields_are_ignored_and_null_is_taken() -> None:
     assert msgspec.json.decode(b"{}", type=UpdateJob) == UpdateJob()
 
 
-def test_what_is_not_said_is_not_sent() -> None:
+def test_unset_fields_are_not_sent() -> None:
     assert msgspec.json.encode(UpdateJob(token="t", state="running")) == b'{"token":"t","state":"running"}'
     assert msgspec.json.encode(RegisterRunner(token="t", paused=False)) == b'{"token":"t","paused":false}'
 

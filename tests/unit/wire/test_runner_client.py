@@ -1,4 +1,4 @@
-"""The client's decisions that need no socket."""
+"""Reading of job payloads."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What all calls to a server have in common, as far as it needs no socket."""
+"""The parts of calls to a server that need no connection: addresses, retries, proxies and redirects."""
 
 import pytest
 
@@ -75,5 +75,5 @@ def test_redirects_stay_on_the_server(location: str, target: str | None) -> None
     assert resolve_redirect("http://ci.example/api", location) == target
 
 
-def test_nobody_is_led_away_from_tls() -> None:
+def test_redirects_never_leave_tls() -> None:
     assert resolve_redirect("https://ci.example/api", "http://ci.example/api") is None

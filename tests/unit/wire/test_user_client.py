@@ -1,4 +1,4 @@
-"""The client against a small server on a real socket that answers as told."""
+"""The user client, tested with a small server on a real socket."""
 
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +31,7 @@ async def serve() -> AsyncIterator[Serve]:
         await runner.cleanup()
 
 
-async def test_the_token_goes_along_and_json_comes_back(serve: Serve) -> None:
+async def test_the_token_is_sent_and_json_is_returned(serve: Serve) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.json_response({"token": request.headers["PRIVATE-TOKEN"], "path": request.path_qs})
 
@@ -49,25 +49,25 @@ async def test_lists_are_read_page_after_page_up_to_a_limit(serve: Serve) -> Non
         assert await client.pages("/x", limit=120) == list(range(120))
 
 
-async def test_a_project_is_made_only_when_it_is_not_there(serve: Serve) -> None:
-    made: list[str] = []
+async def test_a_project_is_created_only_if_it_does_not_exist(serve: Serve) -> None:
+    created: list[str] = []
     project = {"id": 3, "path_with_namespace": f"{NAMESPACE}/shop", "http_url_to_repo": "http://x/shop.git"}
 
     async def answer(request: web.Request) -> web.Response:
         if request.method == "POST":
-            made.append((await request.json())["path"])
+            created.append((await request.json())["path"])
             return web.json_response(project, status=201)
         assert request.raw_path == f"/api/v4/projects/{NAMESPACE}%2Fshop"
-        return web.json_response(project) if made else web.json_response({"message": "404"}, status=404)
+        return web.json_response(project) if created else web.json_response({"message": "404"}, status=404)
 
     async with UserClient(await serve(answer), "t") as client:
         assert (await client.ensure_project("shop", default_branch="main")).id == 3
         assert (await client.ensure_project("shop", default_branch="main")).id == 3
-    assert made == ["root/shop"]
+    assert created == ["root/shop"]
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "error", "wanted"),
+    ("status", "body", "error", "message"),
     [
         (401, '{"message": "401 Unauthorized"}', RefusedError, "REMUDA_TOKEN"),
         (404, '{"message": "404 Job Not Found"}', RefusedError, "404 Job Not Found"),
@@ -79,13 +79,13 @@ async def test_a_project_is_made_only_when_it_is_not_there(serve: Serve) -> None
     ],
 )
 async def test_every_bad_answer_is_explained(
-    serve: Serve, status: int, body: str, error: type[Exception], wanted: str
+    serve: Serve, status: int, body: str, error: type[Exception], message: str
 ) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=body, status=status)
 
     async with UserClient(await serve(answer), "t") as client:
-        with pytest.raises(error, match=wanted):
+        with pytest.raises(error, match=message):
             await client.call("GET", "/x")
 
 
@@ -98,16 +98,16 @@ async def test_an_answer_in_another_form_is_explained(serve: Serve) -> None:
             await client.pipelines(1)
 
 
-async def test_nobody_at_the_address_is_explained_with_the_fix() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+async def test_a_refused_connection_is_explained_with_the_fix() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server_socket:
+        port = server_socket.getsockname()[1]
     async with UserClient(f"http://127.0.0.1:{port}", "t") as client:
         with pytest.raises(UserApiError, match=r"Connection refused.*remuda up"):
             await client.call("GET", "/x")
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://", "http://host:port"])
-async def test_no_address_is_explained(url: str) -> None:
+async def test_an_invalid_address_is_explained(url: str) -> None:
     async with UserClient(url, "t") as client:
         with pytest.raises(UserApiError):
             await client.call("GET", "/x")
@@ -124,7 +124,7 @@ async def test_a_broken_answer_is_explained(serve: Serve) -> None:
             await client.call("GET", "/x")
 
 
-async def test_a_piece_of_log_comes_with_the_jobs_state(serve: Serve) -> None:
+async def test_a_part_of_the_log_has_the_state_of_the_job(serve: Serve) -> None:
     async def answer(request: web.Request) -> web.Response:
         data = b"0123456789"[int(request.query["offset"]) :]
         return web.Response(body=data, headers={"X-Remuda-Job-State": "running"})
@@ -132,3 +132,13 @@ async def test_a_piece_of_log_comes_with_the_jobs_state(serve: Serve) -> None:
     async with UserClient(await serve(answer), "t") as client:
         part = await client.trace(1, 7)
     assert (part.data, part.state) == (b"789", "running")
+
+
+async def test_heartbeats_of_the_event_stream_have_an_id(serve: Serve) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        text = 'retry: 1000\n: alive\nid: a-7\n\nid: a-8\nevent: job\ndata: {"id": 1}\n\n: alive\nid: a-9\n\n'
+        return web.Response(text=text, content_type="text/event-stream")
+
+    async with UserClient(await serve(answer), "t") as client:
+        seen = [(event.id, event.kind) async for event in client.events()]
+    assert seen == [("a-7", "heartbeat"), ("a-8", "job"), ("a-9", "heartbeat")]

@@ -1,6 +1,8 @@
-"""Checks the data of a cell: references between rows, the files that rows name, and the keys of its secrets.
+"""Implements `remuda cell check`: finds rows that refer to missing rows, missing repositories, artifacts and logs, and
+missing encryption keys.
 
-Changes nothing, and the cell may run meanwhile: a file exists before the row that names it.
+Changes nothing. The cell may run meanwhile: it writes a file before the row that names it, so a new file is not
+reported.
 """
 
 from collections.abc import AsyncIterator
@@ -61,7 +63,10 @@ async def check_cell(settings: CellSettings) -> Report:
         check_revision(tables)
         check_is_cell(settings.data)
         blobs = await open_blobs(settings, settings.data / "blobs")
-        return await check(tables, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
+        try:
+            return await check(tables, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
+        finally:
+            await blobs.close()
 
 
 async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
@@ -69,7 +74,7 @@ async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs:
     newer one raises DataFolderError."""
     check_revision(tables)
     if tables.revision != migrations.HEAD:
-        problem = f"schema version {tables.revision}, this release works with {migrations.HEAD}: `remuda cell migrate`"
+        problem = f"schema version {tables.revision}, this release needs {migrations.HEAD}; run `remuda cell migrate`"
         return Report(cell_id=tables.cell_id, revision=tables.revision, problems=(problem,))
     counts = {}
     for table in COUNTED:
@@ -107,7 +112,7 @@ async def _find_missing_keys(tables: Snapshot, settings: CellSettings) -> AsyncI
             return
         for key, rows in (await count_keys_in_use(settings)).items():
             if key and key not in available:
-                yield f"{rows} rows are encrypted with the key {key}, which is missing; `remuda cell encryption list`"
+                yield f"{rows} rows are encrypted with key {key}, which is missing; see `remuda cell encryption list`"
 
 
 async def _find_dangling_rows(tables: Snapshot) -> AsyncIterator[str]:
@@ -120,14 +125,14 @@ async def _find_dangling_rows(tables: Snapshot) -> AsyncIterator[str]:
         if table == target:
             sql = sql.replace(f"FROM {target} WHERE {target}.id", f"FROM {target} AS t WHERE t.id")
         async for number, count in tables.rows(sql):
-            yield f"{table}: {count} rows refer to {target} {number}, which is not there"
+            yield f"{table}: {count} rows refer to {target} {number}, which does not exist"
 
 
 async def _find_missing_repositories(tables: Snapshot, settings: CellSettings) -> AsyncIterator[str]:
     async for (body,) in tables.rows("SELECT body FROM projects ORDER BY id"):
         project = decode(Project, body)
         if project.removed_at is None and not (settings.data / "repos" / project.repo_path / "HEAD").exists():
-            yield f"project {project.id} ({project.path}): its repository {project.repo_path} is not there"
+            yield f"project {project.id} ({project.path}): its repository {project.repo_path} is missing"
 
 
 async def _find_missing_blobs(tables: Snapshot, blobs: Blobs) -> AsyncIterator[str]:
@@ -135,7 +140,7 @@ async def _find_missing_blobs(tables: Snapshot, blobs: Blobs) -> AsyncIterator[s
         artifact = decode(Artifact, body)
         size = await blobs.size(artifact.blob)
         if size != artifact.size:
-            state = "is not there" if size is None else f"has {size} bytes"
+            state = "is missing" if size is None else f"has {size} bytes"
             yield f"job {artifact.job_id}: its {artifact.type} ({artifact.size} bytes, {artifact.blob}) {state}"
 
 

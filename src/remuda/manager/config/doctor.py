@@ -1,5 +1,5 @@
-"""Explains how Remuda treats a gitlab-runner configuration: each key, problems, and advice for the migration. The only
-I/O is in `look`, which searches for plugins."""
+"""Explains how Remuda treats a gitlab-runner configuration: each key, problems, and advice for the migration. I/O:
+reads login key files, and searches for plugins through the parameter `look` of `examine`."""
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from remuda.manager.config.fleet_setup import is_autoscaled
 from remuda.manager.config.keys.fact import Verdict
-from remuda.manager.config.keys.table import Finding, walk
+from remuda.manager.config.keys.lookup import Finding, walk
 from remuda.manager.config.lines import find_lines, line_of
 from remuda.manager.config.load import inspect
 from remuda.manager.config.plugin_checks import Look, Use, find_uses
@@ -39,7 +40,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def examine(
     text: str, *, file: str, environment: Mapping[str, str], look: Callable[[str], Look] = lambda _: Look()
 ) -> Report:
-    """Examine the text of a configuration file. `look` finds a plugin and asks it for its schema."""
+    """Examine the text of the configuration file `file`; `environment` has the variables for `$NAME` in it. `look` is
+    called with the name of each plugin, to find the plugin and ask it for its schema."""
     inspection = inspect(text, file=file, environment=environment)
     try:
         document = tomllib.loads(text)
@@ -87,7 +89,7 @@ def _settings(use: Use, seen: Look, lines: Mapping[str, int]) -> list[Diagnosis]
 def _plugin_advice(looks: Mapping[str, Look]) -> Iterator[str]:
     for seen in looks.values():
         if seen.problem:
-            yield f"on this host {seen.problem}. Its settings were not looked at"
+            yield f"on this host {seen.problem}. Its settings were not checked"
 
 
 def _diagnosis(finding: Finding, lines: Mapping[str, int]) -> Diagnosis:
@@ -116,8 +118,8 @@ def _advice(document: Mapping[str, Any], config: ManagerConfig | None) -> Iterat
     executors = {str(runner.get("executor", "")) for runner in runners}
     if executors & {"shell", "custom"} and any(not runner.get("builds_dir") for runner in runners):
         yield (
-            "working directories are made anew: Remuda's are in its own folder, gitlab-runner's builds can be removed "
-            "once everything works"
+            "Remuda creates new working directories in its own folder; gitlab-runner's builds can be removed once "
+            "everything works"
         )
     if any(runner.get("executor") == "shell" for runner in runners):
         yield (
@@ -125,8 +127,8 @@ def _advice(document: Mapping[str, Any], config: ManagerConfig | None) -> Iterat
             "Remuda as that user, or as root with run_as in [runners.remuda]"
         )
     if any(table_of(runner, "cache") == {} or not table_of(runner, "cache").get("Type") for runner in runners):
-        yield "caches in folders are not taken over: the first jobs fill them again; caches in a bucket are"
-    if executors & WITH_MACHINES and (config is None or not all(runner.remuda.machines for runner in config.runners)):
+        yield "caches in folders are not taken over, the first jobs fill them again; caches in a bucket are taken over"
+    if executors & WITH_MACHINES and (config is None or any(map(is_autoscaled, config.runners))):
         yield (
             "the plugin that creates machines has to be installed: remuda plugin list says whether it is. Machines "
             "that gitlab-runner has created are not taken over; let it remove them, or they cost money until somebody "
@@ -138,10 +140,10 @@ def _advice(document: Mapping[str, Any], config: ManagerConfig | None) -> Iterat
             "with the same driver and options; machines that exist already can be listed in [[runners.remuda.machines]]"
         )
     if "shutdown_timeout" in document:
-        yield "how long SIGQUIT waits is drain_timeout of [remuda], two hours where nothing is said"
+        yield "drain_timeout of [remuda] limits how long SIGQUIT waits for jobs; the default is two hours"
     if any(
         "token_expires_at" in runner and not str(runner["token_expires_at"]).startswith("0001") for runner in runners
     ):
-        yield "a runner's token ends: the manager must be able to write the file to put in the new one"
+        yield "a runner's token expires: the manager must be able to write the new one to the file"
     if document.get("listen_address"):
         yield "metrics keep gitlab-runner's names and labels, so dashboards go on working"

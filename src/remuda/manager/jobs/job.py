@@ -166,7 +166,7 @@ class ManagedJob:
 
     def _require_link(self) -> AgentLink:
         if self._link is None:
-            raise EnvironmentLostError("there is no machine any more")
+            raise EnvironmentLostError("the job has lost its machine")
         return self._link
 
     async def _save(self) -> bool:
@@ -233,18 +233,18 @@ class ManagedJob:
         except RunnerApiTemporaryError as error:
             self._context.server_health.note_failure(self.runner, self.key, str(error))
             self.life.on_no_answer(self._context.clock.monotonic(), str(error))
-            return
-        self._context.server_health.note_answer(self.runner, self.key)
-        match call, reply.status:
-            case Acknowledge(), 200:
-                reach("manager.acknowledged")
-            case SendTrace(), 200 | 201 | 202 | 204:
-                reach("manager.trace_sent")
-            case SendResults(), 200 | 201 | 202 | 204:
-                reach("manager.result_sent")
-            case SendFinal(), 200:
-                reach("manager.finished")
-        self.life.on_reply(call, reply, self._context.clock.monotonic())
+        else:
+            self._context.server_health.note_answer(self.runner, self.key)
+            match call, reply.status:
+                case Acknowledge(), 200:
+                    reach("manager.acknowledged")
+                case SendTrace(), 200 | 201 | 202 | 204:
+                    reach("manager.trace_sent")
+                case SendResults(), 200 | 201 | 202 | 204:
+                    reach("manager.result_sent")
+                case SendFinal(), 200:
+                    reach("manager.finished")
+            self.life.on_reply(call, reply, self._context.clock.monotonic())
         if self.life.phase is Phase.ON_HOLD and before is not Phase.ON_HOLD:
             self._log.info("failed job is kept on hold for debugging", seconds=round(self.hold_seconds))
             reach("manager.held")
@@ -306,7 +306,7 @@ class ManagedJob:
         self._log.info("job started", work_dir=place.work_dir)
 
     async def _prepare(self) -> PreparedPlace | None:
-        """Prepare folders and run the `before_job` hook. Returns None if the server canceled the job meanwhile."""
+        """Prepare folders and run the `before_job` hook. Returns None if the server ended the job meanwhile."""
         environment, machine = self.environment, self.life.machine
         place_request = msgspec.structs.replace(self._place, may_have_begun=self.life.agent_may_have_it)
         if fixed_machine(environment) and not place_request.before_job:
@@ -322,7 +322,7 @@ class ManagedJob:
         return place
 
     async def _with_keep_alive(self, work: Awaitable[T]) -> T | None:
-        """Await `work` while keep-alives go to the server. Returns None if the server canceled the job meanwhile.
+        """Await `work` while keep-alives go to the server. Returns None if the server ended the job meanwhile.
         Raises EnvironmentLostError when `prepare_timeout` is over."""
         clock, deadline = self._context.clock, self._start_deadline()
 
@@ -349,7 +349,7 @@ class ManagedJob:
 
     @property
     def _too_late(self) -> str:
-        return f"there was no environment for it within prepare_timeout ({self._config.prepare_timeout})"
+        return f"no environment was ready within prepare_timeout ({self._config.prepare_timeout})"
 
     async def _close(self, *, tells_agent: bool) -> None:
         if tells_agent and self._link is not None:
@@ -379,7 +379,7 @@ class ManagedJob:
 
     @property
     def allows_shells(self) -> bool:
-        """True if the runner allows shells and the server can pass them on."""
+        """True if the runner allows shells in jobs and the server is a cell, which passes them on to users."""
         return self._config.remuda.allow_shell and self._is_remuda
 
     @property
@@ -433,7 +433,7 @@ class ManagedJob:
                 )
             case UnknownJob():
                 self._log.warning(
-                    "agent does not have the job any more; it fails unless it had ended", machine=self.life.machine
+                    "agent does not have the job any more; the job fails unless it had ended", machine=self.life.machine
                 )
                 self.life.on_unknown_job(self._context.clock.monotonic())
         if self.life.is_overfull and self._link is not None:

@@ -1,8 +1,9 @@
 """Reads `spec:inputs` of a file's header, checks the given values, and replaces `$[[ inputs.name ]]` in its tree.
 
 A value that consists of one such block gets the input's type (a list stays a list); inside a longer text the input
-becomes text. A text with which a user starts a pipeline is parsed as the number, boolean or list that the input
-declares. Invariant: inputs add at most `MAX_ADDED` characters to a file's tree; a value in a list counts as ten.
+becomes text. If the user who starts a pipeline gives a text, it is parsed as the number, boolean or list that the
+input declares. `MAX_ADDED` limits the characters that inputs add to a file's tree: a scalar, and the result of each
+function, counts its characters; a list counts ten for each value and, inside a longer text, their characters, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import HEADER, INPUT, INPUT_TYPES, SPEC, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, node_of, plain
 from remuda.pipeline.syntax.typed_values import Fields, inside, is_null, mistyped, read_table, read_text
-from remuda.pipeline.syntax.variable_expansion import ExpansionError, expand
+from remuda.pipeline.syntax.variable_expansion import Expansion, ExpansionError
 
 MAX_ADDED = 1_000_000
 MAX_FUNCTIONS = 3
@@ -67,8 +68,11 @@ def _input(report: Report, name: str, entry: Entry, patterns: Patterns) -> Input
 
 
 def _options(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    if not isinstance(node, Items) or len(node.items) > 50:
+    if not isinstance(node, Items):
         mistyped(report, node, path, "a list of at most 50 values")
+        return None
+    if len(node.items) > 50:
+        report.add(node, path, "has more than 50 values", "use fewer")
         return None
     return tuple(item.text for item in node.items if isinstance(item, Scalar))
 
@@ -78,7 +82,7 @@ def _regex(report: Report, node: Node, path: str, patterns: Patterns) -> str | N
     try:
         patterns.compile(text)
     except PatternError as error:
-        message = f"the regular expression does not work: {error} (character {error.offset + 1})"
+        message = f"the regular expression is invalid: {error} (character {error.offset + 1})"
         report.add(node, path, message, "correct it")
         return None
     return text
@@ -103,7 +107,7 @@ def check_value(report: Report, declared: Input, node: Node, path: str, patterns
             report.add(node, path, f"{quote(node.text)} does not match {quote(declared.regex)}", "correct the value")
             return False
     except TooCostlyError:
-        report.stop(node, path, "the regular expressions take too long to judge", "use simpler ones")
+        report.stop(node, path, "the regular expressions take too long to evaluate", "use simpler ones")
     return True
 
 
@@ -157,11 +161,11 @@ class Interpolation:
     def __init__(self, report: Report, values: Mapping[str, Node], variables: Mapping[str, str]) -> None:
         self._report = report
         self._values = values
-        self._variables = variables
+        self._expansion = Expansion(variables, one_budget=True)
         self._added = 0
 
     def tree(self, node: Node) -> Node:
-        """Replace all `$[[ ... ]]` in the node and below it. The result keeps the positions of the file."""
+        """Replace all `$[[ ... ]]` in the node and below it. A replaced scalar keeps its position in the file."""
         match node:
             case Scalar():
                 return self._scalar(node)
@@ -185,21 +189,24 @@ class Interpolation:
             return node
         blocks = list(_BLOCK.finditer(node.text))
         if len(blocks) == 1 and blocks[0].span() == (0, len(node.text)):
-            value = self._block(node, blocks[0][1])
+            value = self._block(node, blocks[0][1], is_whole=True)
             if isinstance(value, Scalar):
                 return msgspec.structs.replace(node, text=value.text, kind=value.kind)
             return value
         parts: list[str] = []
         end = 0
         for block in blocks:
-            value = self._block(node, block[1])
+            value = self._block(node, block[1], is_whole=False)
             if isinstance(value, Opaque):
                 return value
             parts += (node.text[end : block.start()], _text_of(value))
             end = block.end()
         return msgspec.structs.replace(node, text="".join((*parts, node.text[end:])))
 
-    def _block(self, node: Scalar, text: str) -> Node:
+    def _block(self, node: Scalar, text: str, *, is_whole: bool) -> Node:
+        """Return the input that the block `$[[text]]` names, with its functions applied; an `Opaque`, with a mistake
+        reported, if it is invalid. `_add` counts the size. `is_whole`: the block is not part of a longer text.
+        """
         access, *functions = (part.strip() for part in text.split("|"))
         opaque = Opaque(line=node.line, column=node.column, file=node.file)
         name = _ACCESS.fullmatch(access)
@@ -214,12 +221,23 @@ class Interpolation:
         if len(functions) > MAX_FUNCTIONS:
             self._report.add(node, "", f"a block has at most {MAX_FUNCTIONS} functions", "use fewer")
             return opaque
+        if not functions:
+            self._add(node, value, is_whole=is_whole)
         for function in functions:
             value = self._call(node, function, value)
-        self._added += len(value.text) if isinstance(value, Scalar) else 10 * _count(value)
+            self._add(node, value, is_whole=is_whole)
+        return value
+
+    def _add(self, node: Scalar, value: Node, *, is_whole: bool) -> None:
+        """Add the value's size to what inputs have added so far, and stop the compilation above `MAX_ADDED`. Called
+        before a list becomes text, because with aliases a short file can have a very long list.
+        """
+        if isinstance(value, Scalar):
+            self._added += len(value.text)
+        else:  # a whole list shares its texts with the input's value
+            self._added += 10 * _count(value) + (0 if is_whole else _count_characters(value))
         if self._added > MAX_ADDED:
             self._report.stop(node, "", f"inputs add more than {MAX_ADDED} characters", "use shorter values")
-        return value
 
     def _call(self, node: Scalar, function: str, value: Node) -> Node:
         truncate = _TRUNCATE.fullmatch(function)
@@ -234,7 +252,7 @@ class Interpolation:
             return msgspec.structs.replace(value, text=shlex.quote(value.text))
         if function == "expand_vars":
             try:
-                return msgspec.structs.replace(value, text=expand(value.text, self._variables))
+                return msgspec.structs.replace(value, text=self._expansion.expand(value.text))
             except ExpansionError as error:
                 self._report.add(node, "", f"the input {error}", "use shorter variables")
         else:
@@ -255,3 +273,15 @@ def _count(node: Node) -> int:
     if isinstance(node, Table):
         return 1 + sum(_count(entry.value) for entry in node.entries.values())
     return 1
+
+
+def _count_characters(node: Node) -> int:
+    match node:
+        case Scalar():
+            return len(node.text)
+        case Items():
+            return sum(map(_count_characters, node.items))
+        case Table():
+            return sum(len(name) + _count_characters(entry.value) for name, entry in node.entries.items())
+        case _:
+            return 0

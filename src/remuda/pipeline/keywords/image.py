@@ -10,7 +10,7 @@ from typing import Any
 from remuda.pipeline.errors import Report
 from remuda.pipeline.keywords.variables import read_value, read_variables
 from remuda.pipeline.syntax.known_keys import IMAGE, IMAGE_DOCKER, IMAGE_KUBERNETES, SERVICE
-from remuda.pipeline.syntax.tree import Items, Node, Scalar, flatten
+from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table, flatten
 from remuda.pipeline.syntax.typed_values import (
     Fields,
     inside,
@@ -26,7 +26,7 @@ PULL_POLICIES = ("always", "if-not-present", "never")
 
 
 def read_image(report: Report, node: Node, path: str) -> dict[str, Any] | None:
-    """Read a name, or a map with a `name`, to the form of the runner's payload."""
+    """Read a name, or a map with a `name`, and return it in the form of the runner's payload."""
     if isinstance(node, Scalar):
         return _by_name(report, node, path)
     return _container(report, node, read_fields(report, node, path, IMAGE), path)
@@ -63,7 +63,7 @@ def _by_name(report: Report, node: Scalar, path: str) -> dict[str, Any] | None:
 def _container(report: Report, node: Node, fields: Fields, path: str) -> dict[str, Any] | None:
     """Read the keys common to images and services; None, with a mistake reported, if there is no `name`."""
     if "name" not in fields:
-        if fields:
+        if isinstance(node, Table):
             report.add(node, path, 'has no "name"', "name the image")
         return None
     container: dict[str, Any] = {"name": fields.text("name")}

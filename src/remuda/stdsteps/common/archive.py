@@ -3,7 +3,8 @@
 
 An archive comes from another job and is not trusted. Entry names that lead out of the folder, and contents above a
 limit, are refused. Entries below `.git` are skipped, because git would run programs that they configure. Links are
-created last, and nothing is written through a link. When packing, a file that a job replaces by a link is an error.
+created last, and nothing is written through a link. A file that is replaced by a link while it
+is packed is an error.
 """
 
 import calendar
@@ -183,12 +184,12 @@ def _open_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO
 
 
 def _split_name(name: str) -> tuple[str, ...]:
-    """Split the path of an archive entry into its parts. Raises StepError if it leads out of the root."""
+    """Split the path of an archive entry into its parts. A backslash is part of a name, but a path that would contain
+    `..` with backslashes as separators is refused, too. Raises StepError if the path leads out of the root or is
+    empty."""
     pure = PurePosixPath(name)
-    if pure.is_absolute() or ".." in pure.parts or "\\" in name or not pure.parts:
-        raise StepError(
-            f"the archive contains {name!r}, which leads out of the working directory; unpacking stops here"
-        )
+    if pure.is_absolute() or ".." in name.replace("\\", "/").split("/") or not pure.parts:
+        raise StepError(f"the archive contains {name!r}, which is not a relative path without ..; unpacking stops here")
     return pure.parts
 
 

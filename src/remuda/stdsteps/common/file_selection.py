@@ -17,7 +17,7 @@ from remuda.stdsteps.common.log import say
 
 MOST_ALTERNATIVES = 1000
 PLACE = "/tmp"
-"""For git's temporary files; not taken from a variable of the job."""
+"""Folder for git's temporary files without an agent; not taken from a variable of the job."""
 _MAGIC = re.compile(r"[*?\[]")
 _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
@@ -48,12 +48,19 @@ def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, unt
         names |= matches
     outside = _find_outside(root, names)
     if outside:
-        say(f"WARNING: skipped {len(outside)} files in folders that are links out of the working directory")
+        say(f"WARNING: skipped {len(outside)} files: links in their paths lead out of the working directory")
     names -= outside
     unreadable = {name for name in names if not _is_text(name)}
     if unreadable:
         say(f"WARNING: skipped {len(unreadable)} files whose names are not valid UTF-8")
     return names - unreadable
+
+
+def match_names(root: Path, paths: Iterable[str], names: Iterable[str]) -> set[str]:
+    """Return those of `names` that match one of the patterns `paths`, whether such files exist or not."""
+    patterns = [_make_relative(root, each) for pattern in paths for each in alternatives(pattern)]
+    regexes = [pattern_regex("**" if each == "." else each) for each in patterns if each is not None]
+    return {name for name in names if any(regex.fullmatch(name) for regex in regexes)}
 
 
 def leads_inside(root: Path, name: str) -> bool:
@@ -108,8 +115,8 @@ def pattern_regex(pattern: str) -> re.Pattern[str]:
 
 def _match(root: Path, pattern: str) -> set[str]:
     """Return the paths below `root` that match a pattern without `{one,other}`."""
-    inside = os.path.normpath(pattern.removeprefix(f"{root}/") if pattern != str(root) else ".")
-    if not pattern or os.path.isabs(inside) or inside.split("/")[0] == "..":
+    inside = _make_relative(root, pattern)
+    if inside is None:
         say(f"WARNING: {pattern}: leads out of the working directory and is skipped")
         return set()
     parts = [] if inside == "." else inside.split("/")
@@ -139,6 +146,12 @@ def _match(root: Path, pattern: str) -> set[str]:
                 (name, depth + 1) for name, _ in _children(root, folder) if regex.fullmatch(name.rpartition("/")[2])
             ]
     return matches
+
+
+def _make_relative(root: Path, pattern: str) -> str | None:
+    """Return a normalized pattern relative to `root`; None if it leads out of `root` or is empty."""
+    inside = os.path.normpath(pattern.removeprefix(f"{root}/") if pattern != str(root) else ".")
+    return None if not pattern or os.path.isabs(inside) or inside.split("/")[0] == ".." else inside
 
 
 def _walk(root: Path, name: str) -> Iterator[str]:

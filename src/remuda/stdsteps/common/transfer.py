@@ -3,6 +3,7 @@
 token is sent only to the server of the first URL, not to another one after a redirect. A server may refuse a long
 upload before it has read all of it; its answer is read anyway, so that the user learns the reason."""
 
+import base64
 import http.client
 import json
 import os
@@ -12,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 from remuda.stdsteps.common.errors import PlatformError, StepError
 from remuda.stdsteps.common.retries import TransientError, retry
@@ -26,6 +27,8 @@ AGENT = "remuda-agent"
 CHUNK_BYTES = 256 * 1024
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 """The error code in an answer of an object storage."""
+_TUNNEL = re.compile(r"Tunnel connection failed: ((\d{3})\b.*)")
+"""The message of `http.client` for an error status of a proxy, which no attribute has."""
 
 T = TypeVar("T")
 
@@ -81,7 +84,9 @@ def request(
     origin, server = "", ""
     for _ in range(redirects + 1):
         if not is_address(url):
-            raise StepError(f"{url.partition('?')[0].rpartition('@')[2][:200]!r} is not an HTTP URL of a server")
+            raise StepError(
+                f"{url.partition('?')[0].rpartition('@')[2][:200]!r} is not an http or https URL with a host name"
+            )
         target = urlsplit(url)
         server = server or str(target.hostname)
         origin = origin or f"{target.scheme}://{target.netloc}"
@@ -135,11 +140,11 @@ def store(response: http.client.HTTPResponse, target: Path) -> int:
 def _send(
     method: str, url: str, headers: dict[str, str], body: Iterable[bytes] | None, answer_seconds: float
 ) -> http.client.HTTPResponse:
-    connection, target = _connect(url)
+    connection, target, for_proxy = _connect(url)
     in_chunks = body is not None and "Content-Length" not in headers
     try:
         try:
-            connection.request(method, target, body=body, headers=headers, encode_chunked=in_chunks)
+            connection.request(method, target, body=body, headers=headers | for_proxy, encode_chunked=in_chunks)
         except (BrokenPipeError, ConnectionResetError):
             if body is None:
                 raise
@@ -152,28 +157,55 @@ def _send(
         return response
     except (OSError, http.client.HTTPException) as error:
         connection.close()
-        server = f"{urlsplit(url).netloc.rpartition('@')[2]}: {str(error) or type(error).__name__}"
-        if isinstance(error, ssl.SSLCertVerificationError):
-            raise PlatformError(f"the server's certificate is not trusted: {server}") from None
-        raise HttpError(0, f"the server cannot be reached: {server}") from None
+        failure = _convert_error(error, url, connection.host)
+    # Not raised above: `error` refers to a failed tunnel's socket, which is closed when nothing refers to it any more.
+    raise failure
 
 
-def _connect(url: str) -> tuple[http.client.HTTPConnection, str]:
-    """Return a connection for `url`, through the environment's proxy if any, and the target for the request line."""
+def _convert_error(error: OSError | http.client.HTTPException, url: str, host: str) -> HttpError | PlatformError:
+    """Convert an error of `http.client`. `host`: that of the connection, so the proxy if there is one."""
+    server = f"{urlsplit(url).netloc.rpartition('@')[2]}: {str(error) or type(error).__name__}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return PlatformError(f"the server's certificate is not trusted: {server}")
+    if refusal := _TUNNEL.match(str(error)):
+        return HttpError(int(refusal[2]), f"the proxy {host} answered {refusal[1]}")
+    return HttpError(0, f"the server cannot be reached: {server}")
+
+
+def _connect(url: str) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
+    """Return a connection for `url`, through the environment's proxy if any, the target for the request line, and
+    headers of the request that are for the proxy."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host, port = parts.hostname or "", parts.port
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy and not urllib.request.proxy_bypass(parts.netloc):
-        via = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        proxy_host, proxy_port, login = _parse_proxy(proxy)
         if parts.scheme == "http":
-            return http.client.HTTPConnection(via.hostname or "", via.port, timeout=CONNECT_SECONDS), url
-        tunnel = http.client.HTTPSConnection(via.hostname or "", via.port, timeout=CONNECT_SECONDS, context=_tls())
-        tunnel.set_tunnel(host, port or 443)
-        return tunnel, target
+            return http.client.HTTPConnection(proxy_host, proxy_port, timeout=CONNECT_SECONDS), url, login
+        tunnel = http.client.HTTPSConnection(proxy_host, proxy_port, timeout=CONNECT_SECONDS, context=_tls())
+        tunnel.set_tunnel(host, port or 443, login)
+        return tunnel, target, {}
     if parts.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS), target
-    return http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=_tls()), target
+        return http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS), target, {}
+    return http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=_tls()), target, {}
+
+
+def _parse_proxy(text: str) -> tuple[str, int, dict[str, str]]:
+    """Return host and port of a proxy, and a header with user name and password if its URL has them. Raises StepError
+    if the URL is invalid."""
+    try:
+        url = urlsplit(text if "://" in text else f"http://{text}")
+        port = url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        raise StepError(
+            "the proxy in the environment is not a valid URL; write special characters of user and password as %XX"
+        ) from None
+    # `http.client` connects to a proxy without TLS, so it must not send a password that was meant to be sent with TLS.
+    if not url.username or url.scheme == "https":
+        return url.hostname or "", port, {}
+    login = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
+    return url.hostname or "", port, {"Proxy-Authorization": f"Basic {base64.b64encode(login).decode()}"}
 
 
 def _tls() -> ssl.SSLContext:

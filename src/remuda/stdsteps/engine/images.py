@@ -47,7 +47,7 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image in the engine, and whether and how long it was pulled."""
+    """An image in the engine, whether a pull was needed for it, and how long that took."""
 
     id: str
     digest: str
@@ -94,7 +94,7 @@ def obtain(engine: Engine, request: ImageRequest) -> Image:
     errors: list[StepError] = []
     for policy in request.policies:
         if errors:
-            say(f"WARNING: {errors[-1]}; trying with the policy {policy}")
+            say(f"WARNING: {errors[-1]}; trying with the pull policy {policy}")
         try:
             return _obtain_by_policy(engine, request, policy)
         except EngineGoneError:
@@ -119,7 +119,7 @@ def _obtain_by_policy(engine: Engine, request: ImageRequest, policy: str) -> Ima
     local = None if policy == "always" else find(engine, request.name)
     if local is not None and _has_platform(local, request.platform):
         short_id = local["Id"].removeprefix("sha256:")[:12]
-        say(f"Using the image {request.name} of this machine ({short_id}, policy {policy})")
+        say(f"Using the local image {request.name} ({short_id}, pull policy {policy})")
         return _make_image(local, request, pulled=False, seconds=0.0)
     if policy == "never":
         raise StepError(
@@ -193,7 +193,7 @@ def _pull_once(engine: Engine, request: ImageRequest, credential: Credential | N
             if line.get("error"):
                 return str(line["error"])
             status, layer = line.get("status", ""), line.get("id")
-            if layer and status != f"Pulling from {bare}":
+            if layer and not status.startswith("Pulling from "):  # there the id is the tag
                 layers[layer] = layers.get(layer, False) or status in ("Pull complete", "Already exists")
             if time.monotonic() - logged_at > PROGRESS_SECONDS:
                 logged_at = time.monotonic()
@@ -242,8 +242,9 @@ def _read_machine_logins() -> tuple[Credential, ...]:
 
 
 def make_room(engine: Engine, needed: int) -> None:
-    """Delete unused images, oldest pull first, until `needed` bytes of disk are free. Does nothing if the engine's disk
-    is not on this machine. Raises PlatformError if there is too little space in the end."""
+    """Delete unused images, untagged ones first, then by the time of their last pull, until `needed` bytes of disk are
+    free. Does nothing if the engine's disk is not on this machine. Raises PlatformError if there is too little space in
+    the end."""
     folder = engine.call("GET", "/info").get("DockerRootDir") or ""
     free = _free_bytes(engine, folder)
     if free is None or free >= needed:

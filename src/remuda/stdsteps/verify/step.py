@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from remuda.stdsteps.common.errors import StepError
-from remuda.stdsteps.common.file_selection import select
+from remuda.stdsteps.common.file_selection import match_names, select
 from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
 from remuda.stdsteps.common.outputs import write_outputs
@@ -33,7 +33,7 @@ def run(inputs: Inputs) -> None:
     for problem in problems[:MOST_SHOWN]:
         say(f"ERROR: {problem}")
     if problems:
-        raise StepError(f"{len(problems)} files differ from those that were signed with the key {key_id(public)}")
+        raise StepError(f"{len(problems)} files are missing, changed or not signed with the key {key_id(public)}")
     say(f"{len(names)} files are unchanged since they were signed with the key {key_id(public)}")
     write_outputs(files=len(statement.digests), key_id=key_id(public), about=dict(statement.predicate))
 
@@ -53,11 +53,13 @@ def read_signed_statement(path: Path, public: bytes) -> Statement:
 
 
 def _list_names(root: Path, statement: Statement, paths: list[str], name: str) -> list[str]:
-    """Return the files that match `paths`, without the attestation `name` and its signature; if `paths` is empty, all
-    files that the attestation lists. Raises StepError if nothing matches."""
+    """Return the files that match `paths`, of the working directory and of the attestation, without the attestation
+    `name` and its signature; if `paths` is empty, all files that the attestation lists. Raises StepError if nothing
+    matches."""
     if not paths:
         return sorted(statement.digests)
-    names = select(root, paths, untracked=False) - {name, name + SUFFIX}
+    names = {each for each in select(root, paths, untracked=False) if digest_below(root, each) is not None}
+    names = (names | match_names(root, paths, statement.digests)) - {name, name + SUFFIX}
     if not names:
         raise StepError("input paths: no files match, so there is nothing to verify")
-    return sorted(each for each in names if digest_below(root, each) is not None)
+    return sorted(names)

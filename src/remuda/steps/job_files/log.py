@@ -15,6 +15,7 @@ import os
 import shutil
 import struct
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
@@ -112,7 +113,8 @@ class LogFile:
     ) -> None:
         """Open or restore the log of a job. `limit_bytes`: size after which output is dropped (0: no limit).
 
-        `waiting_limit_bytes`: how many unconfirmed bytes are kept; 0 means the default, a negative value no limit.
+        `waiting_limit_bytes`: number of unconfirmed bytes at which steps are paused; 0: the default, negative: no
+        limit.
         """
         self.secrets = secrets
         """The texts to mask. May be replaced by a larger set."""
@@ -178,7 +180,7 @@ class LogFile:
             self.freed = end
 
     def holds_back(self) -> bool:
-        """True if steps must be paused because of unconfirmed bytes. Logs a warning when the pause ends."""
+        """True if steps must be paused because of unconfirmed bytes. Logs a warning for users when the pause ends."""
         waiting = self.mark.length - self.confirmed
         if self._held_since is None:
             if 0 < self._most_waiting <= waiting and not self.mark.full:
@@ -186,10 +188,11 @@ class LogFile:
         elif waiting <= self._most_waiting * 3 // 4:
             seconds = self.clock.monotonic() - self._held_since
             self._held_since = None
-            self.say(
-                f"WARNING: output was held back for {seconds:.0f} s: {format_bytes(self._most_waiting)} of this log "
-                "waited on the machine's disk, and nobody fetched it"
-            )
+            with suppress(OSError):  # a full disk: the next write of output finds that out
+                self.say(
+                    f"WARNING: output was held back for {seconds:.0f} s: {format_bytes(self._most_waiting)} of this "
+                    "log waited on the machine's disk, and nobody fetched it"
+                )
         return self._held_since is not None
 
     def shut(self) -> None:

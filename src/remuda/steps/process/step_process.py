@@ -130,7 +130,7 @@ class StepProcess:
                 os.kill(self.pid, signal.SIGKILL)
 
     def signal_group(self, number: int) -> None:
-        """Signal the step's process group, unless the process had ended before the agent found it."""
+        """Send a signal to the step's process group, unless the process had ended before the agent found it."""
         if self._seen_alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
@@ -155,7 +155,7 @@ class StepProcess:
         asyncio.get_running_loop().remove_reader(self._line)
         os.close(self._line)
         self._line = -1
-        self._check()
+        self._check_until_exit()
 
     def _note_dead(self) -> None:
         self._seen_alive = False
@@ -164,8 +164,11 @@ class StepProcess:
     def _check(self) -> None:
         if self._reap() if self._child else shim.start_time(self.pid) != self._start:
             self._note_end()
-        elif self._child:
-            asyncio.get_running_loop().call_later(_ON_ITS_WAY_SECONDS, self._check)
+
+    def _check_until_exit(self) -> None:
+        self._check()
+        if not self.exited.is_set():
+            asyncio.get_running_loop().call_later(_ON_ITS_WAY_SECONDS, self._check_until_exit)
 
     def _note_end(self) -> None:
         if self._pidfd >= 0:

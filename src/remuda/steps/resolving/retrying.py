@@ -22,9 +22,11 @@ TRUST = (
     "SSL_CERT_DIR",
 )
 """Proxies and certificates."""
-OF_JOBS = (*TRUST, "CI_SERVER_URL", "DOCKER_AUTH_CONFIG", "CI_REGISTRY", "CI_REGISTRY_USER", "CI_REGISTRY_PASSWORD")
-CREDENTIALS = ("HOME", "DOCKER_CONFIG")
-"""Where the agent's own credentials are."""
+REGISTRY_LOGIN = ("CI_REGISTRY_USER", "CI_REGISTRY_PASSWORD")
+"""The login for the registry in CI_REGISTRY."""
+OF_JOBS = (*TRUST, "CI_SERVER_URL", "CI_REGISTRY", *REGISTRY_LOGIN, "DOCKER_AUTH_CONFIG")
+CREDENTIALS = ("HOME", "DOCKER_CONFIG", "DOCKER_AUTH_CONFIG", *REGISTRY_LOGIN)
+"""Credentials, or where they are."""
 OF_THE_AGENT = (*OF_JOBS, *CREDENTIALS, "PATH", "TMPDIR", "LD_LIBRARY_PATH")
 
 T = TypeVar("T")
@@ -34,13 +36,18 @@ def select_env(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for reaching servers (proxies, credentials...): the agent's own, overridden by the job's.
 
     A job cannot choose the git that the agent runs. The agent's own credentials are left out if the job sets other
-    proxies or certificates, because these could reveal them.
+    proxies or certificates, because these could reveal them; likewise its registry login if the job sets another
+    registry.
     """
     own = {name: value for name, value in os.environ.items() if name in OF_THE_AGENT}
     job = {name: value for name, value in env.items() if name in OF_JOBS}
-    if any(own.get(name) != value for name, value in job.items() if name in TRUST):
-        own = {name: value for name, value in own.items() if name not in CREDENTIALS}
-    return own | job
+    changed = {name for name, value in job.items() if own.get(name) != value}
+    unsafe: tuple[str, ...] = ()
+    if changed.intersection(TRUST):
+        unsafe = CREDENTIALS
+    elif "CI_REGISTRY" in changed:
+        unsafe = REGISTRY_LOGIN
+    return {name: value for name, value in own.items() if name not in unsafe} | job
 
 
 async def retry(clock: Clock, call: Callable[[], Awaitable[T]], *, patience_seconds: float = PATIENCE_SECONDS) -> T:

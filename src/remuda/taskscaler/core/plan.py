@@ -14,7 +14,7 @@ from remuda.taskscaler.core.decisions import Because, Hindrance, Plan, Reason, T
 from remuda.taskscaler.core.growth import Growth, grow
 from remuda.taskscaler.core.policy import Policy
 from remuda.taskscaler.core.throttle import backs_off_until
-from remuda.taskscaler.core.values import Demand, Fleet, KeyDemand
+from remuda.taskscaler.core.values import Demand, Fleet
 
 SHOWN_KEYS = 5
 _NEARLY = 1e-9
@@ -23,7 +23,7 @@ _NEARLY = 1e-9
 
 def plan(fleet: Fleet, demand: Demand, policy: Policy, now: float) -> Plan:
     census = take_census(fleet, now)
-    order = shrink.removal_order(census, [key.key for key in demand.keys if _jobs(key)])
+    order = shrink.removal_order(census)
     shrink.keep_limits(fleet, census, order)
     terms = _terms(fleet, census, demand, policy, now)
     shrink.withdraw_unneeded(census, terms)
@@ -103,9 +103,9 @@ def _missing(terms: Terms) -> dict[Reason, int]:
 
 
 def _reservable(census: Census, growth: Growth, policy: Policy, reserved_slots: int) -> int | None:
-    """How many slots may be reserved by requests for jobs; None: any number. In preemptive mode: free slots of ready
-    instances minus `reserved_slots`, those of idle instances that only open requests keep from removal. Otherwise: all
-    free slots, plus those of instances that start or could be created."""
+    """How many slots the manager may reserve by requesting jobs from the server; None: any number. In preemptive mode:
+    free slots minus `reserved_slots` (of idle instances that would be removed if no open request reserved them).
+    Otherwise: free slots, plus those of instances that start or could be created."""
     if policy.preemptive:
         return max(census.free - reserved_slots, 0)
     if growth.potential is None:
@@ -129,10 +129,6 @@ def _most(fleet: Fleet) -> int:
     each = [group.limits.max_instances for group in fleet.groups]
     together = sum(each) if all(each) else 0
     return min(filter(None, (together, fleet.max_instances)), default=0)
-
-
-def _jobs(key: KeyDemand) -> int:
-    return key.waiting + key.ready + key.running + sum(some.jobs for some in key.soon)
 
 
 def _greatest(demand: Demand) -> tuple[tuple[str, int], ...]:

@@ -6,7 +6,7 @@ enough. In preemptive mode an instance whose slots are reserved by requests for 
 Invariants: no busy instance is removed; removing an idle instance below the limits makes no slot missing.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import msgspec
 
@@ -28,7 +28,8 @@ class Unneeded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
-    """Have instances beyond `max_instances` removed, or drained if busy: fewest slots in use first, ties by `order`."""
+    """Withdraw unsent requests beyond `max_instances`. Plan to remove instances beyond it, or to drain busy ones: those
+    with the fewest used slots first, ready before starting ones, then by the sort key `order`."""
     for tally in census.tallies.values():
         if tally.group.limits.max_instances:
             _keep(fleet, census, [tally], tally.group.limits.max_instances, order)
@@ -49,7 +50,7 @@ def withdraw_unneeded(census: Census, terms: Terms) -> None:
 
 
 def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
-    """Have starting instances removed, the youngest first, as long as the other slots still cover the wanted ones."""
+    """Plan to remove starting instances, the youngest first, as long as the other slots cover the wanted ones."""
     spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
     going = {removal.id for removal in census.removals}
     for instance in sorted(fleet.instances, key=lambda candidate: (-candidate.since, candidate.id)):
@@ -67,7 +68,7 @@ def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
 
 
 def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now: float, order: Order) -> Unneeded:
-    """Have unneeded instances removed that have been idle for the policy's time, the first by `order` first. Returns
+    """Plan to remove unneeded instances that have been idle for the policy's time, sorted by the key `order`. Returns
     how many unneeded instances stay, and why."""
     surplus, free = terms.surplus, terms.free
     if surplus <= 0:
@@ -112,17 +113,14 @@ def remove_idle(fleet: Fleet, census: Census, terms: Terms, policy: Policy, now:
     )
 
 
-def removal_order(census: Census, wanted_keys: Collection[str]) -> Order:
-    """Make the sort key of instances for removal: instances without caches first, those with caches for `wanted_keys`
-    (capability keys of current jobs) last."""
-    keys = frozenset(wanted_keys)
+def removal_order(census: Census) -> Order:
+    """Make the sort key of instances for removal: those without caches first, then those of the last group in the
+    fallback chain, then those that have been idle longest."""
     ranks = {name: -tally.rank for name, tally in census.tallies.items()}
 
     def order(instance: Instance) -> tuple[object, ...]:
-        warm = instance.warm
         return (
-            bool(warm) and not warm.isdisjoint(keys),
-            bool(warm),
+            bool(instance.warm),
             ranks[instance.group],
             _idle_since(instance),
             instance.created_at,

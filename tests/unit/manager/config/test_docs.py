@@ -1,4 +1,4 @@
-"""The files that the pages about the manager show can be used as they stand."""
+"""The example files on the pages about the manager are valid, and the links of these pages lead to existing files."""
 
 import re
 from pathlib import Path
@@ -18,20 +18,20 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("page", "block"), EXAMPLES, ids=[page for page, _ in EXAMPLES])
-def test_an_example_can_be_used(page: str, block: str) -> None:
+def test_an_example_is_valid(page: str, block: str) -> None:
     if "url =" not in block:
         head = "" if "[[runners]]" in block else f'[[runners]]\nexecutor = "shell"\n{RUNNER}'
         block = head + block.replace("[[runners]]\n", f"[[runners]]\n{RUNNER}", 1)
-    found = inspect(block, file=page, environment={"RUNNER_TOKEN": "glrt-x"})
-    assert found.problems == ()
+    inspection = inspect(block, file=page, environment={"RUNNER_TOKEN": "glrt-x"})
+    assert inspection.problems == ()
 
 
-def test_there_are_some() -> None:
+def test_the_pages_have_examples() -> None:
     assert len(EXAMPLES) >= 5
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_lead_to_existing_files(page: str) -> None:
     text = (DOCS / page).read_text()
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
         assert link.startswith("http") or (DOCS / page).parent.joinpath(link).exists(), link

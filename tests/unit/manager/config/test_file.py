@@ -1,4 +1,4 @@
-"""The configuration file as its author wrote it."""
+"""Adding a runner to a configuration file without changing the rest of the file."""
 
 from pathlib import Path
 
@@ -11,15 +11,15 @@ OLD = '[[runners]]\nname = "old"\n[runners.docker]\nimage = "alpine"'
 
 
 @pytest.mark.parametrize("before", ["concurrent = 2", "concurrent = 2\n", OLD, f"{OLD}\n", f"{OLD}\n\n", "# only this"])
-def test_a_new_section_stands_apart(tmp_path: Path, before: str) -> None:
+def test_a_blank_line_precedes_a_new_section(tmp_path: Path, before: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(before)
     for name in ("one", "two"):
         with ConfigFile.edit(path) as file:
             file.add(ENTRY | {"name": name})
     text = path.read_text()
-    first, one, two = text.replace(OLD, "OLD").split("\n\n[[runners]]\n")
-    assert (first.rstrip("\n"), one.splitlines()[0], two.splitlines()[0]) == (
+    head, first, second = text.replace(OLD, "OLD").split("\n\n[[runners]]\n")
+    assert (head.rstrip("\n"), first.splitlines()[0], second.splitlines()[0]) == (
         before.replace(OLD, "OLD").rstrip("\n"),
         'name = "one"',
         'name = "two"',
@@ -27,7 +27,7 @@ def test_a_new_section_stands_apart(tmp_path: Path, before: str) -> None:
     assert "\n\n\n" not in text
 
 
-def test_so_does_the_first_of_a_new_file(tmp_path: Path) -> None:
+def test_the_first_section_of_a_new_file(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     with ConfigFile.edit(path, may_be_new=True) as file:
         file.add(ENTRY)

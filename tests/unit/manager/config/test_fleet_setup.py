@@ -1,4 +1,4 @@
-"""What a configuration asks of the scaler."""
+"""The scaler's setup that follows from a runner's configuration."""
 
 import tomllib
 from pathlib import Path
@@ -22,14 +22,14 @@ MACHINE = (
 
 
 def read(text: str) -> RunnerConfig:
-    found = inspect(text, file="config.toml", environment={})
-    if found.problems:
-        raise ConfigError(found.problems[0].in_file("config.toml"))
-    assert found.config is not None
-    return found.config.runners[0]
+    inspection = inspect(text, file="config.toml", environment={})
+    if inspection.problems:
+        raise ConfigError(inspection.problems[0].in_file("config.toml"))
+    assert inspection.config is not None
+    return inspection.config.runners[0]
 
 
-def test_what_is_not_said_is_as_with_gitlab_runner() -> None:
+def test_defaults_are_those_of_gitlab_runner() -> None:
     setup = fleet_setup(read(AWS), system_id="s_1")
     [group] = setup.groups
     assert (setup.acquire_seconds, setup.update_seconds, setup.expecting_seconds) == (900, 60, 2)
@@ -38,7 +38,7 @@ def test_what_is_not_said_is_as_with_gitlab_runner() -> None:
     assert (setup.rules, setup.delete_on_shutdown) == ((), False)
 
 
-def test_what_is_said_counts(tmp_path: Path) -> None:
+def test_configured_values(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"PRIVATE")
     runner = read(
         f'{AWS}max_instances = 9\ncapacity_per_instance = 3\nmax_use_count = 7\ninstance_acquire_timeout = "2m"\n'
@@ -57,7 +57,7 @@ def test_what_is_said_counts(tmp_path: Path) -> None:
     assert [(rule.idle_count, rule.idle_seconds) for rule in setup.rules] == [(2, None), (0, 0.0)]
 
 
-def test_docker_machine_is_a_plugin() -> None:
+def test_docker_machine_becomes_a_plugin() -> None:
     runner = read(MACHINE)
     [group] = fleet_setup(runner, system_id="s_1").groups
     assert plugins_of(runner) == {"docker-machine": "docker-machine"}
@@ -80,26 +80,26 @@ def test_a_fallback_chain() -> None:
         '[runners.remuda.fallback.connector_config]\nusername = "root"\n'
     )
     assert group_names(runner) == ("aws", "aws-2", "last")
-    first, second, third = fleet_setup(runner, system_id="s_1").groups
-    assert [one.limits.max_instances for one in (first, second, third)] == [4, 1, 0]
-    assert [one.limits.capacity for one in (first, second, third)] == [2, 2, 1]
-    assert [one.settings.connector.username for one in (first, second, third)] == ["ci", "ci", "root"]
-    assert second.config == {"name": "b"}
+    groups = fleet_setup(runner, system_id="s_1").groups
+    assert [group.limits.max_instances for group in groups] == [4, 1, 0]
+    assert [group.limits.capacity for group in groups] == [2, 2, 1]
+    assert [group.settings.connector.username for group in groups] == ["ci", "ci", "root"]
+    assert groups[1].config == {"name": "b"}
 
 
-def test_a_runner_is_called_the_same_after_its_token_was_renewed() -> None:
-    one, other = (
+def test_the_key_of_a_runner_does_not_depend_on_its_token() -> None:
+    without_token, with_token = (
         RunnerConfig(name="a b/c", url="https://x.y/"),
         RunnerConfig(name="a b/c", url="https://x.y", token="t"),
     )
-    assert runner_key(one) == runner_key(other)
-    assert owner_of(one, "s_1").startswith("s_1/a-b-c-")
+    assert runner_key(without_token) == runner_key(with_token)
+    assert owner_of(without_token, "s_1").startswith("s_1/a-b-c-")
     assert runner_key(RunnerConfig(name="x", id=3, url="https://x.y")).startswith("3-")
     assert runner_key(RunnerConfig(url="https://x.y", token="glrt-abcdefghijk")).startswith("abcdefghi-")
 
 
-def test_a_key_that_cannot_be_read_is_said_so() -> None:
-    """By the check of the file already, and once more if it goes after that."""
+def test_an_unreadable_key_file_is_an_error() -> None:
+    """The check of the file finds it, and so does the setup if the key file is removed after the check."""
     text = "connector_config.key_path: /no/such/key cannot be read: No such file"
     with pytest.raises(ConfigError, match=rf"config.toml:9: runners\[0\].autoscaler.{text}"):
         read(AWS + '[runners.autoscaler.connector_config]\nkey_path = "/no/such/key"\n')
@@ -108,10 +108,10 @@ def test_a_key_that_cannot_be_read_is_said_so() -> None:
         fleet_setup(RunnerConfig(executor="instance", autoscaler=scaling), system_id="s_1")
 
 
-def test_the_example_of_the_guide_works() -> None:
+def test_the_example_of_the_guide_is_valid() -> None:
     page = (Path(__file__).parents[4] / "docs/how-to/autoscaling.md").read_text()
-    first = page.partition("```toml\n")[2].partition("```")[0]
-    parsed: dict[str, Any] = tomllib.loads(first)
+    example = page.partition("```toml\n")[2].partition("```")[0]
+    parsed: dict[str, Any] = tomllib.loads(example)
     assert parsed["runners"][0]["autoscaler"]["plugin"] == "aws"
-    found = inspect(first, file="config.toml", environment={})
-    assert (found.problems, found.warnings) == ((), ())
+    inspection = inspect(example, file="config.toml", environment={})
+    assert (inspection.problems, inspection.warnings) == ((), ())

@@ -1,26 +1,26 @@
-"""The JSON schema of the file: it takes what the manager takes, and describes every key."""
+"""The JSON schema of the configuration file: it accepts what the manager accepts, and describes every key."""
 
 import tomllib
 from typing import Any
 
 import jsonschema_rs
 
-from remuda.manager.config.keys.table import FACTS
-from remuda.manager.config.schema import build_schema
+from remuda.manager.config.json_schema import build_schema
+from remuda.manager.config.keys.lookup import FACTS
 
 
-def described(node: dict[str, Any], path: str) -> bool:
+def is_described(node: dict[str, Any], path: str) -> bool:
     for part in path.split("."):
         node = node.get("items", node)["properties"][part]
     return bool(node["description"])
 
 
 def test_every_key_is_described() -> None:
-    whole = build_schema()
-    assert all(described(whole, path) for path in FACTS)
+    schema = build_schema()
+    assert all(is_described(schema, path) for path in FACTS)
 
 
-def test_types_are_those_of_the_values() -> None:
+def test_types_of_values() -> None:
     runner = build_schema()["properties"]["runners"]["items"]["properties"]
     assert runner["limit"]["type"] == "integer"
     assert runner["docker"]["properties"]["pull_policy"]["anyOf"]
@@ -30,7 +30,7 @@ def test_types_are_those_of_the_values() -> None:
     assert "$ref" not in str(runner)
 
 
-def test_a_usual_file_fits() -> None:
+def test_a_typical_file_is_valid() -> None:
     runner = '[[runners]]\nurl = "https://x"\ntoken = "t"\nexecutor = "docker"\n[runners.docker]\nmemory = "1g"\n'
     text = f"concurrent = 2\n{runner}"
     assert jsonschema_rs.is_valid(build_schema(), tomllib.loads(text))

@@ -1,4 +1,4 @@
-"""Where keys stand in a file."""
+"""The line numbers of keys in a TOML file."""
 
 import pytest
 import tomlkit

@@ -1,4 +1,4 @@
-"""The configuration file: what counts, what is wrong with it, what is worth a warning."""
+"""Reading the configuration file: values, error messages with file, line and key, and warnings."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def read(text: str, **environment: str) -> Loaded:
     return parse(text, file="config.toml", environment=environment)
 
 
-def test_a_usual_file() -> None:
+def test_a_typical_file() -> None:
     loaded = read(
         'concurrent = 4\ncheck_interval = 0\nlog_level = "warn"\nlisten_address = ":9252"\nshutdown_timeout = 60\n'
         '[remuda]\ndrain_timeout = "1h30m"\n'
@@ -85,7 +85,7 @@ def test_a_bad_file_is_refused_with_file_and_key(text: str, words: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "begins"),
+    ("text", "start"),
     [
         ("\n" + RUNNER.replace('token = "glrt-abc"', ""), "config.toml:2: runners[0].token: is missing"),
         (
@@ -102,10 +102,10 @@ def test_a_bad_file_is_refused_with_file_and_key(text: str, words: list[str]) ->
         ("concurrent = 1\n", "config.toml: there is no [[runners]]"),
     ],
 )
-def test_a_mistake_has_its_line(text: str, begins: str) -> None:
+def test_an_error_has_its_line(text: str, start: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
-    assert str(caught.value).startswith(begins), str(caught.value)
+    assert str(caught.value).startswith(start), str(caught.value)
 
 
 def test_a_misspelt_key_is_warned_with_the_nearest_name() -> None:
@@ -137,7 +137,7 @@ def test_caches_in_a_bucket() -> None:
     assert "gcs is not supported" in warning
 
 
-def test_an_empty_cache_section_is_nothing_to_warn_about() -> None:
+def test_an_empty_cache_section_has_no_warnings() -> None:
     loaded = read(
         RUNNER + 'cache_dir = "/srv/cache"\n[runners.cache]\nMaxUploadedArchiveSize = 0\n[runners.cache.s3]\n'
     )
@@ -145,20 +145,20 @@ def test_an_empty_cache_section_is_nothing_to_warn_about() -> None:
     assert loaded.config.runners[0].cache_dir == "/srv/cache"
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_without_reading(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for read_it in (load, ConfigFile.read):
+    for read_file in (load, ConfigFile.read):
         with pytest.raises(ConfigError, match="pipe: cannot be read: it is no regular file"):
-            read_it(tmp_path / "pipe")
+            read_file(tmp_path / "pipe")
 
 
-def test_more_slots_than_anybody_has_are_a_mistake() -> None:
+def test_concurrent_has_a_maximum() -> None:
     assert read(f"concurrent = 1000000\n{RUNNER}").config.concurrent == 1000000
     with pytest.raises(ConfigError, match=r"config.toml:1: concurrent: 99999999999999999999 .* at most 1000000"):
         read(f"concurrent = 99999999999999999999\n{RUNNER}")
 
 
-def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_names_the_register_command(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="remuda manager register"):
         load(tmp_path / "none.toml")
 
@@ -176,7 +176,7 @@ def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
         ("short", "short"),
     ],
 )
-def test_the_short_token_never_holds_the_prefix(token: str, short: str) -> None:
+def test_the_short_token_has_no_prefix(token: str, short: str) -> None:
     assert short_token(token) == short
 
 
@@ -184,14 +184,14 @@ def test_the_short_token_never_holds_the_prefix(token: str, short: str) -> None:
     ("text", "address"),
     [(":9252", ("0.0.0.0", 9252)), ("localhost:1", ("localhost", 1)), ("[::1]:9252", ("::1", 9252))],
 )
-def test_addresses(text: str, address: tuple[str, int]) -> None:
+def test_listen_addresses(text: str, address: tuple[str, int]) -> None:
     assert listen_address(text) == address
 
 
 DOCKER = RUNNER.replace("shell", "docker")
 
 
-def test_a_section_for_containers() -> None:
+def test_a_docker_section() -> None:
     loaded = read(
         DOCKER + '[runners.docker]\nimage = "alpine:3"\npull_policy = "if-not-present"\nmemory = "512m"\ncpus = "1.5"\n'
         'volumes = ["/cache", "/srv:/srv:ro"]\nservice_memory = "64m"\nwait_for_services_timeout = -1\n'
@@ -205,7 +205,7 @@ def test_a_section_for_containers() -> None:
     assert docker.services[0].name == "redis:7"
 
 
-def test_a_section_of_another_executor_is_not_looked_at() -> None:
+def test_a_section_of_another_executor_is_ignored() -> None:
     loaded = read(RUNNER + "[runners.docker]\nimage = 5\nnonsense = true\ntls_verify = true\n")
     assert (loaded.warnings, loaded.config.runners[0].docker.image) == ((), "")
 
@@ -224,16 +224,16 @@ def test_a_section_of_another_executor_is_not_looked_at() -> None:
         ("image = 5", ["runners[0].docker.image", "expected str"]),
     ],
 )
-def test_mistakes_in_the_section(line: str, words: list[str]) -> None:
+def test_errors_in_the_docker_section(line: str, words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         read(f"{DOCKER}[runners.docker]\n{line}\n")
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_keys_of_the_section_without_effect_are_named() -> None:
-    [other, one] = read(f'{DOCKER}[runners.docker]\nhelper_image = "x"\nimgae = "y"\n').warnings
-    assert "runners[0].docker.helper_image is not supported: there is no helper container" in one
-    assert "runners[0].docker.imgae is unknown and ignored; did you mean image?" in other
+def test_warnings_for_keys_of_the_docker_section() -> None:
+    [unknown, unsupported] = read(f'{DOCKER}[runners.docker]\nhelper_image = "x"\nimgae = "y"\n').warnings
+    assert "runners[0].docker.helper_image is not supported: there is no helper container" in unsupported
+    assert "runners[0].docker.imgae is unknown and ignored; did you mean image?" in unknown
 
 
 MACHINE = '[[runners.remuda.machines]]\nhost = "10.0.0.1"\nidentity_file = "/key"\n'
@@ -261,13 +261,13 @@ MACHINE = '[[runners.remuda.machines]]\nhost = "10.0.0.1"\nidentity_file = "/key
         ("shell", '[runners.cache.s3]\nServerSideEncryption = "KMS"\n', ["ServerSideEncryption", "not be safe"]),
     ],
 )
-def test_what_an_executor_needs(executor: str, section: str, words: list[str]) -> None:
+def test_errors_for_missing_or_invalid_settings_of_an_executor(executor: str, section: str, words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         read(RUNNER.replace("shell", executor) + section)
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_executors_that_have_what_they_need() -> None:
+def test_executors_with_complete_settings() -> None:
     for executor, section in (
         ("ssh", '[runners.ssh]\nhost = "h"\nport = "2222"\npassword = "p"\n'),
         ("custom", '[runners.custom]\nrun_exec = "/run"\n'),
@@ -281,8 +281,8 @@ def test_executors_that_have_what_they_need() -> None:
 
 def test_all_problems_are_found_at_once() -> None:
     text = 'user = "x"\nconcurrent = 0\n' + RUNNER.replace("shell", "ssh") + RUNNER.replace("abc", "d") + "limit = -1\n"
-    problems = [one.in_file("c") for one in inspect(text, file="c", environment={}).problems]
-    assert [one.split(": ")[:2] for one in problems] == [
+    problems = [problem.in_file("c") for problem in inspect(text, file="c", environment={}).problems]
+    assert [problem.split(": ")[:2] for problem in problems] == [
         ["c:1", "user"],
         ["c:3", "runners[0].ssh.host"],
         ["c:13", "runners[1].limit"],
@@ -290,12 +290,12 @@ def test_all_problems_are_found_at_once() -> None:
     ]
 
 
-def test_labels_of_all_runners() -> None:
+def test_global_labels_are_merged_into_those_of_runners() -> None:
     text = '[labels]\nfleet = "a"\nzone = "b"\n' + RUNNER + '[runners.labels]\nzone = "c"\n'
     assert read(text).config.runners[0].labels == {"fleet": "a", "zone": "c"}
 
 
-def test_keys_from_a_role_leave_caches_in_the_folder() -> None:
+def test_caches_stay_in_the_folder_if_keys_come_from_a_role() -> None:
     section = '[runners.cache]\nType = "s3"\n[runners.cache.s3]\nBucketName = "b"\nAccessKey = "a"\nSecretKey = "s"\n'
     for line in ('RoleARN = "arn"', 'AuthenticationType = "iam"'):
         loaded = read(f"{RUNNER}{section}{line}\n")

@@ -1,4 +1,4 @@
-"""Settings against the schema of a plugin."""
+"""Checks of settings against the JSON schema of a plugin."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ SCHEMA = config_schema(_Group())
         ({"zone": "a", "share": True}, [("share", "has to be a number, not true or false")]),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(settings: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+def test_a_mismatch_has_its_path_and_text(settings: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     assert find_mismatches(settings, SCHEMA) == expected
 
 
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said_with_its_place(settings: dict[str, Any], expected
         ({"type": "integer"}, 3.0, ""),
     ],
 )
-def test_rules(rule: dict[str, Any], value: Any, expected: str) -> None:
+def test_rules_of_a_schema(rule: dict[str, Any], value: Any, expected: str) -> None:
     schema = {"type": "object", "properties": {"x": rule}}
     assert find_mismatches({"x": value}, schema) == ([("x", expected)] if expected else [])
 
@@ -79,7 +79,7 @@ def test_no_value_is_shown() -> None:
     assert "hunter2" not in str(find_mismatches({"password": "hunter2"}, schema))
 
 
-def test_references_that_go_round_end() -> None:
+def test_circular_references_end() -> None:
     assert find_mismatches({"a": 1}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}) == []
 
 
@@ -93,7 +93,7 @@ _ANY = st.recursive(
 @given(
     schema=st.dictionaries(st.sampled_from(["type", "enum", "items", "properties", "required", "anyOf", "$ref"]), _ANY)
 )
-def test_any_schema_is_read(schema: dict[str, Any]) -> None:
+def test_no_schema_raises(schema: dict[str, Any]) -> None:
     find_mismatches({"a": [1, {"b": "c"}]}, schema)
 
 
@@ -103,11 +103,10 @@ def test_any_schema_is_read(schema: dict[str, Any]) -> None:
         optional={"disk": _ANY, "names": _ANY, "share": _ANY, "is_spot": _ANY, "other": _ANY},
     )
 )
-def test_what_is_said_to_be_right_the_plugin_takes(settings: dict[str, Any]) -> None:
-    """And the other way round: nobody is told to change what works."""
+def test_settings_without_mismatches_are_exactly_those_the_plugin_accepts(settings: dict[str, Any]) -> None:
     try:
         read_config(_Config, settings)
-        is_taken = True
-    except Exception:  # noqa: BLE001 - only whether it is taken counts
-        is_taken = False
-    assert (find_mismatches(settings, SCHEMA) == []) is is_taken
+        is_accepted = True
+    except Exception:  # noqa: BLE001 - only whether it is accepted counts
+        is_accepted = False
+    assert (find_mismatches(settings, SCHEMA) == []) is is_accepted

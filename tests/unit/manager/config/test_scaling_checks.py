@@ -1,4 +1,4 @@
-"""Machines that could never be created are refused, and what is doubtful is warned of; each with its line."""
+"""Settings of autoscaled runners that cannot work are errors, and doubtful ones are warnings; each with its line."""
 
 import pytest
 
@@ -13,14 +13,15 @@ MACHINE = (
 
 
 def problems(text: str) -> list[str]:
-    found = inspect(text, file="config.toml", environment={})
-    return [one.in_file("config.toml") for one in found.problems]
+    inspection = inspect(text, file="config.toml", environment={})
+    return [problem.in_file("config.toml") for problem in inspection.problems]
 
 
 def warnings(text: str) -> list[str]:
-    found = inspect(text, file="config.toml", environment={})
-    assert not found.problems
-    return [one.in_file("config.toml") for one in found.warnings if not one.text.startswith("concurrent")]
+    inspection = inspect(text, file="config.toml", environment={})
+    assert not inspection.problems
+    warnings = [warning for warning in inspection.warnings if not warning.text.startswith("concurrent")]
+    return [warning.in_file("config.toml") for warning in warnings]
 
 
 @pytest.mark.parametrize(
@@ -62,9 +63,9 @@ def warnings(text: str) -> list[str]:
         ),
     ],
 )
-def test_what_cannot_work_is_refused_with_its_place(text: str, words: list[str]) -> None:
-    [said] = problems(text)
-    assert all(word in said for word in words), said
+def test_errors_name_line_and_key(text: str, words: list[str]) -> None:
+    [problem] = problems(text)
+    assert all(word in problem for word in words), problem
 
 
 @pytest.mark.parametrize(
@@ -102,9 +103,9 @@ def test_what_cannot_work_is_refused_with_its_place(text: str, words: list[str])
         ),
     ],
 )
-def test_what_is_doubtful_is_warned_of_with_its_line(text: str, expected: str) -> None:
-    [said] = warnings(text)
-    assert said.startswith(expected)
+def test_warnings_name_line_and_key(text: str, expected: str) -> None:
+    [warning] = warnings(text)
+    assert warning.startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -119,18 +120,18 @@ def test_what_is_doubtful_is_warned_of_with_its_line(text: str, expected: str) -
         MACHINE + "IdleCount = 30\n",
     ],
 )
-def test_what_can_be_is_not_doubted(text: str) -> None:
+def test_plausible_settings_have_no_warnings(text: str) -> None:
     assert warnings(text) == []
 
 
 @pytest.mark.parametrize("host", ["localhost", "[::1]:8"])
-def test_other_names_of_the_machine_itself(host: str) -> None:
+def test_warning_for_other_loopback_addresses(host: str) -> None:
     assert "is the machine itself" in warnings(AWS.replace("https://x.y", f"http://{host}"))[0]
 
 
-@pytest.mark.parametrize(("head", "is_said"), [("concurrent = 1\n", True), ("", True), ("concurrent = 2\n", False)])
-def test_machines_for_more_jobs_than_run_at_a_time_are_doubted(head: str, is_said: bool) -> None:
+@pytest.mark.parametrize(("head", "is_warned"), [("concurrent = 1\n", True), ("", True), ("concurrent = 2\n", False)])
+def test_warning_if_machines_take_more_jobs_than_concurrent(head: str, is_warned: bool) -> None:
     text = head + AWS + "max_instances = 3\ncapacity_per_instance = 2\n"
-    found = inspect(text, file="config.toml", environment={}).warnings
-    said = ["concurrent: one job runs at a time, while machines of runners[0] could take 6; raise it"]
-    assert [one.text for one in found] == (said if is_said else [])
+    warnings = inspect(text, file="config.toml", environment={}).warnings
+    expected = ["concurrent: one job runs at a time, while machines of runners[0] could take 6; raise it"]
+    assert [warning.text for warning in warnings] == (expected if is_warned else [])

@@ -8,7 +8,7 @@ from remuda.stdsteps.common.errors import StepError
 
 
 @pytest.mark.parametrize(
-    ("when", "status", "wanted"),
+    ("when", "status", "expected"),
     [
         ("always", "failed", True),
         ("on_success", "running", True),
@@ -17,18 +17,18 @@ from remuda.stdsteps.common.errors import StepError
         ("on_failure", "success", False),
     ],
 )
-def test_when(when: str, status: str, wanted: bool) -> None:
-    assert is_due(when, status) == wanted
+def test_upload_depends_on_the_status_of_the_job(when: str, status: str, expected: bool) -> None:
+    assert is_due(when, status) == expected
 
 
-def test_other_formats(tmp_path: Path) -> None:
+def test_gzip_and_raw_formats(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "a.txt").write_text("first")
     (tmp_path / "out/b.txt").write_text("second")
     build(tmp_path / "x.gz", tmp_path, ["out/b.txt", "a.txt"], "gzip")
     packed = (tmp_path / "x.gz").read_bytes()
     assert gzip.decompress(packed) == b"firstsecond"
-    assert packed.count(b"\x1f\x8b\x08\x08") == 2, "a member for each file, with its name"
+    assert packed.count(b"\x1f\x8b\x08\x08") == 2, "each file is a gzip member with its name"
     build(tmp_path / "x.raw", tmp_path, ["a.txt"], "raw")
     assert (tmp_path / "x.raw").read_text() == "first"
     with pytest.raises(StepError, match="exactly one file, not 2"):

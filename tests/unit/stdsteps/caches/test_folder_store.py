@@ -15,7 +15,7 @@ KEYS = st.text(max_size=300) | st.text("./%\\Aa0~-_ \0", max_size=250)
 
 
 @given(KEYS)
-def test_no_key_leaves_the_folder(key: str) -> None:
+def test_the_file_name_of_a_key_stays_in_the_folder(key: str) -> None:
     name = file_name(key)
     assert name.endswith(SUFFIX)
     assert os.path.dirname(os.path.normpath(f"/caches/{name}")) == "/caches"
@@ -26,8 +26,8 @@ def test_no_key_leaves_the_folder(key: str) -> None:
 
 
 @given(KEYS, KEYS)
-def test_no_two_keys_share_a_file(one: str, other: str) -> None:
-    assert (file_name(one) == file_name(other)) == ((one or "default") == (other or "default"))
+def test_no_two_keys_share_a_file(first: str, second: str) -> None:
+    assert (file_name(first) == file_name(second)) == ((first or "default") == (second or "default"))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_names_of_keys(key: str, name: str) -> None:
     assert file_name(key) == name
 
 
-def test_a_long_key_is_known_by_its_digest() -> None:
+def test_a_long_key_is_replaced_by_its_digest() -> None:
     assert file_name("k" * 200) == "k" * 200 + ".zip"
     assert file_name("k" * 201).startswith("%sha256-")
 
@@ -65,23 +65,23 @@ def root(tmp_path: Path) -> Path:
 NAMES = {"deps", "deps/empty", "deps/a", "deps/run", "deps/link"}
 
 
-def test_a_listing_survives_packing_and_changes_with_the_files(root: Path, tmp_path: Path) -> None:
+def test_a_digest_of_a_listing_survives_packing_and_changes_with_the_files(root: Path, tmp_path: Path) -> None:
     before, size = digest_listing(root, NAMES)
     assert size == 5
     write_zip(tmp_path / "zip", root, NAMES)
     (tmp_path / "other").mkdir()
     unpack_zip(tmp_path / "zip", tmp_path / "other")
     assert digest_listing(tmp_path / "other", NAMES) == (before, size)
-    seen = {before}
+    digests = {before}
     os.utime(root / "deps/a", (1, 1))
-    seen.add(digest_listing(root, NAMES)[0])
+    digests.add(digest_listing(root, NAMES)[0])
     (root / "deps/a").chmod(0o600)
-    seen.add(digest_listing(root, NAMES)[0])
+    digests.add(digest_listing(root, NAMES)[0])
     (root / "deps/link").unlink()
     (root / "deps/link").symlink_to("run")
-    seen.add(digest_listing(root, NAMES)[0])
-    seen.add(digest_listing(root, NAMES - {"deps/empty"})[0])
-    assert len(seen) == 5
+    digests.add(digest_listing(root, NAMES)[0])
+    digests.add(digest_listing(root, NAMES - {"deps/empty"})[0])
+    assert len(digests) == 5
 
 
 def test_a_cache_is_written_once_while_nothing_changes(
@@ -99,27 +99,29 @@ def test_a_cache_is_written_once_while_nothing_changes(
     assert [path.name for path in archive.parent.iterdir()] == ["key.zip"]
 
 
-def test_what_is_saved_is_restored(root: Path, tmp_path: Path) -> None:
+def test_a_saved_cache_is_restored(root: Path, tmp_path: Path) -> None:
     archive, other = tmp_path / "caches/key.zip", tmp_path / "other"
     other.mkdir()
     size = save(archive, root, NAMES)
     os.utime(archive, (1, 1))
     assert restore(archive, other) == (5, size)
-    assert archive.stat().st_mtime > 1, "whoever tidies up sees that it is used"
+    assert archive.stat().st_mtime > 1, "a cleanup by age must keep a cache that is used"
     assert (other / "deps/link").read_text() == "one"
     assert (other / "deps/run").stat().st_mode & 0o777 == 0o755
     assert (other / "deps/empty").is_dir()
     assert restore(tmp_path / "caches/none.zip", other) is None
 
 
-def test_a_damaged_cache_is_a_miss_and_goes(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_cache_is_a_miss_and_is_removed(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     archive, other = tmp_path / "caches/key.zip", tmp_path / "other"
     other.mkdir()
     (root / "deps/a").write_bytes(os.urandom(5000))
     save(archive, root, NAMES)
     packed = bytearray(archive.read_bytes())
-    at = packed.index(b"deps/a") + 3000
-    packed[at : at + 4] = b"\0\0\0\0"
+    offset = packed.index(b"deps/a") + 3000
+    packed[offset : offset + 4] = b"\0\0\0\0"
     archive.write_bytes(packed)
     assert restore(archive, other) is None
     assert not archive.exists()
@@ -127,7 +129,7 @@ def test_a_damaged_cache_is_a_miss_and_goes(root: Path, tmp_path: Path, capsys: 
     assert "WARNING: the archive is damaged" in capsys.readouterr().out
 
 
-def test_a_cache_that_does_not_fit_here_is_a_miss_and_stays(
+def test_a_cache_that_cannot_be_unpacked_is_a_miss_and_is_kept(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive, other = tmp_path / "caches/key.zip", tmp_path / "other"
@@ -154,7 +156,7 @@ def test_a_save_that_fails_leaves_the_old_cache(root: Path, tmp_path: Path) -> N
     assert [path.name for path in archive.parent.iterdir()] == ["key.zip"]
 
 
-def test_what_killed_savers_left_goes_after_a_day(tmp_path: Path) -> None:
+def test_files_of_killed_steps_are_removed_after_a_day(tmp_path: Path) -> None:
     old, young = tmp_path / f"{ASIDE}old", tmp_path / f"{ASIDE}young"
     for path in (old, young, tmp_path / "key.zip"):
         path.touch()

@@ -14,7 +14,7 @@ from remuda.stdsteps.checkout.git import (
 from remuda.stdsteps.common.errors import StepError
 
 
-def test_credentials_leave_the_address() -> None:
+def test_credentials_are_removed_from_the_url() -> None:
     remote = split_credentials("https://user:p%40ss@host:8443/g/p.git")
     assert remote == Remote(
         url="https://host:8443/g/p.git", origin="https://host:8443/", header="Authorization: Basic dXNlcjpwQHNz"
@@ -22,17 +22,17 @@ def test_credentials_leave_the_address() -> None:
 
 
 @pytest.mark.parametrize("url", ["file:///srv/p.git", "/srv/p.git", "git@host:g/p.git", "https://host/p.git"])
-def test_other_addresses_stay_as_they_are(url: str) -> None:
+def test_urls_without_credentials_are_unchanged(url: str) -> None:
     assert split_credentials(url).url == url
     assert split_credentials(url).header is None
 
 
-def test_no_address_is_an_error() -> None:
+def test_a_missing_url_is_an_error() -> None:
     with pytest.raises(StepError, match="repo_url: required"):
         split_credentials("")
 
 
-def test_the_configuration_is_private(tmp_path: Path) -> None:
+def test_the_configuration_file_is_private(tmp_path: Path) -> None:
     path = write_config(tmp_path, split_credentials("http://u:p@h/x"))
     assert path.stat().st_mode & 0o777 == 0o600
     assert '[http "http://h/"]' in path.read_text()
@@ -52,7 +52,7 @@ def test_the_configuration_is_private(tmp_path: Path) -> None:
         "fatal: expected flush after ref listing",
     ],
 )
-def test_a_server_that_is_away_is_waited_for(text: str) -> None:
+def test_errors_of_an_unreachable_server_are_transient(text: str) -> None:
     assert is_transient(text)
     assert is_unreachable(text)
 
@@ -73,12 +73,12 @@ def test_refusals_are_final(text: str) -> None:
     assert not is_transient(text)
 
 
-def test_ssh_addresses_of_the_server_mean_http_ones(tmp_path: Path) -> None:
+def test_ssh_urls_of_the_server_are_replaced_by_https(tmp_path: Path) -> None:
     text = write_config(tmp_path, split_credentials("https://u:p@h:8443/g/x.git"), instead_of_ssh=True).read_text()
     assert '[url "https://h:8443/"]\n\tinsteadOf = git@h:\n\tinsteadOf = ssh://git@h/\n' in text
 
 
-def test_the_reason_is_what_failed_first() -> None:
+def test_the_reason_is_the_first_fatal_error() -> None:
     text = (
         "Cloning into 'm'...\nfatal: repository 'u' not found\nfatal: clone of 'u' into 'm' failed\nFailed to clone 'm'"
     )
@@ -88,11 +88,11 @@ def test_the_reason_is_what_failed_first() -> None:
 
 
 @pytest.mark.parametrize(("url", "allowed"), [("file:///r/p.git", True), ("https://h/p.git", False)])
-def test_submodules_may_lie_on_this_machine_where_the_repository_does(tmp_path: Path, url: str, allowed: bool) -> None:
+def test_local_submodules_are_allowed_for_local_repositories_only(tmp_path: Path, url: str, allowed: bool) -> None:
     assert ('[protocol "file"]' in write_config(tmp_path, split_credentials(url)).read_text()) is allowed
 
 
-def test_the_authority_counts_for_the_server_alone() -> None:
+def test_the_certificate_authority_is_set_for_the_server_only() -> None:
     text = format_config(split_credentials("https://u:p@h.example/x.git"), authority="/a b/ca.pem")
     assert '[http "https://h.example/"]\n\tsslCAInfo = "/a b/ca.pem"' in text
     assert "sslCAInfo" not in format_config(split_credentials("http://u:p@h/x.git"), authority="/ca.pem")

@@ -12,7 +12,7 @@ from remuda.stdsteps.common.errors import StepError
         (SUBMODULE_UPDATE, "--remote --jobs 4 -j 4 --jobs=4 -N -f --depth 1 --no-single-branch"),
     ],
 )
-def test_options_that_harm_nothing_pass(allowed: Options, flags: str) -> None:
+def test_harmless_options_are_allowed(allowed: Options, flags: str) -> None:
     check_flags("NAME", flags.split(), allowed)
 
 
@@ -39,6 +39,6 @@ def test_options_that_harm_nothing_pass(allowed: Options, flags: str) -> None:
         (SUBMODULE_UPDATE, "vendor"),
     ],
 )
-def test_other_words_are_refused_with_the_name_of_the_variable(allowed: Options, flags: str) -> None:
+def test_other_options_are_refused_with_the_name_of_the_variable(allowed: Options, flags: str) -> None:
     with pytest.raises(StepError, match=r"^NAME: '"):
         check_flags("NAME", flags.split(), allowed)

@@ -9,14 +9,14 @@ from remuda.stdsteps.checkout.lfs import pull
 
 @pytest.fixture
 def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
-    """In a repository, on a machine without git-lfs."""
+    """Git in a repository, on a machine without git-lfs."""
     work, private = tmp_path / "work", tmp_path / "private"
     work.mkdir()
     private.mkdir()
     subprocess.run(["git", "init", "-q", work], check=True)
-    made = Git(work, write_config(private, split_credentials("https://host.test/g/p.git")))
+    instance = Git(work, write_config(private, split_credentials("https://host.test/g/p.git")))
     monkeypatch.setenv("PATH", str(private))
-    return made
+    return instance
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
         ("other", "", False),
     ],
 )
-def test_a_missing_program_is_said_where_it_is_missed(
+def test_missing_git_lfs_is_a_warning_if_the_repository_uses_it(
     git: Git, tmp_path: Path, file: str, attributes: str, warns: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = tmp_path / "work"

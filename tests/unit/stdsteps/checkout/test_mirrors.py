@@ -7,15 +7,15 @@ import pytest
 from remuda.stdsteps.checkout.mirrors import _mirror_name, _mirror_refspec, shrink
 
 
-def a_mirror(folder: Path, name: str, *, size: int, used: int) -> Path:
+def create_mirror(folder: Path, name: str, *, size: int, used: int) -> Path:
     (folder / f"{name}.git").mkdir(parents=True)
     (folder / f"{name}.size").write_text(str(size))
     os.utime(folder / f"{name}.size", (used, used))
     return folder / f"{name}.git"
 
 
-def test_those_not_used_for_longest_go_first_and_none_in_use(tmp_path: Path) -> None:
-    oldest, busy, old, new = (a_mirror(tmp_path, name, size=10, used=at) for at, name in enumerate("abcd"))
+def test_shrink_removes_the_least_recently_used_mirrors_that_are_not_in_use(tmp_path: Path) -> None:
+    oldest, busy, old, new = (create_mirror(tmp_path, name, size=10, used=time) for time, name in enumerate("abcd"))
     with (tmp_path / "b.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         shrink(tmp_path, 25)
@@ -24,15 +24,15 @@ def test_those_not_used_for_longest_go_first_and_none_in_use(tmp_path: Path) -> 
     assert busy.exists()
 
 
-def test_what_is_no_size_is_passed_over(tmp_path: Path) -> None:
-    broken = a_mirror(tmp_path, "a", size=10, used=1)
+def test_a_mirror_with_an_invalid_size_is_kept(tmp_path: Path) -> None:
+    broken = create_mirror(tmp_path, "a", size=10, used=1)
     (tmp_path / "a.size").write_text("x")
     shrink(tmp_path, 0)
     assert broken.exists()
 
 
 @pytest.mark.parametrize(
-    ("refspec", "kept"),
+    ("refspec", "expected"),
     [
         ("+refs/heads/main:refs/remotes/origin/main", "+refs/heads/main:refs/heads/main"),
         ("+refs/heads/*:refs/remotes/origin/*", "+refs/heads/*:refs/heads/*"),
@@ -40,11 +40,11 @@ def test_what_is_no_size_is_passed_over(tmp_path: Path) -> None:
         (f"+{'a' * 40}:refs/pipelines/5", f"+{'a' * 40}:refs/commits/{'a' * 40}"),
     ],
 )
-def test_names_in_a_mirror(refspec: str, kept: str) -> None:
-    assert _mirror_refspec(refspec) == kept
+def test_refspecs_of_a_mirror(refspec: str, expected: str) -> None:
+    assert _mirror_refspec(refspec) == expected
 
 
-def test_each_address_has_a_mirror_of_its_own() -> None:
+def test_each_url_has_its_own_mirror() -> None:
     assert _mirror_name("https://a/g/p.git").startswith("g-p-")
     assert _mirror_name("https://a/g/p.git") != _mirror_name("https://b/g/p.git")
     assert "/" not in _mirror_name("https://a/../../x/" + "y" * 500)

@@ -15,7 +15,7 @@ from remuda.stdsteps.common.errors import StepError
 LINK, FILE, FOLDER = stat.S_IFLNK | 0o777, stat.S_IFREG | 0o644, stat.S_IFDIR | 0o755
 
 
-def an_archive(path: Path, *entries: tuple[str, bytes, int]) -> Path:
+def create_archive(path: Path, *entries: tuple[str, bytes, int]) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for name, data, mode in entries:
             entry = zipfile.ZipInfo(name)
@@ -38,6 +38,19 @@ def test_round_trip_keeps_modes_links_and_empty_folders(tmp_path: Path) -> None:
     assert os.readlink(target / "a/link") == "run"
 
 
+def test_round_trip_keeps_backslashes_in_names(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    names = {"dev-disk-by\\x2dlabel.device", "\\x2d.mount", "folder\\x2d", "folder\\x2d/link\\"}
+    (source / "folder\\x2d").mkdir(parents=True)
+    (source / "folder\\x2d/link\\").symlink_to("a\\b")
+    (source / "dev-disk-by\\x2dlabel.device").write_text("x")
+    (source / "\\x2d.mount").write_text("x")
+    target.mkdir()
+    write_zip(tmp_path / "zip", source, names)
+    assert unpack_zip(tmp_path / "zip", target) == 4
+    assert {str(path.relative_to(target)) for path in target.rglob("*")} == names
+
+
 def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / name).write_text(name)
@@ -54,6 +67,8 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
         [("/etc/out", b"x", FILE)],
         [("a/../../out", b"x", FILE)],
         [("a\\..\\out", b"x", FILE)],
+        [("..\\out", b"x", FILE)],
+        [("a/..\\..\\out", b"x", LINK)],
         [("existing/out", b"x", FILE)],
         [("existing/deep/out", b"x", FILE)],
         [("existing/out/", b"", FOLDER)],
@@ -70,58 +85,60 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
         [("link", b"../outside", LINK), ("link/", b"", FOLDER)],
     ],
 )
-def test_what_leads_out_is_refused(tmp_path: Path, entries: list[tuple[str, bytes, int]]) -> None:
+def test_entries_outside_of_the_folder_and_invalid_links_are_refused(
+    tmp_path: Path, entries: list[tuple[str, bytes, int]]
+) -> None:
     root = tmp_path / "root"
     (root / "folder").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     (root / "existing").symlink_to(tmp_path / "outside")
     (root / "inner").symlink_to("folder")
     with pytest.raises(StepError):
-        unpack_zip(an_archive(tmp_path / "zip", *entries), root)
+        unpack_zip(create_archive(tmp_path / "zip", *entries), root)
     assert not list((tmp_path / "outside").iterdir())
     assert not list((root / "folder").iterdir())
     assert not (tmp_path / "out").exists()
 
 
-def test_links_are_unpacked_as_they_are(tmp_path: Path) -> None:
+def test_links_are_unpacked_unchanged(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     (source / "venv/bin").mkdir(parents=True)
     (source / "venv/lib").mkdir()
     target.mkdir()
     links = {"bin/python": "/usr/bin/python3", "lib64": "lib", "up": "../../..", "loop": "loop", "gone": "nothing"}
-    for name, where in links.items():
-        (source / "venv" / name).symlink_to(where)
+    for name, destination in links.items():
+        (source / "venv" / name).symlink_to(destination)
     names = ["venv", "venv/bin", "venv/lib", *(f"venv/{name}" for name in links)]
-    for _ in range(2):  # over what is there already, too
+    for _ in range(2):  # the second time over existing files
         write_zip(tmp_path / "zip", source, names)
         assert unpack_zip(tmp_path / "zip", target) == len(names)
         assert {name: os.readlink(target / "venv" / name) for name in links} == links
 
 
 @pytest.mark.parametrize("name", [".git/config", "sub/.GIT/hooks/post-checkout", ".git", "a/.Git/"])
-def test_repositories_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_entries_in_git_folders_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
     mode = FOLDER if name.endswith("/") else FILE
     link = ("x/.git", b"/etc", LINK)
-    archive = an_archive(tmp_path / "zip", (name, b"x", mode), link, (".gitignore", b"x", FILE))
+    archive = create_archive(tmp_path / "zip", (name, b"x", mode), link, (".gitignore", b"x", FILE))
     assert unpack_zip(archive, root) == 1
     assert [path.name for path in root.rglob("*")] == [".gitignore"]
-    said = capsys.readouterr().out.splitlines()
-    assert said == [f"WARNING: skipped 2 entries of the archive inside .git folders, such as {name!r}"]
+    output = capsys.readouterr().out.splitlines()
+    assert output == [f"WARNING: skipped 2 entries of the archive inside .git folders, such as {name!r}"]
 
 
-def test_a_link_in_the_way_is_replaced_not_followed(tmp_path: Path) -> None:
+def test_an_existing_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "victim").write_text("safe")
     (root / "file").symlink_to(tmp_path / "victim")
-    unpack_zip(an_archive(tmp_path / "zip", ("file", b"new", FILE)), root)
+    unpack_zip(create_archive(tmp_path / "zip", ("file", b"new", FILE)), root)
     assert (tmp_path / "victim").read_text() == "safe"
     assert (root / "file").read_text() == "new"
 
 
-def test_an_archive_that_grows_without_end_is_refused(tmp_path: Path) -> None:
+def test_an_archive_with_too_large_contents_is_refused(tmp_path: Path) -> None:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros", b"\0" * 5_000_000)
@@ -134,7 +151,7 @@ def test_an_archive_that_grows_without_end_is_refused(tmp_path: Path) -> None:
 def test_an_archive_with_a_very_long_list_of_entries_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = an_archive(tmp_path / "zip", *((f"file{number}", b"", FILE) for number in range(100)))
+    archive = create_archive(tmp_path / "zip", *((f"file{number}", b"", FILE) for number in range(100)))
     (tmp_path / "out").mkdir()
     monkeypatch.setattr("remuda.stdsteps.common.archive.MOST_ENTRIES", 99)
     with pytest.raises(StepError, match="more than 99 entries"):
@@ -145,15 +162,15 @@ def test_an_archive_with_a_very_long_list_of_entries_is_refused(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_damaged_archive_is_no_traceback(tmp_path: Path) -> None:
-    an_archive(tmp_path / "zip", ("a", b"x" * 100, FILE))
+def test_a_damaged_archive_is_an_error_of_the_step(tmp_path: Path) -> None:
+    create_archive(tmp_path / "zip", ("a", b"x" * 100, FILE))
     (tmp_path / "zip").write_bytes((tmp_path / "zip").read_bytes()[:-30])
     with pytest.raises(StepError, match="damaged"):
         unpack_zip(tmp_path / "zip", tmp_path)
 
 
 @pytest.mark.parametrize("moment", [1_000_000_001, 0, -5, 2**32, 1_700_000_000.75])
-def test_times_are_kept_to_the_second(tmp_path: Path, moment: float) -> None:
+def test_modification_times_are_kept_to_the_second(tmp_path: Path, moment: float) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "file").write_text("x")
     os.utime(tmp_path / "file", (moment, moment))
@@ -162,9 +179,9 @@ def test_times_are_kept_to_the_second(tmp_path: Path, moment: float) -> None:
     assert (tmp_path / "target/file").stat().st_mtime == min(int(moment), 2**31 - 1)
 
 
-def test_times_of_other_programs_are_read(tmp_path: Path) -> None:
-    unpack_zip(an_archive(tmp_path / "zip", ("file", b"x", FILE)), tmp_path)
-    assert (tmp_path / "file").stat().st_mtime == 315_532_800  # 1980, in which zip archives begin
+def test_modification_times_without_the_extended_field_are_read(tmp_path: Path) -> None:
+    unpack_zip(create_archive(tmp_path / "zip", ("file", b"x", FILE)), tmp_path)
+    assert (tmp_path / "file").stat().st_mtime == 315_532_800  # 1980, the first year of zip archives
 
 
 def test_a_comment_is_found_without_reading_the_archive(tmp_path: Path) -> None:
@@ -177,19 +194,19 @@ def test_a_comment_is_found_without_reading_the_archive(tmp_path: Path) -> None:
     assert not has_comment(tmp_path / "file", b"this one")
 
 
-def test_all_or_nothing(tmp_path: Path) -> None:
+def test_a_failed_whole_unpack_leaves_no_files(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "folder").mkdir(parents=True)
     entries = [("a/new", b"x", FILE), ("b", b"x", FILE), ("folder", b"x", FILE)]
     with pytest.raises(StepError, match="where the working directory has a folder"):
-        unpack_zip(an_archive(tmp_path / "zip", *entries), root, whole=True)
+        unpack_zip(create_archive(tmp_path / "zip", *entries), root, whole=True)
     assert not [path for path in root.rglob("*") if path.is_file()]
 
 
-def test_repositories_further_down_belong_to_a_whole(tmp_path: Path) -> None:
+def test_a_whole_unpack_includes_git_folders_below_the_root(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    archive = an_archive(tmp_path / "zip", (".git/config", b"x", FILE), ("hooks/.git/config", b"x", FILE))
+    archive = create_archive(tmp_path / "zip", (".git/config", b"x", FILE), ("hooks/.git/config", b"x", FILE))
     assert unpack_zip(archive, root, whole=True) == 1
     assert not (root / ".git").exists()
     assert (root / "hooks/.git/config").exists()
@@ -197,7 +214,7 @@ def test_repositories_further_down_belong_to_a_whole(tmp_path: Path) -> None:
 
 @settings(max_examples=60)
 @given(st.data())
-def test_any_damage_is_a_refusal_that_leaves_nothing(data: st.DataObject) -> None:
+def test_any_damage_is_an_error_that_leaves_no_files(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         source, target, archive = Path(name, "source"), Path(name, "target"), Path(name, "zip")
         source.mkdir()

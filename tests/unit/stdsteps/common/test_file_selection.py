@@ -31,7 +31,9 @@ def root(tmp_path: Path) -> Path:
         ([], [], set()),
     ],
 )
-def test_what_is_selected(root: Path, paths: list[str], exclude: list[str], names: set[str]) -> None:
+def test_files_are_selected_by_paths_and_exclusions(
+    root: Path, paths: list[str], exclude: list[str], names: set[str]
+) -> None:
     assert select(root, paths, exclude, untracked=False) == names
 
 
@@ -42,20 +44,20 @@ def test_untracked_files(root: Path) -> None:
     assert select(root, [], [], untracked=True) == {".hidden"}
 
 
-def test_untracked_files_are_found_without_the_settings_of_a_repository(root: Path, tmp_path: Path) -> None:
+def test_untracked_files_are_listed_without_the_settings_of_the_repository(root: Path, tmp_path: Path) -> None:
     (root / ".git/config").unlink()
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     subprocess.run(["git", "add", "a.txt"], cwd=root, check=True)
-    ran = tmp_path / "ran"
+    marker = tmp_path / "marker"
     with (root / ".git/config").open("a") as file:
-        file.write(f'[core]\n\tfsmonitor = "touch {ran}; false"\n\tworktree = {tmp_path}\n')
+        file.write(f'[core]\n\tfsmonitor = "touch {marker}; false"\n\tworktree = {tmp_path}\n')
     assert "a.txt" not in select(root, [], [], untracked=True)
     assert ".hidden" in select(root, [], [], untracked=True)
-    assert not ran.exists()
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize(
-    ("pattern", "name", "matches"),
+    ("pattern", "name", "expected"),
     [
         ("*.o", "a.o", True),
         ("*.o", "d/a.o", False),
@@ -70,8 +72,8 @@ def test_untracked_files_are_found_without_the_settings_of_a_repository(root: Pa
         ("a+b", "aab", False),
     ],
 )
-def test_patterns(pattern: str, name: str, matches: bool) -> None:
-    assert bool(pattern_regex(pattern).fullmatch(name)) == matches
+def test_patterns_of_exclusions(pattern: str, name: str, expected: bool) -> None:
+    assert bool(pattern_regex(pattern).fullmatch(name)) == expected
 
 
 def test_paths_may_begin_with_the_working_directory(root: Path) -> None:
@@ -96,16 +98,15 @@ def test_patterns_of_paths(root: Path, paths: list[str], names: set[str]) -> Non
     assert select(root, paths, untracked=False) == names
 
 
-def test_circles_of_links_are_found_but_not_followed(root: Path) -> None:
+def test_circular_links_are_selected_but_not_followed(root: Path) -> None:
     for number in range(30):
         (root / f"out/circle{number}").symlink_to("..")
-    found = select(root, ["**/*.txt"], untracked=False)
-    assert found == {"a.txt", "out/b.txt", "out/deep/c.txt"}
+    assert select(root, ["**/*.txt"], untracked=False) == {"a.txt", "out/b.txt", "out/deep/c.txt"}
     assert "out/circle7" in select(root, ["out"], untracked=False)
     assert not any(name.startswith("out/circle7/") for name in select(root, ["."], untracked=False))
 
 
-def test_a_named_way_through_a_link_is_taken(root: Path) -> None:
+def test_a_path_through_a_link_is_followed(root: Path) -> None:
     (root / "link").symlink_to("out")
     assert select(root, ["link/b.txt"], untracked=False) == {"link/b.txt"}
 
@@ -113,7 +114,7 @@ def test_a_named_way_through_a_link_is_taken(root: Path) -> None:
 def test_a_link_that_leads_out_is_kept_as_a_link_and_not_followed(
     root: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What a job in a container calls /etc is not what this process finds there."""
+    """A link to /etc of a job's container leads to another folder in this process."""
     outside = tmp_path_factory.mktemp("outside")
     (outside / "shadow").write_text("secret")
     (root / "etc").symlink_to(outside)
@@ -123,19 +124,19 @@ def test_a_link_that_leads_out_is_kept_as_a_link_and_not_followed(
     assert "etc is a link that leads out" in capsys.readouterr().out
 
 
-def test_names_that_are_no_text_are_left_out(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_not_utf_8_are_skipped(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / os.fsdecode(b"out/\xff")).touch()
     assert select(root, ["out/*"], ["out/deep"], untracked=False) == {"out/b.txt"}
     assert "skipped 1 files whose names are not valid UTF-8" in capsys.readouterr().out
 
 
-def test_what_is_missing_is_a_warning_that_names_the_folder(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_warning_for_a_missing_file_names_the_folder(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     select(root, ["none.xml"], untracked=False)
     warning = "WARNING: none.xml: no matching files. Ensure that the path is relative to the working directory"
     assert capsys.readouterr().out == f"{warning} ({root})\n"
 
 
-def test_alternatives() -> None:
+def test_braces_are_expanded_to_alternatives() -> None:
     assert set(alternatives("a{b,c{d,e}}f")) == {"abf", "acdf", "acef"}
     assert alternatives("a{b}c") == ["a{b}c"]
     with pytest.raises(StepError, match="more than 1000"):
@@ -144,7 +145,7 @@ def test_alternatives() -> None:
 
 def test_links_do_not_lead_out_of_the_working_directory(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "shadow").write_text("of the machine")
+    (elsewhere / "shadow").write_text("of the host")
     (root / "way").symlink_to(elsewhere)
     (root / "file").symlink_to(elsewhere / "shadow")
     assert select(root, ["way/shadow", "way/*", "file", "way"], untracked=False) == {"file", "way"}
@@ -155,5 +156,5 @@ def test_links_do_not_lead_out_of_the_working_directory(root: Path, tmp_path_fac
 def test_very_deep_folders(root: Path) -> None:
     subprocess.run(["mkdir", "-p", root / "/".join("d" * 1200)], check=True)
     assert len(select(root, ["d"], untracked=False)) == 1200
-    # Python itself cannot remove them.
+    # Python cannot remove a tree as deep as this.
     subprocess.run(["rm", "-r", root / "d"], check=True)

@@ -7,7 +7,7 @@ from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.inputs import Inputs
 
 
-def test_values_of_the_right_kind() -> None:
+def test_values_of_the_right_type() -> None:
     inputs = Inputs({"t": "x", "n": 3, "f": True, "l": ["a"], "g": [{"t": "y"}], "c": "b"})
     assert (inputs.text("t"), inputs.number("n", 0), inputs.flag("f", False)) == ("x", 3, True)
     assert (inputs.texts("l", []), inputs.one_of("c", ("a", "b"))) == (["a"], "b")
@@ -17,7 +17,7 @@ def test_values_of_the_right_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "text"),
+    ("read", "message"),
     [
         (lambda inputs: inputs.text("absent"), "absent: required, but missing"),
         (lambda inputs: inputs.text("n"), "n: must be a string"),
@@ -29,12 +29,12 @@ def test_values_of_the_right_kind() -> None:
         (lambda inputs: inputs.done(), "unknown inputs: n, t"),
     ],
 )
-def test_values_of_another_kind(read: Callable[[Inputs], object], text: str) -> None:
-    with pytest.raises(StepError, match=text):
+def test_invalid_values_are_refused(read: Callable[[Inputs], object], message: str) -> None:
+    with pytest.raises(StepError, match=message):
         read(Inputs({"t": "x", "n": -1}))
 
 
-def test_a_step_without_inputs_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_without_inputs_and_an_unknown_step_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkout"]) == 1
     assert "REMUDA_INPUTS is not set" in capsys.readouterr().out
     assert main(["chekout"]) == 1

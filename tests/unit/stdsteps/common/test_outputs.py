@@ -1,4 +1,4 @@
-"""What a step tells, in a folder where a job can do what it likes."""
+"""Writing a step's outputs in a folder that the job controls."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from remuda.stdsteps.common.inputs import read_inputs
 from remuda.stdsteps.common.outputs import write_outputs
 
 
-def test_outputs_are_lines_behind_those_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_are_appended_as_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMUDA_OUTPUTS", str(tmp_path / "outputs"))
     write_outputs(a=1)
     write_outputs(b=["\u00e4"], c=None)
@@ -21,7 +21,9 @@ def test_outputs_are_lines_behind_those_that_are_there(tmp_path: Path, monkeypat
     write_outputs(a=2)
 
 
-def test_nothing_is_told_or_read_through_a_link_or_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_and_inputs_are_not_accessed_through_a_link_or_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "elsewhere"
     target.write_text('{"own": 1}')
     (tmp_path / "link").symlink_to(target)

@@ -23,7 +23,7 @@ def test_warnings_of_the_shell_before_the_id_are_output() -> None:
     assert session.id == "123"
 
 
-def test_a_message_of_the_engine_is_no_session() -> None:
+def test_a_message_of_the_engine_instead_of_an_id_is_an_error() -> None:
     session = Session()
     assert session.strip_id(1, b"OCI runtime exec failed: no sh\r\n") == b""
     assert session.id == ""

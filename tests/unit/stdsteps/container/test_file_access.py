@@ -1,4 +1,4 @@
-"""Files for users of a container: opened up, links left alone."""
+"""`share` gives the users of a container access to a tree of files; links are not followed."""
 
 import os
 import stat
@@ -8,11 +8,11 @@ from remuda.lib.safe_paths import remove_tree
 from remuda.stdsteps.container.file_access import share
 
 
-def mode(path: Path) -> int:
+def read_mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def test_a_tree_is_opened_up_and_links_are_not_followed(tmp_path: Path) -> None:
+def test_access_to_a_tree_is_granted_and_links_are_not_followed(tmp_path: Path) -> None:
     outside, tree = tmp_path / "outside", tmp_path / "tree"
     (outside / "folder").mkdir(parents=True)
     (outside / "file").write_text("x")
@@ -26,14 +26,14 @@ def test_a_tree_is_opened_up_and_links_are_not_followed(tmp_path: Path) -> None:
     (tree / "folder").symlink_to(outside)
     os.mkfifo(tree / "pipe", 0o600)
     share(str(tree))
-    assert [mode(tree / name) for name in ("plain", "program", "deep", "deep/open", "pipe")] == [
+    assert [read_mode(tree / name) for name in ("plain", "program", "deep", "deep/open", "pipe")] == [
         *(0o666, 0o777, 0o777, 0o666, 0o600)
     ]
-    assert mode(outside / "file") == 0o600
+    assert read_mode(outside / "file") == 0o600
     share(str(tmp_path / "absent"))
 
 
-def test_a_tree_is_opened_up_that_is_deeper_than_a_stack(tmp_path: Path) -> None:
+def test_access_is_granted_in_a_tree_deeper_than_the_stack(tmp_path: Path) -> None:
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(1200):
         os.mkdir("folder", 0o700, dir_fd=here)

@@ -1,4 +1,4 @@
-"""What a container may use, for the engine's ears."""
+"""Conversion of the container options and limits to the engine's API."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from remuda.stdsteps.common.sizes import format_size, parse_size
 from remuda.stdsteps.container.options import host_config, mounts, network_config
 
 
-def test_options() -> None:
+def test_options_are_converted() -> None:
     options = {
         "memory": "64m",
         "cpus": "1.5",
@@ -47,7 +47,7 @@ def test_the_stricter_of_option_and_policy_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"memmory": "1g"}, "memmory is unknown; did you mean memory"),
         ({"zzz": 1}, "zzz is unknown; known: memory"),
@@ -61,18 +61,18 @@ def test_the_stricter_of_option_and_policy_counts() -> None:
         ({"runtime": 5}, "a string"),
     ],
 )
-def test_mistakes(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(StepError, match=words):
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(StepError, match=message):
         host_config(options)
 
 
-def test_volumes() -> None:
+def test_volumes_are_converted() -> None:
     assert mounts(["/a:/b:ro", "/c", "name:/d"]) == (["/a:/b:ro", "name:/d"], {"/c": {}})
     with pytest.raises(StepError, match="neither a path"):
         mounts(["relative"])
 
 
-def test_sizes() -> None:
+def test_sizes_are_parsed_and_formatted() -> None:
     sizes = ["", "0", "10", "1k", "2m", "1.5g", "1G", "3mb", "4 MiB", "5tb"]
     assert [parse_size(text, "x") for text in sizes] == [
         *(0, 0, 10, 1024, 2 << 20, 3 << 29, 1 << 30, 3 << 20, 4 << 20, 5 << 40)
@@ -82,7 +82,7 @@ def test_sizes() -> None:
         parse_size("many", "x")
 
 
-def test_what_the_engine_knows_by_other_names() -> None:
+def test_options_with_other_names_in_the_api() -> None:
     options = {
         "gpus": "all",
         "log_options": {"max-size": "10m"},
@@ -117,9 +117,10 @@ def test_what_the_engine_knows_by_other_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wish"), [("2", {"Count": 2}), ("device=0,GPU-7", {"DeviceIDs": ["0", "GPU-7"]}), ('"all"', {"Count": -1})]
+    ("text", "expected"),
+    [("2", {"Count": 2}), ("device=0,GPU-7", {"DeviceIDs": ["0", "GPU-7"]}), ('"all"', {"Count": -1})],
 )
-def test_processors_of_graphics(text: str, wish: dict[str, Any]) -> None:
-    assert host_config({"gpus": text})["DeviceRequests"] == [{"Capabilities": [["gpu"]]} | wish]
+def test_gpus_are_converted(text: str, expected: dict[str, Any]) -> None:
+    assert host_config({"gpus": text})["DeviceRequests"] == [{"Capabilities": [["gpu"]]} | expected]
     with pytest.raises(StepError, match="must be all"):
         host_config({"gpus": "some"})

@@ -1,4 +1,4 @@
-"""Whose a container is, and when it is nobody's any more."""
+"""The owner of a container, and the detection of containers that a job left behind."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from remuda.lib.safe_paths import read_mounts
 from remuda.stdsteps.engine.job_containers import _may_exist, find_mount, is_leftover, short_digest, this_owner
 
 
-def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_all_steps_of_a_job_have_the_same_owner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("REMUDA_EXCHANGE", raising=False)
     monkeypatch.setenv("CI_JOB_ID", "7")
     named = this_owner("7-abc")
@@ -26,7 +26,7 @@ def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("labels", "is_one"),
+    ("labels", "expected"),
     [
         ({"remuda.folder": "/there", "remuda.until": "200"}, False),
         ({"remuda.folder": "/gone", "remuda.until": "200"}, True),
@@ -36,15 +36,15 @@ def test_an_owner_is_the_same_for_all_steps_of_a_job(monkeypatch: pytest.MonkeyP
         ({}, False),
     ],
 )
-def test_leftovers(labels: dict[str, str], is_one: bool) -> None:
-    assert is_leftover(labels, now=100.0, exists=lambda path: path == "/there") is is_one
+def test_leftovers(labels: dict[str, str], expected: bool) -> None:
+    assert is_leftover(labels, now=100.0, exists=lambda path: path == "/there") is expected
 
 
-def test_a_folder_that_cannot_be_looked_at_may_be_that_of_a_job(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_examined_may_exist(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to("circle")
     (tmp_path / "file").touch()
-    seen = {name: _may_exist(str(tmp_path / name)) for name in ("", "circle/jobs", "none", "none/jobs", "file/jobs")}
-    assert seen == {"": True, "circle/jobs": True, "none": False, "none/jobs": False, "file/jobs": False}
+    results = {name: _may_exist(str(tmp_path / name)) for name in ("", "circle/jobs", "none", "none/jobs", "file/jobs")}
+    assert results == {"": True, "circle/jobs": True, "none": False, "none/jobs": False, "file/jobs": False}
 
 
 def test_a_folder_is_listed_in_a_container_by_its_path_on_the_device() -> None:

@@ -1,4 +1,4 @@
-"""Which login a registry is given."""
+"""The choice of the login for a registry, and the formats of logins."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from remuda.stdsteps.engine.registry_auth import Credential, choose, from_payloa
 
 
 @pytest.mark.parametrize(
-    ("image", "bare", "rest", "whole"),
+    ("image", "bare", "reference", "full"),
     [
         ("alpine", "alpine", "", "docker.io/library/alpine"),
         ("alpine:3.20", "alpine", "3.20", "docker.io/library/alpine"),
@@ -20,22 +20,26 @@ from remuda.stdsteps.engine.registry_auth import Credential, choose, from_payloa
         ("r.example/a:1@sha256:0f", "r.example/a", "sha256:0f", "r.example/a"),
     ],
 )
-def test_names(image: str, bare: str, rest: str, whole: str) -> None:
-    assert (split_image(image), full_name(image)) == ((bare, rest), whole)
+def test_image_names_are_split_and_completed(image: str, bare: str, reference: str, full: str) -> None:
+    assert (split_image(image), full_name(image)) == ((bare, reference), full)
 
 
-def login(place: str, name: str) -> Credential:
+def create_credential(place: str, name: str) -> Credential:
     return Credential(place=place, username=name, password="p")
 
 
 def test_the_strongest_source_and_then_the_longest_place_wins() -> None:
-    job = [login("r.example", "all"), login("r.example/group", "group"), login("other.example", "other")]
-    machine = [login("r.example", "machine"), login("docker.io", "hub")]
+    job = [
+        create_credential("r.example", "all"),
+        create_credential("r.example/group", "group"),
+        create_credential("other.example", "other"),
+    ]
+    machine = [create_credential("r.example", "machine"), create_credential("docker.io", "hub")]
     chosen = [choose(image, job, machine) for image in ("r.example/group/a:1", "r.example/groups/a", "alpine", "x.y/z")]
-    assert [one.username if one else None for one in chosen] == ["group", "all", "hub", None]
+    assert [credential.username if credential else None for credential in chosen] == ["group", "all", "hub", None]
 
 
-def test_a_docker_configuration() -> None:
+def test_a_docker_configuration_is_parsed() -> None:
     auth = base64.b64encode(b"me:pass:word").decode()
     text = json.dumps(
         {
@@ -68,16 +72,16 @@ def test_a_docker_configuration() -> None:
         '{"auths": {"a": {"auth": "eA=="}}}',
     ],
 )
-def test_what_is_no_configuration(text: str) -> None:
+def test_invalid_configurations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"auths|base64"):
         read_config(text)
 
 
-def test_logins_of_a_payload() -> None:
+def test_registry_logins_of_a_payload_are_parsed() -> None:
     entries = [
         {"type": "registry", "url": "r.example:5000", "username": "u", "password": "p"},
         {"type": "else", "url": "x"},
         {"type": "registry", "url": ""},
     ]
-    [one] = from_payload(entries)
-    assert (one.place, one.username, one.password) == ("r.example:5000", "u", "p")
+    [credential] = from_payload(entries)
+    assert (credential.place, credential.username, credential.password) == ("r.example:5000", "u", "p")

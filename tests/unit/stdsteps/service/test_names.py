@@ -8,7 +8,7 @@ from remuda.stdsteps.service.names import aliases, parse_listening, ports, short
 
 
 @pytest.mark.parametrize(
-    ("image", "given", "found"),
+    ("image", "configured", "expected"),
     [
         ("postgres:16", [], ["postgres"]),
         ("tutum/wordpress:latest", [], ["tutum__wordpress", "tutum-wordpress"]),
@@ -17,8 +17,8 @@ from remuda.stdsteps.service.names import aliases, parse_listening, ports, short
         ("postgres", ["-bad", "postgres"], ["postgres"]),
     ],
 )
-def test_aliases(image: str, given: list[str], found: list[str]) -> None:
-    assert aliases(image, given) == found
+def test_aliases(image: str, configured: list[str], expected: list[str]) -> None:
+    assert aliases(image, configured) == expected
 
 
 def test_short_names() -> None:
@@ -34,7 +34,7 @@ def test_ports() -> None:
     assert len(ports({"ExposedPorts": {f"{port}/tcp": {} for port in range(1, 50)}}, {})) == 20
 
 
-def test_open_ports_are_those_that_others_can_reach() -> None:
+def test_only_listening_ports_that_others_can_reach_are_parsed() -> None:
     table = """  sl  local_address rem_address   st tx_queue
    0: 00000000:1F90 00000000:0000 0A 00000000
    1: 0100007F:1F91 00000000:0000 0A 00000000

@@ -1,8 +1,9 @@
-"""Signing and verifying files, with the real openssl; another library says the same about every signature."""
+"""Signing and verifying files with the real openssl; the `cryptography` library checks the signatures, too."""
 
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,10 @@ from remuda.stdsteps.signatures.statements import NAME, SUFFIX, digest_below, re
 RunHere = Callable[..., dict[str, Any]]
 
 
+def read_public_key(key: Path) -> str:
+    return subprocess.run(["openssl", "pkey", "-in", key, "-pubout"], check=True, capture_output=True, text=True).stdout
+
+
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
     path = tmp_path / "key.pem"
@@ -29,7 +34,7 @@ def key(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def public(key: Path) -> str:
-    return subprocess.run(["openssl", "pkey", "-in", key, "-pubout"], check=True, capture_output=True, text=True).stdout
+    return read_public_key(key)
 
 
 @pytest.fixture
@@ -39,34 +44,57 @@ def files(run_here: RunHere, tmp_path: Path) -> Path:
     (root / "out/app").write_bytes(b"program\n")
     (root / "out/deep/data").write_bytes(bytes(600_000))
     (root / "out/link").symlink_to("app")
-    (root / "other").write_text("not asked for")
+    (root / "other").write_text("not selected")
     return root
 
 
 def test_a_signed_file_verifies_and_a_changed_one_does_not(
     run_here: RunHere, key: Path, public: str, files: Path
 ) -> None:
-    told = run_here("sign", key=str(key), paths=["out"], about={"job": {"id": 7}})
-    assert told["files"] == 3
-    assert told["digests"]["out/app"] == hashlib.sha256(b"program\n").hexdigest()
+    outputs = run_here("sign", key=str(key), paths=["out"], about={"job": {"id": 7}})
+    assert outputs["files"] == 3
+    assert outputs["digests"]["out/app"] == hashlib.sha256(b"program\n").hexdigest()
     verified = run_here("verify", public_key=public)
-    assert verified["key_id"] == told["key_id"]
+    assert verified["key_id"] == outputs["key_id"]
     assert verified["about"]["job"] == {"id": 7}
     assert run_here("verify", public_key=public, paths=["out/app"])["files"] == 3
     (files / "out/app").write_bytes(b"program!")
-    with pytest.raises(StepError, match="1 files differ from those"):
+    with pytest.raises(StepError, match="1 files are missing, changed or not signed"):
         run_here("verify", public_key=public)
     (files / "out/app").unlink()
-    with pytest.raises(StepError, match="1 files differ"):
+    with pytest.raises(StepError, match="1 files are missing, changed or not signed"):
         run_here("verify", public_key=public)
 
 
-def test_a_file_that_nobody_signed_does_not_verify(run_here: RunHere, key: Path, public: str, files: Path) -> None:
+def test_an_unsigned_file_does_not_verify(run_here: RunHere, key: Path, public: str, files: Path) -> None:
     run_here("sign", key=str(key), paths=["out"])
-    with pytest.raises(StepError, match="1 files differ"):
+    with pytest.raises(StepError, match="1 files are missing, changed or not signed"):
         run_here("verify", public_key=public, paths=["out", "other"])
     with pytest.raises(StepError, match="nothing to verify"):
         run_here("verify", public_key=public, paths=["nothing"])
+
+
+@pytest.mark.parametrize("path", ["out", "out/", "./out/**", "out/*", "o{ut,ff}/app", ".", "**/app", "out/app"])
+def test_a_missing_signed_file_that_matches_the_paths_does_not_verify(
+    run_here: RunHere, key: Path, public: str, files: Path, path: str
+) -> None:
+    run_here("sign", key=str(key), paths=["out", "other"])
+    assert run_here("verify", public_key=public, paths=[path, "other"])["files"] == 4
+    (files / "out/app").unlink()
+    with pytest.raises(StepError, match="1 files are missing, changed or not signed"):
+        run_here("verify", public_key=public, paths=[path, "other"])
+    assert run_here("verify", public_key=public, paths=["other", "out/deep"])["files"] == 4
+
+
+def test_an_emptied_folder_does_not_verify(run_here: RunHere, key: Path, public: str, files: Path) -> None:
+    run_here("sign", key=str(key), paths=["out"])
+    shutil.rmtree(files / "out")
+    (files / "out").mkdir()
+    with pytest.raises(StepError, match="3 files are missing, changed or not signed"):
+        run_here("verify", public_key=public, paths=["out"])
+    (files / "empty").mkdir()
+    with pytest.raises(StepError, match="nothing to verify"):
+        run_here("verify", public_key=public, paths=["empty"])
 
 
 def test_a_changed_statement_or_another_key_is_refused(
@@ -75,33 +103,35 @@ def test_a_changed_statement_or_another_key_is_refused(
     run_here("sign", key=str(key), paths=["out"])
     other = tmp_path / "other.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", other], check=True)
-    others = subprocess.run(["openssl", "pkey", "-in", other, "-pubout"], check=True, capture_output=True, text=True)
+    other_public_key = read_public_key(other)
     with pytest.raises(StepError, match="was not signed with the key"):
-        run_here("verify", public_key=others.stdout)
+        run_here("verify", public_key=other_public_key)
     statement = files / NAME
     statement.write_bytes(statement.read_bytes().replace(b"out/app", b"out/apq"))
     with pytest.raises(StepError, match="was not signed with the key"):
         run_here("verify", public_key=public)
 
 
-def test_another_library_and_openssl_by_hand_agree(run_here: RunHere, key: Path, public: str, files: Path) -> None:
-    told = run_here("sign", key=str(key), paths=["out"])
+def test_another_library_and_the_openssl_command_accept_the_signature(
+    run_here: RunHere, key: Path, public: str, files: Path
+) -> None:
+    outputs = run_here("sign", key=str(key), paths=["out"])
     data, signature = (files / NAME).read_bytes(), (files / (NAME + SUFFIX)).read_bytes()
-    loaded = load_pem_public_key(public.encode())
-    assert isinstance(loaded, Ed25519PublicKey)
-    loaded.verify(signature, data)
+    loaded_key = load_pem_public_key(public.encode())
+    assert isinstance(loaded_key, Ed25519PublicKey)
+    loaded_key.verify(signature, data)
     with pytest.raises(InvalidSignature):
-        loaded.verify(signature, data + b" ")
+        loaded_key.verify(signature, data + b" ")
     (files / "public.pem").write_text(public)
-    words = f"openssl pkeyutl -verify -pubin -inkey public.pem -rawin -in {NAME} -sigfile {NAME}{SUFFIX}".split()
-    assert subprocess.run(words, cwd=files, check=False, capture_output=True).returncode == 0
+    command = f"openssl pkeyutl -verify -pubin -inkey public.pem -rawin -in {NAME} -sigfile {NAME}{SUFFIX}".split()
+    assert subprocess.run(command, cwd=files, check=False, capture_output=True).returncode == 0
     der = subprocess.run(
         ["openssl", "pkey", "-pubin", "-in", files / "public.pem", "-outform", "DER"], check=True, capture_output=True
     ).stdout
-    assert told["key_id"] == f"sha256:{hashlib.sha256(der).hexdigest()}"
+    assert outputs["key_id"] == f"sha256:{hashlib.sha256(der).hexdigest()}"
 
 
-def test_the_statement_says_whether_the_key_is_out_of_reach(
+def test_the_statement_contains_the_protection_of_the_key(
     run_here: RunHere, key: Path, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_here("sign", key=str(key), paths=["out"])["protection"] == "advisory"
@@ -114,25 +144,25 @@ def test_the_statement_says_whether_the_key_is_out_of_reach(
 
 def test_links_of_the_job_are_not_followed(run_here: RunHere, key: Path, files: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
-    victim.write_text("of somebody else")
+    victim.write_text("of another user")
     (files / NAME).symlink_to(victim)
     (files / "way").symlink_to(tmp_path)
     os.mkfifo(files / "pipe")
-    told = run_here("sign", key=str(key), paths=["out/app", "way/victim", "pipe", "way"])
-    assert set(told["digests"]) == {"out/app", "way"}
-    assert victim.read_text() == "of somebody else"
+    outputs = run_here("sign", key=str(key), paths=["out/app", "way/victim", "pipe", "way"])
+    assert set(outputs["digests"]) == {"out/app", "way"}
+    assert victim.read_text() == "of another user"
     assert not (files / NAME).is_symlink()
     assert digest_below(files, "../victim") is None
 
 
-def test_no_files_leave_no_old_signature(run_here: RunHere, key: Path, files: Path) -> None:
+def test_signing_no_files_removes_the_old_signature(run_here: RunHere, key: Path, files: Path) -> None:
     run_here("sign", key=str(key), paths=["out"])
     assert run_here("sign", key=str(key), paths=["nothing"])["statement"] == ""
     assert not (files / NAME).exists()
     assert not (files / (NAME + SUFFIX)).exists()
 
 
-def test_a_key_that_others_can_read_is_refused(run_here: RunHere, key: Path, files: Path, tmp_path: Path) -> None:
+def test_unusable_keys_and_paths_are_refused(run_here: RunHere, key: Path, files: Path, tmp_path: Path) -> None:
     key.chmod(0o644)
     with pytest.raises(PlatformError, match="chmod 600"):
         run_here("sign", key=str(key), paths=["out"])
@@ -151,6 +181,6 @@ def test_a_key_that_others_can_read_is_refused(run_here: RunHere, key: Path, fil
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"{}", b"null", json.dumps({"_type": "x", "predicateType": "y"}).encode()]
 )
-def test_what_is_no_statement(text: bytes) -> None:
+def test_invalid_statements_are_refused(text: bytes) -> None:
     with pytest.raises(StepError, match=r"the statement has another type|not a statement"):
         read_statement(text)

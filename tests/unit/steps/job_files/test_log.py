@@ -28,8 +28,8 @@ SECRETS = Secrets(["secret"], ["tok-"])
 STEP = 0
 
 
-class Desk:
-    """A log with a raw file beside it; `crash` is what a kill -9 leaves to the next agent."""
+class StepLog:
+    """A log with the raw output file of one step. `crash` leaves the files as after kill -9 and opens them again."""
 
     def __init__(self, folder: Path, limit_bytes: int = 0) -> None:
         self.folder, self.limit_bytes = folder, limit_bytes
@@ -60,20 +60,20 @@ class Desk:
             file.write(b"bytes of a write that was never recorded")
         self.open()
 
-    def shown(self) -> bytes:
+    def read_all(self) -> bytes:
         return self.log.read(0, 10**9)
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def step_log(tmp_path: Path) -> StepLog:
+    return StepLog(tmp_path)
 
 
-def test_lines_have_a_header_of_32_bytes(desk: Desk) -> None:
-    desk.log.open(1, "hello", "two\nlines")
-    desk.print(b"one\n\ntwo\n")
-    desk.consume()
-    assert desk.shown() == (
+def test_lines_have_a_header_of_32_bytes(step_log: StepLog) -> None:
+    step_log.log.open(1, "hello", "two\nlines")
+    step_log.print(b"one\n\ntwo\n")
+    step_log.consume()
+    assert step_log.read_all() == (
         b"2025-06-15T15:06:40.000000Z 00O hello\n"
         b"2025-06-15T15:06:40.000000Z 00O two\n"
         b"2025-06-15T15:06:40.000000Z 00O lines\n"
@@ -83,138 +83,138 @@ def test_lines_have_a_header_of_32_bytes(desk: Desk) -> None:
     )
 
 
-def test_the_agents_lines_are_written_once_and_masked(desk: Desk) -> None:
-    desk.log.open(1, "a secret")
-    desk.log.open(1, "again")
-    desk.crash()
-    desk.log.open(1, "again")
-    assert plain_lines(desk.shown(), b"00O") == [b"a [MASKED]"]
-    desk.log.close(1, "bye")
-    desk.log.close(1, "bye")
-    desk.crash()
-    assert desk.log.is_closed(1)
-    desk.log.close(1, "bye")
-    assert plain_lines(desk.shown(), b"00O") == [b"a [MASKED]", b"bye"]
-    desk.log.keep([STEP])
-    assert not desk.log.is_closed(1)
+def test_lines_of_the_agent_are_written_once_and_masked(step_log: StepLog) -> None:
+    step_log.log.open(1, "a secret")
+    step_log.log.open(1, "again")
+    step_log.crash()
+    step_log.log.open(1, "again")
+    assert plain_lines(step_log.read_all(), b"00O") == [b"a [MASKED]"]
+    step_log.log.close(1, "bye")
+    step_log.log.close(1, "bye")
+    step_log.crash()
+    assert step_log.log.is_closed(1)
+    step_log.log.close(1, "bye")
+    assert plain_lines(step_log.read_all(), b"00O") == [b"a [MASKED]", b"bye"]
+    step_log.log.keep([STEP])
+    assert not step_log.log.is_closed(1)
 
 
-def test_lines_of_steps_at_the_same_time_are_whole_and_can_be_told_apart(desk: Desk) -> None:
-    other_raw = desk.folder / "other"
+def test_lines_of_parallel_steps_are_complete_and_have_a_stream_number(step_log: StepLog) -> None:
+    other_raw = step_log.folder / "other"
     other_raw.write_bytes(b"one\ntw")
-    desk.log.open(7, stream=2)
-    other = Output(desk.log, 7, other_raw)
-    desk.print(b"eins\nzw")
-    desk.consume()
+    step_log.log.open(7, stream=2)
+    other = Output(step_log.log, 7, other_raw)
+    step_log.print(b"eins\nzw")
+    step_log.consume()
     other.take(other.read())
-    desk.output.show_partial()
+    step_log.output.show_partial()
     other.show_partial()
-    desk.crash()
-    other = Output(desk.log, 7, other_raw)
+    step_log.crash()
+    other = Output(step_log.log, 7, other_raw)
     with other_raw.open("ab") as file:
         file.write(b"o\n")
-    desk.print(b"ei\n")
+    step_log.print(b"ei\n")
     other.take(other.read())
-    desk.consume()
-    assert [line[28:] for line in desk.shown().split(b"\n")] == [
+    step_log.consume()
+    assert [line[28:] for line in step_log.read_all().split(b"\n")] == [
         b"01O eins", b"02O one", b"01O zw", b"02O tw", b"02O+o", b"01O+ei", b""
     ]  # fmt: skip
 
 
-def test_a_mask_that_is_added_holds_for_what_is_kept_back(desk: Desk) -> None:
-    desk.print(b"a hid")
-    desk.consume()
-    desk.log.secrets = SECRETS.with_values(["hidden", "sec"])
-    desk.print(b"den and hidden and secret\n")
-    desk.consume()
-    assert plain_lines(desk.shown(), b"01O") == [b"a hidden and [MASKED] and [MASKED]"]
+def test_a_new_mask_applies_to_pending_output(step_log: StepLog) -> None:
+    step_log.print(b"a hid")
+    step_log.consume()
+    step_log.log.secrets = SECRETS.with_values(["hidden", "sec"])
+    step_log.print(b"den and hidden and secret\n")
+    step_log.consume()
+    assert plain_lines(step_log.read_all(), b"01O") == [b"a hidden and [MASKED] and [MASKED]"]
 
 
-async def test_an_unfinished_line_waits_then_shows_then_continues(desk: Desk) -> None:
-    desk.print(b"half")
-    desk.consume()
-    assert desk.shown() == b""
-    assert desk.output.partial_due_at == desk.clock.now() + PARTIAL_SECONDS
-    desk.output.show_partial()
-    desk.print(b" and half\n")
-    desk.consume()
-    first, second, _ = desk.shown().split(b"\n")
+async def test_an_unfinished_line_is_written_after_a_delay_and_continued(step_log: StepLog) -> None:
+    step_log.print(b"half")
+    step_log.consume()
+    assert step_log.read_all() == b""
+    assert step_log.output.partial_due_at == step_log.clock.now() + PARTIAL_SECONDS
+    step_log.output.show_partial()
+    step_log.print(b" and half\n")
+    step_log.consume()
+    first, second, _ = step_log.read_all().split(b"\n")
     assert (first[28:], second[28:]) == (b"01O half", b"01O+ and half")
 
 
-def test_what_could_become_a_secret_is_never_shown_early(desk: Desk) -> None:
-    desk.print(b"a sec")
-    desk.consume()
-    desk.output.show_partial()
-    assert desk.shown().endswith(b"01O a \n")
-    desk.crash()
-    desk.print(b"ret b\n")
-    desk.consume()
-    assert plain_lines(desk.shown(), b"01O") == [b"a [MASKED] b"]
+def test_a_possible_beginning_of_a_secret_is_not_written_early(step_log: StepLog) -> None:
+    step_log.print(b"a sec")
+    step_log.consume()
+    step_log.output.show_partial()
+    assert step_log.read_all().endswith(b"01O a \n")
+    step_log.crash()
+    step_log.print(b"ret b\n")
+    step_log.consume()
+    assert plain_lines(step_log.read_all(), b"01O") == [b"a [MASKED] b"]
 
 
-def test_a_token_goes_on_behind_a_crash(desk: Desk) -> None:
-    desk.print(b"tok-abc")
-    desk.consume()
-    desk.output.show_partial()
-    desk.crash()
-    desk.print(b"def ok\n")
-    desk.consume()
-    assert plain_lines(desk.shown(), b"01O") == [b"tok-[MASKED] ok"]
+def test_a_token_is_masked_across_a_crash(step_log: StepLog) -> None:
+    step_log.print(b"tok-abc")
+    step_log.consume()
+    step_log.output.show_partial()
+    step_log.crash()
+    step_log.print(b"def ok\n")
+    step_log.consume()
+    assert plain_lines(step_log.read_all(), b"01O") == [b"tok-[MASKED] ok"]
 
 
-def test_a_long_line_is_written_in_parts(desk: Desk) -> None:
+def test_a_long_line_is_written_in_parts(step_log: StepLog) -> None:
     text = bytes(range(11, 256)) * 2000
-    desk.print(text + b"\n")
-    desk.consume()
-    assert plain_lines(desk.shown(), b"01O") == [text]
-    assert max(map(len, desk.shown().split(b"\n"))) < 3 * LONGEST_LINE
+    step_log.print(text + b"\n")
+    step_log.consume()
+    assert plain_lines(step_log.read_all(), b"01O") == [text]
+    assert max(map(len, step_log.read_all().split(b"\n"))) < 3 * LONGEST_LINE
 
 
-def test_the_end_of_a_step_ends_its_line_and_resets(desk: Desk) -> None:
-    desk.print(b"no newline, sec")
-    desk.consume()
-    desk.finish()
-    desk.finish()
-    assert plain_lines(desk.shown(), b"01O") == [b"no newline, sec"]
-    assert plain_lines(desk.shown(), b"00O") == [b"end"]
-    assert b"O+" not in desk.shown()
+def test_the_end_of_a_step_ends_its_line_once(step_log: StepLog) -> None:
+    step_log.print(b"no newline, sec")
+    step_log.consume()
+    step_log.finish()
+    step_log.finish()
+    assert plain_lines(step_log.read_all(), b"01O") == [b"no newline, sec"]
+    assert plain_lines(step_log.read_all(), b"00O") == [b"end"]
+    assert b"O+" not in step_log.read_all()
 
 
-def test_the_limit_cuts_at_a_line_and_says_so(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, limit_bytes=200)
+def test_the_limit_cuts_at_a_line_and_a_notice_is_written(tmp_path: Path) -> None:
+    step_log = StepLog(tmp_path, limit_bytes=200)
     for number in range(50):
-        desk.print(b"line %d\n" % number)
-        desk.consume()
-    desk.crash()
-    desk.print(b"more\n" * 1000)
-    desk.consume()
-    desk.finish()
-    lines = plain_lines(desk.shown(), b"01O")
+        step_log.print(b"line %d\n" % number)
+        step_log.consume()
+    step_log.crash()
+    step_log.print(b"more\n" * 1000)
+    step_log.consume()
+    step_log.finish()
+    lines = plain_lines(step_log.read_all(), b"01O")
     assert lines == [b"line %d" % number for number in range(len(lines))]
-    notice, end = plain_lines(desk.shown(), b"00O")
+    notice, end = plain_lines(step_log.read_all(), b"00O")
     assert b"limit of 200 bytes" in notice
     assert end == b"end"
-    assert len(desk.shown()) < 500
+    assert len(step_log.read_all()) < 500
 
 
-def test_output_that_was_emptied_goes_on_from_its_begin(desk: Desk) -> None:
-    desk.print(b"one\ntwo\n")
-    desk.consume()
-    desk.raw.write_bytes(b"x\n")
-    desk.consume()
-    desk.print(b"y\n")
-    desk.crash()
-    desk.consume()
-    assert plain_lines(desk.shown(), b"01O") == [b"one", b"two", b"x", b"y"]
+def test_truncated_output_is_read_from_its_beginning(step_log: StepLog) -> None:
+    step_log.print(b"one\ntwo\n")
+    step_log.consume()
+    step_log.raw.write_bytes(b"x\n")
+    step_log.consume()
+    step_log.print(b"y\n")
+    step_log.crash()
+    step_log.consume()
+    assert plain_lines(step_log.read_all(), b"01O") == [b"one", b"two", b"x", b"y"]
 
 
-def test_space_of_consumed_output_is_given_back(desk: Desk) -> None:
+def test_disk_space_of_consumed_output_is_freed(step_log: StepLog) -> None:
     line = b"x" * 99 + b"\n"
-    desk.print(line * 200_000)
-    desk.consume()
-    assert desk.raw.stat().st_size == 20_000_000
-    assert desk.raw.stat().st_blocks * 512 < 10_000_000
+    step_log.print(line * 200_000)
+    step_log.consume()
+    assert step_log.raw.stat().st_size == 20_000_000
+    assert step_log.raw.stat().st_blocks * 512 < 10_000_000
 
 
 marks = st.builds(Mark, length=st.integers(0, 2**63), checksum=st.integers(0, 2**32 - 1), full=st.booleans())
@@ -231,12 +231,12 @@ parts = st.builds(
 
 
 @given(marks, st.lists(parts, max_size=5, unique_by=lambda part: part.serial), st.binary(max_size=50))
-def test_a_mark_survives_its_bytes(mark: Mark, parts: list[Part], rest_of_a_longer_one: bytes) -> None:
-    found, again = Mark.unpack(mark.pack(parts) + rest_of_a_longer_one)
-    assert (found, list(again.values())) == (mark, parts)
+def test_a_packed_mark_can_be_unpacked(mark: Mark, parts: list[Part], trailing_bytes: bytes) -> None:
+    unpacked_mark, unpacked_parts = Mark.unpack(mark.pack(parts) + trailing_bytes)
+    assert (unpacked_mark, list(unpacked_parts.values())) == (mark, parts)
 
 
-def test_the_mark_of_a_former_agent_says_how_long_the_log_is() -> None:
+def test_the_mark_of_an_older_agent_has_the_length_of_the_log() -> None:
     former = struct.pack("<BBIQQQI", 1, 0, 5, 10, 1234, 0, 99)
     assert Mark.unpack(former) == (Mark(length=1234, checksum=99), {})
 
@@ -247,26 +247,32 @@ pieces = st.lists(
 
 
 @given(pieces, st.integers(0, 2**32))
-def test_whatever_happens_the_lines_are_the_masked_lines(pieces: list[bytes], seed: int) -> None:
+def test_the_lines_are_masked_whatever_is_interrupted(pieces: list[bytes], seed: int) -> None:
     rng = random.Random(seed)
     whole = b"".join(pieces)
     with tempfile.TemporaryDirectory() as folder:
-        desk, shown = Desk(Path(folder)), b""
+        step_log, previous = StepLog(Path(folder)), b""
         for piece in pieces:
-            desk.print(piece)
+            step_log.print(piece)
             for event in rng.choices(["consume", "show_partial", "crash"], k=rng.randrange(3)):
-                {"consume": desk.consume, "show_partial": desk.output.show_partial, "crash": desk.crash}[event]()
-            assert desk.shown().startswith(shown)
-            shown = desk.shown()
-        desk.consume()
-        desk.finish()
-        lines = plain_lines(desk.shown(), b"01O")
-        assert desk.log.mark.checksum == crc32(desk.shown())
+                match event:
+                    case "consume":
+                        step_log.consume()
+                    case "show_partial":
+                        step_log.output.show_partial()
+                    case "crash":
+                        step_log.crash()
+            assert step_log.read_all().startswith(previous)
+            previous = step_log.read_all()
+        step_log.consume()
+        step_log.finish()
+        lines = plain_lines(step_log.read_all(), b"01O")
+        assert step_log.log.mark.checksum == crc32(step_log.read_all())
     assert b"\n".join(lines) == SECRETS.mask_bytes(whole).removesuffix(b"\n")
 
 
-class Waiting:
-    """A log of a job with a limit on what waits."""
+class LimitedLog:
+    """A log with a limit of unconfirmed bytes."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self.folder, self.limit_bytes = folder, limit_bytes
@@ -283,87 +289,106 @@ class Waiting:
         self.log.say(*[line] * (size // 1024))
 
 
+def fail_to_write(_file: int, _data: bytes, _offset: int) -> None:
+    raise OSError(errno.ENOSPC, "full")
+
+
 @pytest.fixture
-def waiting(tmp_path: Path) -> Waiting:
-    return Waiting(tmp_path, limit_bytes=100_000)
+def limited_log(tmp_path: Path) -> LimitedLog:
+    return LimitedLog(tmp_path, limit_bytes=100_000)
 
 
-async def test_a_log_that_nobody_fetches_holds_steps_back_until_somebody_does(waiting: Waiting) -> None:
-    log = waiting.log
-    waiting.write(90_000)
+async def test_a_log_that_is_not_fetched_pauses_the_steps(limited_log: LimitedLog) -> None:
+    log = limited_log.log
+    limited_log.write(90_000)
     assert not log.holds_back()
-    waiting.write(20_000)
+    limited_log.write(20_000)
     assert log.holds_back()
-    await waiting.clock.advance(90)
+    await limited_log.clock.advance(90)
     log.confirm(log.mark.length - 99_000)
     assert log.holds_back()
     length = log.mark.length
     log.confirm(log.mark.length - 20_000)
     assert not log.holds_back()
-    said = log.read(length, 1000)
-    assert b"held back for 90 s: 97.66 KiB of this log waited" in said
+    warning = log.read(length, 1000)
+    assert b"held back for 90 s: 97.66 KiB of this log waited" in warning
     assert not log.holds_back()
-    assert log.mark.length == length + len(said)
+    assert log.mark.length == length + len(warning)
 
 
-def test_confirming_less_changes_nothing(waiting: Waiting) -> None:
-    waiting.write(50_000)
-    waiting.log.confirm(40_000)
-    waiting.log.confirm(30_000)
-    assert waiting.log.confirmed == 40_000
-    waiting.log.confirm(10**12)
-    assert waiting.log.confirmed == waiting.log.mark.length
+def test_a_pause_ends_although_its_warning_cannot_be_written(
+    limited_log: LimitedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = limited_log.log
+    limited_log.write(110_000)
+    assert log.holds_back()
+    length = log.mark.length
+    log.confirm(length)
+    with monkeypatch.context() as patch:
+        patch.setattr("remuda.steps.job_files.log.write_all", fail_to_write)
+        assert not log.holds_back()
+    log.say("after the pause")
+    assert plain_lines(log.read(length, 1000), b"00O") == [b"after the pause"]
 
 
-def test_there_is_no_limit_where_nobody_confirms(tmp_path: Path) -> None:
-    waiting = Waiting(tmp_path, limit_bytes=-1)
-    waiting.write(3_000_000)
-    assert not waiting.log.holds_back()
+def test_confirming_a_smaller_length_changes_nothing(limited_log: LimitedLog) -> None:
+    limited_log.write(50_000)
+    limited_log.log.confirm(40_000)
+    limited_log.log.confirm(30_000)
+    assert limited_log.log.confirmed == 40_000
+    limited_log.log.confirm(10**12)
+    assert limited_log.log.confirmed == limited_log.log.mark.length
 
 
-def test_by_default_the_disk_decides(tmp_path: Path) -> None:
+def test_without_a_limit_steps_are_not_paused(tmp_path: Path) -> None:
+    limited_log = LimitedLog(tmp_path, limit_bytes=-1)
+    limited_log.write(3_000_000)
+    assert not limited_log.log.holds_back()
+
+
+def test_the_default_limit_depends_on_the_disk(tmp_path: Path) -> None:
     assert 0 < default_waiting_bytes(tmp_path) <= 1024**3
 
 
-def test_what_was_confirmed_is_given_back_to_the_disk(waiting: Waiting) -> None:
-    log = waiting.log
+def test_disk_space_of_confirmed_bytes_is_freed(limited_log: LimitedLog) -> None:
+    log = limited_log.log
     for _ in range(80):
-        waiting.write(1024 * 1024)
+        limited_log.write(1024 * 1024)
     whole = log.read(0, 10**9)
     log.confirm(70 * 1024 * 1024)
-    used = (waiting.folder / "log").stat().st_blocks * 512
+    used = (limited_log.folder / "log").stat().st_blocks * 512
     assert log.freed == 54 * 1024 * 1024
     assert used < 40 * 1024 * 1024
     assert log.read(log.freed, 10**9) == whole[log.freed :]
-    waiting.open()
-    assert waiting.log.freed == log.freed
-    assert waiting.log.read(log.freed, 10**9) == whole[log.freed :]
-    assert crc32(whole) == waiting.log.mark.checksum
+    limited_log.open()
+    assert limited_log.log.freed == log.freed
+    assert limited_log.log.read(log.freed, 10**9) == whole[log.freed :]
+    assert crc32(whole) == limited_log.log.mark.checksum
 
 
-def test_last_lines_that_cannot_be_written_are_shown_all_the_same(desk: Desk) -> None:
-    desk.print(b"one\n")
-    desk.consume()
-    stored = desk.shown()
+def test_last_lines_that_cannot_be_written_can_still_be_read(step_log: StepLog) -> None:
+    step_log.print(b"one\n")
+    step_log.consume()
+    stored = step_log.read_all()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(stored), before[1]))
     try:
         with pytest.raises(OSError, match="too large"):
-            desk.log.close(STEP, "end")
+            step_log.log.close(STEP, "end")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert desk.shown() == stored
-    desk.log.leave_disk()
-    desk.log.close(STEP, "end")
-    desk.log.close(STEP, "end")
-    desk.log.say("last")
-    pieces, at = b"", 0
-    while piece := desk.log.read(at, 7):
-        pieces, at = pieces + piece, at + len(piece)
-    assert pieces.startswith(stored)
-    assert plain_lines(pieces, b"00O") == [b"end", b"last"]
-    assert (len(pieces), crc32(pieces)) == (desk.log.mark.length, desk.log.mark.checksum)
-    assert (desk.folder / "log").read_bytes() == stored
+    assert step_log.read_all() == stored
+    step_log.log.leave_disk()
+    step_log.log.close(STEP, "end")
+    step_log.log.close(STEP, "end")
+    step_log.log.say("last")
+    output, offset = b"", 0
+    while piece := step_log.log.read(offset, 7):
+        output, offset = output + piece, offset + len(piece)
+    assert output.startswith(stored)
+    assert plain_lines(output, b"00O") == [b"end", b"last"]
+    assert (len(output), crc32(output)) == (step_log.log.mark.length, step_log.log.mark.checksum)
+    assert (step_log.folder / "log").read_bytes() == stored
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["log", "mark"])
@@ -373,7 +398,7 @@ def test_output_that_cannot_be_written_is_written_by_the_next_call(
 ) -> None:
     (tmp_path / "failing").mkdir()
     (tmp_path / "plain").mkdir()
-    desk, plain = Desk(tmp_path / "failing", limit_bytes), Desk(tmp_path / "plain", limit_bytes)
+    step_log, plain = StepLog(tmp_path / "failing", limit_bytes), StepLog(tmp_path / "plain", limit_bytes)
     writes: list[int] = []
 
     def fail_once(file: int, data: bytes, offset: int) -> None:
@@ -386,39 +411,36 @@ def test_output_that_cannot_be_written_is_written_by_the_next_call(
     for text in (b"one\ntwo\nthr", b"ee\nfour secr", b"et"):
         plain.print(text)
         plain.consume()
-        desk.print(text)
+        step_log.print(text)
         writes.clear()
         with monkeypatch.context() as patch:
             patch.setattr("remuda.steps.job_files.log.write_all", fail_once)
             try:
-                desk.consume()
+                step_log.consume()
             except OSError:
                 if not limit_bytes:
-                    desk.log.say("between")  # of a step that runs at the same time
-                desk.output.write_rest()
-        desk.consume()
+                    step_log.log.say("between")  # a message about a step that runs at the same time
+                step_log.output.write_rest()
+        step_log.consume()
     plain.finish()
     writes.clear()
     with monkeypatch.context() as patch:
         patch.setattr("remuda.steps.job_files.log.write_all", fail_once)
         with pytest.raises(OSError, match="full"):
-            desk.finish()
-        desk.finish()
-    assert plain_lines(desk.shown(), b"01O") == plain_lines(plain.shown(), b"01O")
-    desk.crash()
-    assert plain_lines(desk.shown(), b"01O") == plain_lines(plain.shown(), b"01O")
+            step_log.finish()
+        step_log.finish()
+    assert plain_lines(step_log.read_all(), b"01O") == plain_lines(plain.read_all(), b"01O")
+    step_log.crash()
+    assert plain_lines(step_log.read_all(), b"01O") == plain_lines(plain.read_all(), b"01O")
 
 
 def test_first_lines_that_cannot_be_written_are_written_by_the_next_call(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    step_log: StepLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_file: int, _data: bytes, _offset: int) -> None:
-        raise OSError(errno.ENOSPC, "full")
-
     with monkeypatch.context() as patch:
-        patch.setattr("remuda.steps.job_files.log.write_all", fail)
+        patch.setattr("remuda.steps.job_files.log.write_all", fail_to_write)
         with pytest.raises(OSError, match="full"):
-            desk.log.open(7, "begin")
-    desk.log.open(7, "begin")
-    desk.log.open(7, "begin")
-    assert plain_lines(desk.shown(), b"00O") == [b"begin"]
+            step_log.log.open(7, "begin")
+    step_log.log.open(7, "begin")
+    step_log.log.open(7, "begin")
+    assert plain_lines(step_log.read_all(), b"00O") == [b"begin"]

@@ -1,4 +1,4 @@
-"""The standard steps as packages: which version is meant, and that what they declare is what their programs read."""
+"""The packages of the standard steps: the choice of a version, and agreement of definitions and programs."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ from remuda.steps.pack.zip_file import pack
 from remuda.steps.resolving.builtins import Builtins, choose_version, find_packages, unpack
 from remuda.steps.resolving.errors import ResolveError
 
-OURS = "remuda-step"
+OWN_PROGRAM = "remuda-step"
 CHECKED = ("checkout", "cache_restore", "cache_save", "artifacts_download", "artifacts_upload")
 
 
@@ -26,78 +26,78 @@ class _AllReadError(Exception):
     """The program has read its inputs."""
 
 
-class Recording(Inputs):
-    """Notes what a program asks for; everything is given."""
+class RecordingInputs(Inputs):
+    """Records the inputs that a program reads; each has a value."""
 
     def __init__(self) -> None:
         super().__init__({})
-        self.asked: dict[str, tuple[ValueType, Any]] = {}
+        self.requested: dict[str, tuple[ValueType, Any]] = {}
 
     def text(self, name: str, default: str | None = None) -> str:
-        self.asked[name] = (ValueType.STRING, default)
+        self.requested[name] = (ValueType.STRING, default)
         return default or "x"
 
     def number(self, name: str, default: int) -> int:
-        self.asked[name] = (ValueType.NUMBER, default)
+        self.requested[name] = (ValueType.NUMBER, default)
         return default
 
     def flag(self, name: str, default: bool) -> bool:
-        self.asked[name] = (ValueType.BOOLEAN, default)
+        self.requested[name] = (ValueType.BOOLEAN, default)
         return default
 
     def texts(self, name: str, default: list[str]) -> list[str]:
-        self.asked[name] = (ValueType.ARRAY, default)
+        self.requested[name] = (ValueType.ARRAY, default)
         return default
 
     def groups(self, name: str) -> list[Inputs]:
-        self.asked[name] = (ValueType.ARRAY, [])
+        self.requested[name] = (ValueType.ARRAY, [])
         return []
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        self.asked[name] = (ValueType.STRING, choices[0])
+        self.requested[name] = (ValueType.STRING, choices[0])
         return choices[0]
 
     def done(self) -> None:
         raise _AllReadError
 
 
-def package(name: str) -> Step:
+def read_package(name: str) -> Step:
     return read_step(Builtins(find_packages()).choose(name, "").text)
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_package_declares_what_its_program_reads(name: str) -> None:
+def test_a_package_declares_the_inputs_that_its_program_reads(name: str) -> None:
     program = import_step(name)
-    recording = Recording()
+    inputs = RecordingInputs()
     with pytest.raises(_AllReadError):
-        program.run(recording)
-    declared = package(name).spec.inputs
-    assert declared.keys() == recording.asked.keys()
-    for input_name, (kind, default) in recording.asked.items():
+        program.run(inputs)
+    declared = read_package(name).spec.inputs
+    assert declared.keys() == inputs.requested.keys()
+    for input_name, (kind, default) in inputs.requested.items():
         parameter = declared[input_name]
         assert parameter.type is kind, input_name
-        # A package may be stricter than its program and want what that has a default for.
+        # A package may be stricter than its program and require an input for which the program has a default.
         assert parameter.default in (MISSING, default), input_name
         assert (default is None) <= (parameter.default is MISSING), input_name
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_package_declares_what_its_program_tells(name: str) -> None:
+def test_a_package_declares_the_outputs_that_its_program_writes(name: str) -> None:
     program = import_step(name)
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(program))) if isinstance(node, ast.Call)]
-    told = {
+    written_outputs = {
         keyword.arg
         for call in calls
         if isinstance(call.func, ast.Name) and call.func.id == "write_outputs"
         for keyword in call.keywords
     }
-    outputs = package(name).spec.outputs
-    assert outputs.keys() == told
-    # A program that has nothing to do ends without a word.
+    outputs = read_package(name).spec.outputs
+    assert outputs.keys() == written_outputs
+    # A program that has nothing to do writes no outputs.
     assert all(parameter.default is not MISSING for parameter in outputs.values())
 
 
-def test_every_package_is_described_and_has_its_program() -> None:
+def test_every_package_has_descriptions_and_an_existing_program() -> None:
     builtins = Builtins(find_packages())
     for name in builtins.names():
         bundled = builtins.choose(name, "")
@@ -108,16 +108,17 @@ def test_every_package_is_described_and_has_its_program() -> None:
         definition = step.definition
         commands = [definition.exec] if definition.exec else []
         if definition.environment is not None:
-            commands += [one for one in (definition.environment.open, definition.environment.close) if one is not None]
+            both = (definition.environment.open, definition.environment.close)
+            commands += [command for command in both if command is not None]
         for command in commands:
-            if command.command[0] == OURS:
+            if command.command[0] == OWN_PROGRAM:
                 assert command.command[1] in (*STEPS, "script"), name
     assert set(CHECKED) <= set(builtins.names())
 
 
-def test_versions() -> None:
+def test_choice_of_a_version() -> None:
     available = ["1.0.0", "1.2.0", "1.10.0", "2.0.0"]
-    wanted = {
+    expected = {
         "": "2.0.0",
         "1": "1.10.0",
         "1.2": "1.2.0",
@@ -127,18 +128,18 @@ def test_versions() -> None:
         "1.1": None,
         "x": None,
     }
-    assert {text: choose_version(available, text) for text in wanted} == wanted
+    assert {text: choose_version(available, text) for text in expected} == expected
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=1, unique=True), st.data())
-def test_the_newest_that_fits_is_chosen(versions: list[tuple[int, ...]], data: st.DataObject) -> None:
-    wanted = data.draw(st.sampled_from(versions))[: data.draw(st.integers(0, 3))]
+def test_the_newest_matching_version_is_chosen(versions: list[tuple[int, ...]], data: st.DataObject) -> None:
+    prefix = data.draw(st.sampled_from(versions))[: data.draw(st.integers(0, 3))]
     texts = [".".join(map(str, version)) for version in versions]
-    best = max(version for version in versions if version[: len(wanted)] == wanted)
-    assert choose_version(texts, ".".join(map(str, wanted))) == ".".join(map(str, best))
+    best = max(version for version in versions if version[: len(prefix)] == prefix)
+    assert choose_version(texts, ".".join(map(str, prefix))) == ".".join(map(str, best))
 
 
-def test_names_have_folders_and_further_versions(tmp_path: Path) -> None:
+def test_packages_in_subfolders_and_in_several_versions(tmp_path: Path) -> None:
     for path, version in (("a/b", "1.0.0"), ("a/b@2", "2.1.0"), ("c", "1.0.0")):
         (tmp_path / path).mkdir(parents=True)
         (tmp_path / path / "func.yml").write_text(
@@ -146,18 +147,18 @@ def test_names_have_folders_and_further_versions(tmp_path: Path) -> None:
         )
     builtins = Builtins(tmp_path)
     assert builtins.names() == ["a/b", "c"]
-    assert [builtins.choose("a/b", wanted).version for wanted in ("", "1", "2.1")] == ["2.1.0", "1.0.0", "2.1.0"]
-    with pytest.raises(ResolveError, match="there are a/b, c"):
+    assert [builtins.choose("a/b", version).version for version in ("", "1", "2.1")] == ["2.1.0", "1.0.0", "2.1.0"]
+    with pytest.raises(ResolveError, match="it has a/b, c"):
         builtins.choose("xyz", "")
     (tmp_path / "c/func.yml").write_text("spec: {}\n---\nexec:\n  command: [echo]\n")
-    with pytest.raises(ResolveError, match="says no version"):
+    with pytest.raises(ResolveError, match="has no version in its spec"):
         Builtins(tmp_path).choose("c", "")
 
 
-def test_packages_are_read_out_of_the_packed_agent(tmp_path: Path) -> None:
+def test_packages_are_read_from_the_packed_agent(tmp_path: Path) -> None:
     pack(tmp_path / "agent.pyz")
     packed = Builtins(zipfile.Path(tmp_path / "agent.pyz", "remuda/stdsteps/"))
     assert packed.names() == Builtins(find_packages()).names()
-    found = packed.choose("checkout", "1")
-    unpack(found, tmp_path / "out")
-    assert (tmp_path / "out/func.yml").read_text() == found.text
+    package = packed.choose("checkout", "1")
+    unpack(package, tmp_path / "out")
+    assert (tmp_path / "out/func.yml").read_text() == package.text

@@ -7,7 +7,7 @@ from remuda.lib.clock import VirtualClock
 from remuda.steps.resolving.cache import FORGET_SECONDS, LEAST_AGE_SECONDS, Package, PackageCache
 
 NOW = 2_000_000_000.0
-"""After the times that this machine's clock gives to files."""
+"""Later than the modification times of new files."""
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def clock() -> VirtualClock:
     return VirtualClock(NOW)
 
 
-def a_cache(folder: Path, clock: VirtualClock, limit_bytes: int = 100) -> PackageCache:
+def create_cache(folder: Path, clock: VirtualClock, limit_bytes: int = 100) -> PackageCache:
     return PackageCache(folder, clock=clock, limit_bytes=limit_bytes)
 
 
@@ -26,36 +26,36 @@ def add(cache: PackageCache, key: str, text: str = "x") -> Package:
         return cache.add(key, folder / "files")
 
 
-def keys(folder: Path) -> set[str]:
+def list_keys(folder: Path) -> set[str]:
     return {path.name for path in (folder / "packages").iterdir()}
 
 
-def test_what_was_added_is_found(tmp_path: Path, clock: VirtualClock) -> None:
-    cache = a_cache(tmp_path, clock)
+def test_an_added_package_is_found(tmp_path: Path, clock: VirtualClock) -> None:
+    cache = create_cache(tmp_path, clock)
     assert cache.find("a") is None
     added = add(cache, "a")
-    assert cache.find("a") == added == a_cache(tmp_path, clock).find("a")
+    assert cache.find("a") == added == create_cache(tmp_path, clock).find("a")
     assert (added.root / "func.yml").read_text() == "x"
-    assert add(cache, "a") == added, "the second one is thrown away"
+    assert add(cache, "a") == added, "the second package is discarded"
     assert not list((tmp_path / "new").iterdir())
 
 
-def test_the_oldest_goes_when_there_is_no_room(tmp_path: Path, clock: VirtualClock) -> None:
-    cache = a_cache(tmp_path, clock, limit_bytes=100)
+def test_the_least_recently_used_package_is_removed_when_the_cache_is_full(tmp_path: Path, clock: VirtualClock) -> None:
+    cache = create_cache(tmp_path, clock, limit_bytes=100)
     for key in ("a", "b", "c"):
         add(cache, key, key * 40)
         clock.jump(10)
-    assert keys(tmp_path) == {"a", "b", "c"}, "all of them may be in use"
+    assert list_keys(tmp_path) == {"a", "b", "c"}, "all packages may be in use"
     clock.jump(LEAST_AGE_SECONDS)
     assert cache.find("a") is not None
     add(cache, "d", "d")
-    assert keys(tmp_path) == {"a", "c", "d"}, "b was used longest ago, and there is room for the rest"
+    assert list_keys(tmp_path) == {"a", "c", "d"}, "b is the least recently used, and there is room for the others"
     assert cache.find("b") is None
 
 
 @pytest.mark.parametrize("damage", ["file", "entry", "more"])
-def test_a_damaged_entry_is_thrown_away(tmp_path: Path, clock: VirtualClock, damage: str) -> None:
-    cache = a_cache(tmp_path, clock)
+def test_a_damaged_entry_is_removed(tmp_path: Path, clock: VirtualClock, damage: str) -> None:
+    cache = create_cache(tmp_path, clock)
     added = add(cache, "a")
     added.root.chmod(0o700)
     match damage:
@@ -66,20 +66,18 @@ def test_a_damaged_entry_is_thrown_away(tmp_path: Path, clock: VirtualClock, dam
         case "more":
             (added.root / "more").touch()
     assert cache.find("a") is None
-    assert not keys(tmp_path)
+    assert not list_keys(tmp_path)
 
 
-def test_a_digest_that_was_changed_too_is_noticed_as_long_as_the_process_lives(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
-    cache = a_cache(tmp_path, clock)
+def test_a_changed_digest_is_noticed_by_the_process_that_added_the_package(tmp_path: Path, clock: VirtualClock) -> None:
+    cache = create_cache(tmp_path, clock)
     added = add(cache, "a")
     (added.root.parent / "entry.json").write_text(json.dumps({"digest": "sha256:0", "bytes": 1}))
     assert cache.find("a") is None
 
 
-def test_names_are_remembered_for_a_while(tmp_path: Path, clock: VirtualClock) -> None:
-    cache = a_cache(tmp_path, clock)
+def test_names_are_remembered_for_a_limited_time(tmp_path: Path, clock: VirtualClock) -> None:
+    cache = create_cache(tmp_path, clock)
     assert cache.recall("main") == {}
     cache.remember("main", {"commit": "1"})
     assert cache.recall("main") == {"commit": "1"}
@@ -91,20 +89,20 @@ def test_names_are_remembered_for_a_while(tmp_path: Path, clock: VirtualClock) -
     assert not list((tmp_path / "known").iterdir())
 
 
-def test_what_a_killed_process_left_goes(tmp_path: Path, clock: VirtualClock) -> None:
-    cache = a_cache(tmp_path, clock)
+def test_folders_of_a_killed_process_are_removed(tmp_path: Path, clock: VirtualClock) -> None:
+    cache = create_cache(tmp_path, clock)
     cache.prepare()
-    (tmp_path / "new/left/files").mkdir(parents=True)
-    (tmp_path / "new/left/files").chmod(0o555)
+    (tmp_path / "new/leftover/files").mkdir(parents=True)
+    (tmp_path / "new/leftover/files").chmod(0o555)
     add(cache, "a")
     assert not list((tmp_path / "new").iterdir())
 
 
-def test_a_failure_leaves_nothing(tmp_path: Path, clock: VirtualClock) -> None:
+def test_a_failure_leaves_no_folder(tmp_path: Path, clock: VirtualClock) -> None:
     def fail(folder: Path) -> None:
         (folder / "half").touch()
         raise KeyError
 
-    with pytest.raises(KeyError), a_cache(tmp_path, clock).make_folder() as folder:
+    with pytest.raises(KeyError), create_cache(tmp_path, clock).make_folder() as folder:
         fail(folder)
     assert not list((tmp_path / "new").iterdir())

@@ -13,59 +13,59 @@ from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
 LIMIT = 4 * 1024 * 1024
 
 
-def zstd(data: bytes) -> bytes:
+def compress_zstd(data: bytes) -> bytes:
     return subprocess.run(["zstd", "-qc"], input=data, check=True, capture_output=True).stdout
 
 
-def plain(folder: Path, data: bytes, limit_bytes: int = LIMIT) -> bytes:
+def decompress(folder: Path, data: bytes, limit_bytes: int = LIMIT) -> bytes:
     (folder / "in").write_bytes(data)
     unpack(folder / "in", folder / "out", limit_bytes=limit_bytes)
     return (folder / "out").read_bytes()
 
 
-def test_zstd_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zstd_with_the_library_and_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [b"", b"x", b"hello " * 200_000, bytes(range(256)) * 1024, b"\0" * (256 * 1024), b"\0" * (512 * 1024)]
-    packed = [zstd(data) for data in samples]
-    assert [plain(tmp_path, data) for data in packed] == samples
-    assert plain(tmp_path, packed[1] + packed[2]) == samples[1] + samples[2], "several frames"
+    packed = [compress_zstd(data) for data in samples]
+    assert [decompress(tmp_path, data) for data in packed] == samples
+    assert decompress(tmp_path, packed[1] + packed[2]) == samples[1] + samples[2], "several frames"
     monkeypatch.setattr(decompression, "LIBRARIES", ("libnowhere.so.1",))
-    assert [plain(tmp_path, data) for data in packed] == samples
+    assert [decompress(tmp_path, data) for data in packed] == samples
 
 
-def test_cut_and_growing_zstd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = zstd(b"x" * 1_000_000)
+def test_damaged_and_too_large_zstd_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = compress_zstd(b"x" * 1_000_000)
     for names in (decompression.LIBRARIES, ("libnowhere.so.1",)):
         monkeypatch.setattr(decompression, "LIBRARIES", names)
         with pytest.raises(ResolveError, match="a layer is damaged"):
-            plain(tmp_path, packed[:-3])
+            decompress(tmp_path, packed[:-3])
         with pytest.raises(ResolveError, match="a layer is damaged"):
-            plain(tmp_path, decompression.ZSTD + b"\0" * 20)
+            decompress(tmp_path, decompression.ZSTD + b"\0" * 20)
         with pytest.raises(ResolveError, match="more than 1000 bytes when unpacked"):
-            plain(tmp_path, packed, limit_bytes=1000)
+            decompress(tmp_path, packed, limit_bytes=1000)
 
 
-def test_a_machine_without_zstd_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = zstd(b"x")
+def test_the_error_without_zstd_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = compress_zstd(b"x")
     monkeypatch.setattr(decompression, "LIBRARIES", ("libnowhere.so.1",))
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(TemporaryResolveError, match="install the package zstd") as error:
-        plain(tmp_path, packed)
+        decompress(tmp_path, packed)
     assert not error.value.is_away
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=300))
-def test_gzip_and_plain(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_gzip_and_uncompressed_data(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.mktemp("layers")
-    assert plain(folder, gzip.compress(data)) == data
+    assert decompress(folder, gzip.compress(data)) == data
     if data[:2] != decompression.GZIP and data[:4] != decompression.ZSTD:
-        assert plain(folder, data) == data
+        assert decompress(folder, data) == data
 
 
-def test_damaged_gzip(tmp_path: Path) -> None:
+def test_damaged_and_too_large_gzip_data_is_refused(tmp_path: Path) -> None:
     packed = gzip.compress(b"x" * 100_000)
     for data in (packed[:-4], packed[:30], packed[:10] + b"\xff" * 20):
         with pytest.raises(ResolveError, match="a layer is damaged"):
-            plain(tmp_path, data)
+            decompress(tmp_path, data)
     with pytest.raises(ResolveError, match="more than 1000 bytes"):
-        plain(tmp_path, packed, limit_bytes=1000)
+        decompress(tmp_path, packed, limit_bytes=1000)

@@ -10,8 +10,8 @@ from remuda.steps.resolving.registry import Registry
 HOST = "linux/amd64"
 
 
-class Nested(Registry):
-    """A registry with an image behind this number of indexes, of which one leads to the next."""
+class NestedRegistry(Registry):
+    """A registry with an image behind a number of nested indexes."""
 
     def __init__(self, indexes: int) -> None:
         super().__init__("host", "x", {}, threading.Event())
@@ -26,10 +26,10 @@ class Nested(Registry):
 
 
 @pytest.mark.parametrize("indexes", [0, 1, 2])
-def test_an_image_behind_indexes(indexes: int) -> None:
-    assert find_image(Nested(indexes), "0", HOST) == ({"layers": []}, str(indexes))
+def test_an_image_behind_nested_indexes_is_found(indexes: int) -> None:
+    assert find_image(NestedRegistry(indexes), "0", HOST) == ({"layers": []}, str(indexes))
 
 
-def test_an_image_behind_too_many_indexes() -> None:
-    with pytest.raises(ResolveError, match="more than 2 indexes lead from one to the next"):
-        find_image(Nested(3), "0", HOST)
+def test_an_image_behind_too_many_indexes_is_refused() -> None:
+    with pytest.raises(ResolveError, match="more than 2 nested indexes"):
+        find_image(NestedRegistry(3), "0", HOST)

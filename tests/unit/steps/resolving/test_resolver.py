@@ -19,19 +19,19 @@ def resolver(tmp_path: Path) -> Resolver:
     return Resolver(tmp_path / "cache")
 
 
-async def find(resolver: Resolver, written: str, base: Path, **options: Any) -> Resolved:
-    given = {"base": base, "root": None, "env": {}} | options
-    return await resolver.resolve(parse_reference(written, PLACE), **given)
+async def resolve_text(resolver: Resolver, written: str, base: Path, **options: Any) -> Resolved:
+    arguments = {"base": base, "root": None, "env": {}} | options
+    return await resolver.resolve(parse_reference(written, PLACE), **arguments)
 
 
-def put(folder: Path, *names: str) -> None:
+def write_definitions(folder: Path, *names: str) -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{FUNC}# {name}\n")
 
 
-async def test_local_paths(resolver: Resolver, tmp_path: Path) -> None:
-    put(tmp_path, "sub/func.yml", "sub/step.yml", "sub/a.yml", "old/step.yml", "a.yml", "func.yml")
+async def test_local_paths_are_resolved(resolver: Resolver, tmp_path: Path) -> None:
+    write_definitions(tmp_path, "sub/func.yml", "sub/step.yml", "sub/a.yml", "old/step.yml", "a.yml", "func.yml")
     cases = {
         "./sub": "sub/func.yml",
         "./sub/": "sub/func.yml",
@@ -44,34 +44,34 @@ async def test_local_paths(resolver: Resolver, tmp_path: Path) -> None:
         str(tmp_path / "sub"): "sub/func.yml",
     }
     for written, name in cases.items():
-        found = await find(resolver, written, tmp_path)
-        assert found.reference == str(tmp_path / name), written
-        assert found.text.endswith(f"# {name}\n")
-        assert (found.kind, found.folder, found.root) == (ReferenceKind.LOCAL, (tmp_path / name).parent, None)
-    inner = await find(resolver, "..", tmp_path / "sub")
-    assert inner.folder == tmp_path
+        resolved = await resolve_text(resolver, written, tmp_path)
+        assert resolved.reference == str(tmp_path / name), written
+        assert resolved.text.endswith(f"# {name}\n")
+        assert (resolved.kind, resolved.folder, resolved.root) == (ReferenceKind.LOCAL, (tmp_path / name).parent, None)
+    parent = await resolve_text(resolver, "..", tmp_path / "sub")
+    assert parent.folder == tmp_path
 
 
 @pytest.mark.parametrize(
-    ("written", "words"),
+    ("written", "message"),
     [
-        ("./a.yaml", "a definition file is named .yml"),
+        ("./a.yaml", "the name of a definition file ends in .yml"),
         ("./sab", r"did you mean sub\?"),
-        ("./sub/nope.yml", r"has no nope.yml; there is func.yml"),
+        ("./sub/nope.yml", r"has no nope.yml; it has func.yml"),
         ("./empty", "has neither func.yml nor step.yml"),
         ("./link/deep/nowhere", "does not exist"),
         ("./binary", "is not UTF-8"),
         ("./huge", "has more than 1048576 bytes"),
     ],
 )
-async def test_local_paths_that_lead_nowhere(resolver: Resolver, tmp_path: Path, written: str, words: str) -> None:
-    put(tmp_path, "sub/func.yml", "a.yaml")
+async def test_invalid_local_paths_are_refused(resolver: Resolver, tmp_path: Path, written: str, message: str) -> None:
+    write_definitions(tmp_path, "sub/func.yml", "a.yaml")
     for name in ("empty", "binary", "huge"):
         (tmp_path / name).mkdir()
     (tmp_path / "binary/func.yml").write_bytes(b"\xff\xfe")
     (tmp_path / "huge/func.yml").write_bytes(b"#" * (1024 * 1024 + 1))
-    with pytest.raises(ResolveError, match=words) as error:
-        await find(resolver, written, tmp_path)
+    with pytest.raises(ResolveError, match=message) as error:
+        await resolve_text(resolver, written, tmp_path)
     assert not error.value.temporary
 
 
@@ -82,81 +82,83 @@ async def test_local_paths_that_lead_nowhere(resolver: Resolver, tmp_path: Path,
         *("./link/customer-keys", "./link/customer-kezs", "./link/nowhere/deeper"),
     ],
 )
-async def test_nothing_is_told_of_what_lies_behind_a_link_out_of_the_package(
+async def test_the_error_tells_nothing_about_files_behind_a_link_out_of_the_package(
     resolver: Resolver, tmp_path: Path, written: str
 ) -> None:
-    put(tmp_path, "outside/customer-keys/a.yml", "outside/secret.yml", "outside/other.yml", "work/func.yml")
+    write_definitions(
+        tmp_path, "outside/customer-keys/a.yml", "outside/secret.yml", "outside/other.yml", "work/func.yml"
+    )
     work = tmp_path / "work"
     (work / "link").symlink_to(tmp_path / "outside")
     for name, target in (("file", "secret.yml"), ("dangling", "no.yml")):
         (work / name).mkdir()
         (work / name / "func.yml").symlink_to(tmp_path / "outside" / target)
     with pytest.raises(ResolveError) as error:
-        await find(resolver, written, work, root=work)
+        await resolve_text(resolver, written, work, root=work)
     file = written[2:] if written.endswith(".yml") else f"{written[2:]}/func.yml"
     assert str(error.value).startswith(f"{written} {file} leads out of the package that the calling step is in;")
 
 
-async def test_a_hint_does_not_tell_where_a_link_leads(resolver: Resolver, tmp_path: Path) -> None:
-    put(tmp_path, "outside/a.yml", "work/sub/a.txt")
+async def test_a_hint_does_not_reveal_the_target_of_a_link(resolver: Resolver, tmp_path: Path) -> None:
+    write_definitions(tmp_path, "outside/a.yml", "work/sub/a.txt")
     work = tmp_path / "work"
     for name, target in (("here", "a.yml"), ("gone", "b.yml")):
         (work / f"sub/{name}.yml").symlink_to(tmp_path / "outside" / target)
         (work / f"{name}-step").symlink_to(tmp_path / "outside" / target)
-    with pytest.raises(ResolveError, match=r"there is gone.yml, here.yml$"):
-        await find(resolver, "./sub", work, root=work)
+    with pytest.raises(ResolveError, match=r"it has gone.yml, here.yml$"):
+        await resolve_text(resolver, "./sub", work, root=work)
     for name in ("here", "gone"):
         with pytest.raises(ResolveError, match=rf"did you mean {name}-step\?"):
-            await find(resolver, f"./{name}-stap", work, root=work)
+            await resolve_text(resolver, f"./{name}-stap", work, root=work)
 
 
-async def test_builtin_steps(resolver: Resolver, tmp_path: Path) -> None:
+async def test_builtin_steps_are_resolved(resolver: Resolver, tmp_path: Path) -> None:
     for written in ("builtin://checkout", "builtin://checkout@1", "dist://checkout@1.0", "builtin://checkout@1.0.0"):
-        found = await find(resolver, written, tmp_path)
-        assert found.reference == "builtin://checkout@1.0.0"
-        assert (found.kind, found.version, found.pinned.version) == (ReferenceKind.BUILTIN, "1.0.0", "1.0.0")
-        assert (found.folder / "func.yml").read_text() == found.text
-        assert found.digest.startswith("sha256:")
+        resolved = await resolve_text(resolver, written, tmp_path)
+        assert resolved.reference == "builtin://checkout@1.0.0"
+        assert (resolved.kind, resolved.version, resolved.pinned.version) == (ReferenceKind.BUILTIN, "1.0.0", "1.0.0")
+        assert (resolved.folder / "func.yml").read_text() == resolved.text
+        assert resolved.digest.startswith("sha256:")
     with pytest.raises(ResolveError, match=r"did you mean builtin://checkout\?"):
-        await find(resolver, "builtin://chekout", tmp_path)
-    with pytest.raises(ResolveError, match=r"builtin://checkout@2: this agent has version 1.0.0"):
-        await find(resolver, "builtin://checkout@2", tmp_path)
+        await resolve_text(resolver, "builtin://chekout", tmp_path)
+    with pytest.raises(ResolveError, match=r"builtin://checkout@2: this agent has only version 1.0.0"):
+        await resolve_text(resolver, "builtin://checkout@2", tmp_path)
 
 
-async def test_a_builtin_folder_that_vanished_is_made_anew(resolver: Resolver, tmp_path: Path) -> None:
-    found = await find(resolver, "builtin://checkout", tmp_path)
-    found.folder.rename(tmp_path / "away")
-    again = await find(resolver, "builtin://checkout", tmp_path)
-    assert again == found
-    assert found.folder.is_dir()
+async def test_a_removed_folder_of_a_builtin_step_is_created_again(resolver: Resolver, tmp_path: Path) -> None:
+    resolved = await resolve_text(resolver, "builtin://checkout", tmp_path)
+    resolved.folder.rename(tmp_path / "away")
+    resolved_again = await resolve_text(resolver, "builtin://checkout", tmp_path)
+    assert resolved_again == resolved
+    assert resolved.folder.is_dir()
 
 
-async def test_substitutes(resolver: Resolver, tmp_path: Path) -> None:
-    put(tmp_path, "own/func.yml", "newer/func.yml")
+async def test_substitutes_replace_builtin_steps(resolver: Resolver, tmp_path: Path) -> None:
+    write_definitions(tmp_path, "own/func.yml", "newer/func.yml")
     substitutes = {"builtin://checkout": str(tmp_path / "own"), "builtin://checkout@2": str(tmp_path / "newer")}
-    inside = {"root": tmp_path / "package", "substitutes": substitutes}
-    found = await find(resolver, "builtin://checkout@1", tmp_path, **inside)
-    assert (found.kind, found.folder) == (ReferenceKind.LOCAL, tmp_path / "own")
-    assert (await find(resolver, "builtin://checkout@2", tmp_path, **inside)).folder == tmp_path / "newer"
-    assert (await find(resolver, "builtin://cache_save", tmp_path, **inside)).kind is ReferenceKind.BUILTIN
-    for wrong in ("./own", "${{ inputs.x }}", "nonsense"):
-        with pytest.raises(ResolveError, match="takes the place of builtin://checkout"):
-            await find(resolver, "builtin://checkout", tmp_path, substitutes={"builtin://checkout": wrong})
+    options = {"root": tmp_path / "package", "substitutes": substitutes}
+    resolved = await resolve_text(resolver, "builtin://checkout@1", tmp_path, **options)
+    assert (resolved.kind, resolved.folder) == (ReferenceKind.LOCAL, tmp_path / "own")
+    assert (await resolve_text(resolver, "builtin://checkout@2", tmp_path, **options)).folder == tmp_path / "newer"
+    assert (await resolve_text(resolver, "builtin://cache_save", tmp_path, **options)).kind is ReferenceKind.BUILTIN
+    for substitute in ("./own", "${{ inputs.x }}", "nonsense"):
+        with pytest.raises(ResolveError, match="the substitute for builtin://checkout"):
+            await resolve_text(resolver, "builtin://checkout", tmp_path, substitutes={"builtin://checkout": substitute})
 
 
-async def test_what_is_not_evaluated_yet(resolver: Resolver, tmp_path: Path) -> None:
-    with pytest.raises(ResolveError, match="have to be evaluated first"):
-        await find(resolver, "${{ inputs.step }}", tmp_path)
+async def test_a_reference_with_an_expression_is_refused(resolver: Resolver, tmp_path: Path) -> None:
+    with pytest.raises(ResolveError, match="must be evaluated first"):
+        await resolve_text(resolver, "${{ inputs.step }}", tmp_path)
 
 
-async def test_a_name_for_a_file_cannot_lead_elsewhere(resolver: Resolver, tmp_path: Path) -> None:
-    put(tmp_path, "func.yml", "sub/func.yml")
+async def test_a_path_as_file_name_is_refused(resolver: Resolver, tmp_path: Path) -> None:
+    write_definitions(tmp_path, "func.yml", "sub/func.yml")
     reference = Reference(kind=ReferenceKind.LOCAL, text="./sub", path="./sub", file="../func.yml")
-    with pytest.raises(ResolveError, match="is no file name"):
+    with pytest.raises(ResolveError, match="is not a file name"):
         await resolver.resolve(reference, base=tmp_path, root=None, env={})
 
 
-def test_references_are_shown_without_credentials() -> None:
+def test_descriptions_of_references_contain_no_credentials() -> None:
     texts = {
         "user:pw@host/p/-/x@v1": "https://host/p@v1",
         "http://u:p@host:8080/p@main": "http://host:8080/p@main",
@@ -168,17 +170,17 @@ def test_references_are_shown_without_credentials() -> None:
     assert {written: describe(parse_reference(written, PLACE)) for written in texts} == texts
 
 
-async def test_a_cache_that_cannot_be_written_is_this_machines_fault(tmp_path: Path) -> None:
+async def test_an_unwritable_cache_is_a_temporary_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ResolveError, match="builtin://checkout") as error:
-        await find(Resolver(tmp_path / "file"), "builtin://checkout", tmp_path)
+        await resolve_text(Resolver(tmp_path / "file"), "builtin://checkout", tmp_path)
     assert error.value.temporary
 
 
-async def test_a_pipe_in_the_place_of_a_definition_is_not_waited_for(
+async def test_a_pipe_in_place_of_a_definition_is_refused(
     resolver: Resolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "func.yml")
-    monkeypatch.setattr(Path, "is_file", lambda _: True)  # as it was a moment before
-    with pytest.raises(ResolveError, match=r"func\.yml is no file"):
-        await find(resolver, ".", tmp_path)
+    monkeypatch.setattr(Path, "is_file", lambda _: True)  # as if the file was replaced after the check
+    with pytest.raises(ResolveError, match=r"func\.yml is not a regular file"):
+        await resolve_text(resolver, ".", tmp_path)

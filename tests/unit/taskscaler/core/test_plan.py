@@ -1,4 +1,4 @@
-"""What is created, removed and drained, by tables."""
+"""Which instances a plan creates, removes and drains."""
 
 import pytest
 from msgspec.structs import replace
@@ -32,20 +32,22 @@ def idle(name: str, seconds: float = 1000.0, **more: object) -> Instance:
 
 
 def coming(name: str, seconds: float, **more: object) -> Instance:
-    begun = Instance(id=name, state=InstanceState.CREATING, created_at=NOW - seconds, since=NOW - seconds)
-    return replace(begun, **more)
+    instance = Instance(id=name, state=InstanceState.CREATING, created_at=NOW - seconds, since=NOW - seconds)
+    return replace(instance, **more)
 
 
-def many(count: int, slots: int = 1) -> list[Instance]:
+def busy_instances(count: int, slots: int = 1) -> list[Instance]:
     return [busy(f"b{number}", slots) for number in range(count)]
 
 
-def removed(made: Plan) -> list[str]:
-    return [one.id for one in made.remove]
+def removed_ids(result: Plan) -> list[str]:
+    return [entry.id for entry in result.remove]
 
 
-def reasons(made: Plan) -> dict[str, Reason]:
-    return {one.id: one.because.reason for one in made.remove} | {one.id: one.because.reason for one in made.drain}
+def removal_reasons(result: Plan) -> dict[str, Reason]:
+    removed = {entry.id: entry.because.reason for entry in result.remove}
+    drained = {entry.id: entry.because.reason for entry in result.drain}
+    return removed | drained
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def reasons(made: Plan) -> dict[str, Reason]:
         (Policy(idle_count=7, scale_factor=0.5), 10, 7),
         (Policy(idle_count=2, scale_factor=0.5, scale_factor_limit=3), 10, 3),
         (Policy(idle_count=4, scale_factor=0.5, scale_factor_limit=3), 10, 4),
-        (Policy(scale_factor=1.1), 10, 11),  # and not 12, as 1.1 * 10 is a little above 11
+        (Policy(scale_factor=1.1), 10, 11),  # not 12, although 1.1 * 10 is a little above 11
         (Policy(scale_factor=0.1), 1, 1),
     ],
 )
@@ -78,10 +80,10 @@ def test_idle_target(policy: Policy, acquired: int, expected: int) -> None:
         (a_fleet(max_instances=2), a_demand(waiting=3), Policy(), 2),
         (a_fleet(quota=1, max_instances=2), a_demand(waiting=3), Policy(), 1),
         (a_fleet(max_creating=2), a_demand(waiting=3), Policy(), 2),
-        (a_fleet(*many(10)), a_demand(), Policy(idle_count=2, scale_factor=0.5), 5),
-        (a_fleet(*many(10)), a_demand(), Policy(idle_count=2, scale_factor=0.5, scale_factor_limit=3), 3),
-        (a_fleet(*many(5, 2), capacity_per_instance=3), a_demand(waiting=5), Policy(), 0),
-        (a_fleet(*many(5, 2), capacity_per_instance=3), a_demand(waiting=6), Policy(), 1),
+        (a_fleet(*busy_instances(10)), a_demand(), Policy(idle_count=2, scale_factor=0.5), 5),
+        (a_fleet(*busy_instances(10)), a_demand(), Policy(idle_count=2, scale_factor=0.5, scale_factor_limit=3), 3),
+        (a_fleet(*busy_instances(5, 2), capacity_per_instance=3), a_demand(waiting=5), Policy(), 0),
+        (a_fleet(*busy_instances(5, 2), capacity_per_instance=3), a_demand(waiting=6), Policy(), 1),
         (a_fleet(requests=[Request(count=2, asked_at=NOW)]), a_demand(waiting=3), Policy(), 1),
         (a_fleet(Instance(id="c", state=InstanceState.CREATING, since=NOW)), a_demand(waiting=3), Policy(), 2),
         (a_fleet(Instance(id="d", state=InstanceState.DRAINING, slots_used=1)), a_demand(waiting=1), Policy(), 1),
@@ -90,21 +92,21 @@ def test_idle_target(policy: Policy, acquired: int, expected: int) -> None:
         (a_fleet(idle("i", failures=2)), a_demand(waiting=1), Policy(), 0),
     ],
 )
-def test_how_many_are_created(fleet: Fleet, demand: Demand, policy: Policy, created: int) -> None:
+def test_creation_count(fleet: Fleet, demand: Demand, policy: Policy, created: int) -> None:
     assert plan(fleet, demand, policy, NOW).creation_count == created
 
 
 def test_the_reasons_of_a_creation_begin_with_the_most_urgent() -> None:
     demand = a_demand(waiting=3, ready=2, soon=(Soon(jobs=4),))
-    made = plan(a_fleet(idle("i"), max_instances=8), demand, Policy(idle_count=5), NOW)
-    (creation,) = made.create
-    assert [(one.reason, one.numbers["slots"]) for one in creation.because] == [
+    result = plan(a_fleet(idle("i"), max_instances=8), demand, Policy(idle_count=5), NOW)
+    (creation,) = result.create
+    assert [(because.reason, because.numbers["slots"]) for because in creation.because] == [
         (Reason.WAITING_JOBS, 2),
         (Reason.READY_JOBS, 2),
         (Reason.SOON_JOBS, 3),
     ]
-    assert [(one.because.reason, one.count) for one in made.hindered] == [(Reason.MAX_INSTANCES, 6)]
-    assert made.terms.missing == 13
+    assert [(entry.because.reason, entry.count) for entry in result.hindered] == [(Reason.MAX_INSTANCES, 6)]
+    assert result.terms.missing == 13
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_the_reasons_of_a_creation_begin_with_the_most_urgent() -> None:
         ((Soon(jobs=4, ready_in_seconds=61.0),), 0, 0, 0),
         ((Soon(jobs=4, ready_in_seconds=60.0, chance=0.5),), 0, 0, 2),
         ((Soon(jobs=1, ready_in_seconds=60.0, chance=0.4),), 0, 0, 0),
-        ((Soon(jobs=10),), 1, 1, 9),  # they find the slot of the one that they wait for
+        ((Soon(jobs=10),), 1, 1, 9),  # one of them gets the slot of the job that they wait for
         ((Soon(jobs=10),), 5, 1, 9),  # the other four run elsewhere
         ((Soon(jobs=1),), 5, 5, 0),
     ],
@@ -122,7 +124,7 @@ def test_the_reasons_of_a_creation_begin_with_the_most_urgent() -> None:
 def test_jobs_that_will_be_ready_when_an_instance_is(
     soon: tuple[Soon, ...], ending: int, acquired: int, expected: int
 ) -> None:
-    fleet = replace(a_fleet(*many(acquired)), groups=(Group(boot_seconds=60.0),))
+    fleet = replace(a_fleet(*busy_instances(acquired)), groups=(Group(boot_seconds=60.0),))
     assert plan(fleet, a_demand(soon=soon, ending=ending), Policy(), NOW).creation_count == expected
 
 
@@ -157,11 +159,11 @@ def test_an_instance_for_one_job_leaves_no_slot_for_the_next() -> None:
         (idle("i", group="not configured"), None),
     ],
 )
-def test_why_an_instance_goes(instance: Instance, expected: Reason | None) -> None:
+def test_reasons_to_remove_an_instance(instance: Instance, expected: Reason | None) -> None:
     fleet = replace(a_fleet(instance, max_use_count=5), owner="we")
-    made = plan(fleet, Demand(), Policy(idle_seconds=300.0), NOW)
-    assert reasons(made) == ({} if expected is None else {"i": expected})
-    assert [one.id for one in made.drain] == (["i"] if instance.is_busy and expected else [])
+    result = plan(fleet, Demand(), Policy(idle_seconds=300.0), NOW)
+    assert removal_reasons(result) == ({} if expected is None else {"i": expected})
+    assert [entry.id for entry in result.drain] == (["i"] if instance.is_busy and expected else [])
 
 
 @pytest.mark.parametrize(
@@ -171,31 +173,31 @@ def test_why_an_instance_goes(instance: Instance, expected: Reason | None) -> No
         (idle("a", 900.0, created_at=5.0), idle("b", 900.0, created_at=6.0)),
         (idle("a", 900.0, uses=5), idle("b", 900.0, uses=4)),
         (idle("a", 900.0), idle("b", 900.0)),
-        (idle("b", 100.0), idle("a", 900.0, warm=frozenset({"linux"}))),
-        (idle("b", 100.0), idle("a", 900.0, warm=frozenset({"old"}))),
-        (idle("b", 100.0, warm=frozenset({"old"})), idle("a", 900.0, warm=frozenset({"linux"}))),
+        (idle("b", 100.0), idle("a", 900.0, warm=frozenset({"group/project"}))),
+        # Caches are named by project; the demand's capability keys, such as "linux", say nothing about them.
+        (idle("a", 900.0, warm=frozenset({"linux"})), idle("b", 100.0, warm=frozenset({"group/project"}))),
         (idle("b", 100.0, group="fallback"), idle("a", 900.0, group="first")),
     ],
 )
-def test_which_goes_first(first: Instance, second: Instance) -> None:
+def test_order_of_removal(first: Instance, second: Instance) -> None:
     groups = (Group(name=""), Group(name="first"), Group(name="fallback"))
     fleet = Fleet(groups=groups, instances=(second, first))
     demand = a_demand(running=1)
-    assert removed(plan(fleet, demand, Policy(idle_count=1, idle_seconds=60.0), NOW)) == [first.id]
-    assert removed(plan(fleet, demand, Policy(idle_seconds=60.0), NOW)) == [first.id, second.id]
+    assert removed_ids(plan(fleet, demand, Policy(idle_count=1, idle_seconds=60.0), NOW)) == [first.id]
+    assert removed_ids(plan(fleet, demand, Policy(idle_seconds=60.0), NOW)) == [first.id, second.id]
 
 
-def test_draining_and_unhealthy_ones_go_before_idle_ones_are_counted() -> None:
+def test_draining_and_unhealthy_instances_are_removed_before_idle_ones_are_counted() -> None:
     fleet = a_fleet(idle("a"), idle("b", state=InstanceState.DRAINING), idle("c", failures=3))
-    assert removed(plan(fleet, Demand(), Policy(idle_count=1), NOW)) == ["b", "c"]
+    assert removed_ids(plan(fleet, Demand(), Policy(idle_count=1), NOW)) == ["b", "c"]
 
 
-def test_what_is_still_coming_makes_nothing_superfluous_that_is_ready() -> None:
+def test_an_instance_in_creation_does_not_make_a_ready_one_superfluous() -> None:
     fleet = a_fleet(idle("a"), Instance(id="c", state=InstanceState.CREATING, since=NOW))
     assert plan(fleet, Demand(), Policy(idle_count=1), NOW).is_empty
 
 
-def test_an_ending_fleet_lets_go_of_what_comes_for_nobody() -> None:
+def test_an_ending_fleet_removes_instances_in_creation_that_no_job_waits_for() -> None:
     fleet = a_fleet(
         busy("busy"),
         coming("old", 60.0),
@@ -206,31 +208,31 @@ def test_an_ending_fleet_lets_go_of_what_comes_for_nobody() -> None:
     )
     fleet = replace(fleet, owner="s_1/mine")
     ending = policy_for_draining(Policy(), is_ending=True)
-    assert removed(plan(fleet, Demand(), policy_for_draining(Policy()), NOW)) == []
-    made = plan(fleet, Demand(), ending, NOW)
-    assert reasons(made) == {"young": Reason.UNAWAITED, "old": Reason.UNAWAITED}
-    # The idle one is for one of two jobs that wait.
-    assert removed(plan(fleet, a_demand(waiting=2), ending, NOW)) == ["young"]
-    assert removed(plan(fleet, a_demand(waiting=3), ending, NOW)) == []
+    assert removed_ids(plan(fleet, Demand(), policy_for_draining(Policy()), NOW)) == []
+    result = plan(fleet, Demand(), ending, NOW)
+    assert removal_reasons(result) == {"young": Reason.UNAWAITED, "old": Reason.UNAWAITED}
+    # The idle instance is for one of the waiting jobs.
+    assert removed_ids(plan(fleet, a_demand(waiting=2), ending, NOW)) == ["young"]
+    assert removed_ids(plan(fleet, a_demand(waiting=3), ending, NOW)) == []
 
 
-def test_over_the_limit_idle_ones_go_at_once_and_busy_ones_are_drained() -> None:
+def test_over_the_limit_idle_instances_are_removed_and_busy_ones_drained() -> None:
     creating = Instance(id="c", state=InstanceState.CREATING, since=NOW)
     fleet = a_fleet(busy("x", 2), busy("y", 1), idle("i", 0.0), creating, capacity_per_instance=2, max_instances=1)
-    made = plan(fleet, a_demand(waiting=5), Policy(idle_seconds=600.0), NOW)
-    assert removed(made) == ["i", "c"]
-    assert [one.id for one in made.drain] == ["y"]
-    assert set(reasons(made).values()) == {Reason.OVER_LIMIT}
-    assert not made.create
+    result = plan(fleet, a_demand(waiting=5), Policy(idle_seconds=600.0), NOW)
+    assert removed_ids(result) == ["i", "c"]
+    assert [entry.id for entry in result.drain] == ["y"]
+    assert set(removal_reasons(result).values()) == {Reason.OVER_LIMIT}
+    assert not result.create
 
 
 def test_a_maximum_of_the_whole_fleet() -> None:
     groups = (Group(name="a", limits=Limits(max_instances=3)), Group(name="b"))
     fleet = Fleet(groups=groups, max_instances=4)
-    made = plan(fleet, a_demand(waiting=9), Policy(), NOW)
-    assert [(one.group, one.count) for one in made.create] == [("a", 3), ("b", 1)]
-    assert made.terms.max_instances == 4
-    assert made.reservable == 4
+    result = plan(fleet, a_demand(waiting=9), Policy(), NOW)
+    assert [(creation.group, creation.count) for creation in result.create] == [("a", 3), ("b", 1)]
+    assert result.terms.max_instances == 4
+    assert result.reservable == 4
 
 
 FULL = Limits(max_instances=1)
@@ -256,23 +258,23 @@ FULL = Limits(max_instances=1)
         ),
     ],
 )
-def test_what_one_group_cannot_give_the_next_one_does(
+def test_the_next_group_creates_what_the_first_cannot(
     first: Group, expected: dict[str, int], hindrance: Reason | None
 ) -> None:
-    made = plan(Fleet(groups=(first, Group(name="dear"))), a_demand(waiting=4), Policy(), NOW)
-    assert {one.group: one.count for one in made.create} == expected
-    assert [one.because.reason for one in made.hindered][:1] == ([hindrance] if hindrance else [])
+    result = plan(Fleet(groups=(first, Group(name="dear"))), a_demand(waiting=4), Policy(), NOW)
+    assert {creation.group: creation.count for creation in result.create} == expected
+    assert [entry.because.reason for entry in result.hindered][:1] == ([hindrance] if hindrance else [])
 
 
-def test_the_throttle_is_handed_on() -> None:
+def test_the_throttle_bucket_is_part_of_the_plan() -> None:
     fleet = a_fleet(throttle_limit=2, throttle_burst=3)
-    made = plan(fleet, a_demand(waiting=5), Policy(), NOW)
-    assert made.creation_count == 3
-    assert made.buckets == {"": Bucket(tokens=0.0, at=NOW)}
-    assert made.look_again_at == NOW + 0.5
+    result = plan(fleet, a_demand(waiting=5), Policy(), NOW)
+    assert result.creation_count == 3
+    assert result.buckets == {"": Bucket(tokens=0.0, at=NOW)}
+    assert result.look_again_at == NOW + 0.5
     later = replace(
         fleet,
-        groups=(replace(fleet.groups[0], bucket=made.buckets[""]),),
+        groups=(replace(fleet.groups[0], bucket=result.buckets[""]),),
         requests=(Request(count=3, asked_at=NOW),),
     )
     assert plan(later, a_demand(waiting=5), Policy(), NOW + 0.4).creation_count == 0
@@ -291,7 +293,7 @@ def test_the_throttle_is_handed_on() -> None:
         (a_fleet(requests=[Request(count=2, asked_at=NOW)], max_instances=2), Policy(), 2),
     ],
 )
-def test_how_much_may_be_reserved(fleet: Fleet, policy: Policy, reservable: int | None) -> None:
+def test_reservable_slots(fleet: Fleet, policy: Policy, reservable: int | None) -> None:
     assert plan(fleet, Demand(), policy, NOW).reservable == reservable
 
 
@@ -323,13 +325,13 @@ def test_when_to_look_again(fleet: Fleet, demand: Demand, policy: Policy, second
     assert plan(fleet, demand, policy, NOW).look_again_at == (None if seconds is None else NOW + seconds)
 
 
-def test_the_keys_that_want_most_are_named() -> None:
+def test_the_keys_with_most_demand_are_named() -> None:
     keys = tuple(KeyDemand(key=f"k{number}", ready=number) for number in range(8))
-    made = plan(a_fleet(), Demand(keys=(*keys, KeyDemand(key="k9", waiting=7))), Policy(), NOW)
-    assert made.keys == (("k7", 7), ("k9", 7), ("k6", 6), ("k5", 5), ("k4", 4))
+    result = plan(a_fleet(), Demand(keys=(*keys, KeyDemand(key="k9", waiting=7))), Policy(), NOW)
+    assert result.keys == (("k7", 7), ("k9", 7), ("k6", 6), ("k5", 5), ("k4", 4))
 
 
 def test_requests_of_a_group_that_is_gone_are_forgotten() -> None:
-    made = plan(a_fleet(requests=[Request(group="gone", asked_at=NOW)]), a_demand(waiting=1), Policy(), NOW)
-    assert [one.because.reason for one in made.forget] == [Reason.WITHDRAWN]
-    assert made.creation_count == 1
+    result = plan(a_fleet(requests=[Request(group="gone", asked_at=NOW)]), a_demand(waiting=1), Policy(), NOW)
+    assert [entry.because.reason for entry in result.forget] == [Reason.WITHDRAWN]
+    assert result.creation_count == 1

@@ -106,7 +106,7 @@ class Body:
                 yield piece
 
     async def read(self, limit_bytes: int) -> bytes:
-        """Read the whole body. Raises ApiError 413 if it is longer than the limit."""
+        """Read the whole body. Raises ApiError 413 if it is too long, ClientGoneError if the client disconnects."""
         pieces, size = [], 0
         while not self._ended:
             pieces.append(await self._piece())
@@ -130,9 +130,10 @@ def first_headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:
-    """Like `decode`, but if the URL has no query, `decoder` is tried first: four times as fast for runners' JSON."""
+    """Decode parameters as `decode` does. If the URL has no query, `decoder`, a JSON decoder for `kind`, is tried
+    first: that is four times as fast for the JSON of runners."""
     if not scope["query_string"]:
-        with suppress(msgspec.DecodeError):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return decoder.decode(raw)
     return decode(raw, content_type.decode("latin-1"), scope["query_string"], kind)
 

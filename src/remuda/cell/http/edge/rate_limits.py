@@ -1,9 +1,9 @@
 """Rate limits: how often a caller may call, and the headers that tell the caller about it.
 
-A call counts for its token once the token has been accepted; before that, and without a token, for the client's
-address. So nobody gets a fresh allowance by inventing tokens, or uses up that of another. Calls of runners, jobs and
-git have a limit of their own, far above what they need; health and metrics have none. Each process counts for itself:
-with three processes a caller can make three times as many calls.
+A call counts for the token in its headers or query if an earlier call with that token succeeded. Otherwise, and with a
+token only in the body, it counts for the client's address. So nobody gets a new allowance by inventing tokens, or uses
+up that of another. Calls of runners, jobs and git have a limit of their own, far above what they need; health and
+metrics have none. Each process counts for itself: with three processes a caller can make three times as many calls.
 """
 
 import re
@@ -23,7 +23,8 @@ REMEMBERED = 50_000
 """How many keys (tokens or addresses) one `Buckets` remembers by default."""
 _FREE = ("/-/",)
 _RUNNERS = re.compile(
-    r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/(jobs/\d+/results|runners/.*)|/.*\.git/[a-z-]+(/refs)?"
+    r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/(jobs/\d+/results|runners/.*)"
+    r"|/(?!api/).+/(info/refs|git-upload-pack|git-receive-pack)"
 )
 """Paths that runners and jobs call. A personal token counts like a runner's there."""
 _JOBS_OF_AN_ADDRESS = 10
@@ -67,8 +68,8 @@ class RateLimits:
         jobs = Rate(calls=settings.job_requests_per_minute)
         anonymous = Rate(calls=settings.anonymous_requests_per_minute)
         self._tokens = {"user": Buckets(Rate(calls=settings.requests_per_minute)), "jobs": Buckets(jobs)}
-        many = Rate(calls=_JOBS_OF_AN_ADDRESS * jobs.calls)
-        self._addresses = {"user": Buckets(anonymous), "jobs": Buckets(many)}
+        jobs_of_address = Rate(calls=_JOBS_OF_AN_ADDRESS * jobs.calls)
+        self._addresses = {"user": Buckets(anonymous), "jobs": Buckets(jobs_of_address)}
 
     def admit(self, scope: Scope) -> "Admitted":
         """Count a call for its token or its client's address. Raises ApiError 429 if it exceeds the limit."""

@@ -54,15 +54,16 @@ def check_runner(runner: Runner) -> Runner:
     if len(runner.tags) > MAX_TAGS:
         raise bad_field("tags_list", f"Too many tags specified. Please limit the number of tags to {MAX_TAGS}")
     if any(len(tag) > MAX_TAG for tag in runner.tags):
-        raise bad_field("tags_list", f"a tag has at most {MAX_TAG} characters")
+        raise bad_field("tags_list", f"a tag may have at most {MAX_TAG} characters")
     if not runner.tags and not runner.run_untagged:
         raise bad_field("tags_list", "can not be empty when runner is not allowed to pick untagged jobs")
-    if len(runner.description) > MAX_DESCRIPTION or len(runner.maintenance_note or "") > MAX_DESCRIPTION:
-        raise bad_field("description", f"is too long (maximum is {MAX_DESCRIPTION} characters)")
+    for field, text in (("description", runner.description), ("maintenance_note", runner.maintenance_note or "")):
+        if len(text) > MAX_DESCRIPTION:
+            raise bad_field(field, f"is too long (maximum is {MAX_DESCRIPTION} characters)")
     if abs(runner.priority) > MAX_PRIORITY:
-        raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+        raise bad_field("priority", f"must be a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if not 0 <= (runner.poll_hold_seconds or 0) <= MAX_POLL_HOLD_SECONDS:
-        raise bad_field("poll_hold_seconds", f"is a number from 0 to {MAX_POLL_HOLD_SECONDS}, or null for the default")
+        raise bad_field("poll_hold_seconds", f"must be from 0 to {MAX_POLL_HOLD_SECONDS}, or null for the default")
     if runner.maximum_timeout is not None and runner.maximum_timeout < MIN_TIMEOUT_SECONDS:
         raise bad_field("maximum_timeout", f"needs to be at least 10 minutes ({MIN_TIMEOUT_SECONDS} s)")
     return runner
@@ -116,8 +117,8 @@ async def discover_router(edge: Edge, request: Request) -> Response:
     raise ApiError(501, {"message": "501 Not Implemented - this cell has no job router; ask for jobs directly"})
 
 
-def _compare(edge: Edge, params: UpdateJob, updated: Updated) -> None:
-    """Count and log a finished job whose stored log has another checksum than reported. The job keeps its result."""
+def _compare_checksums(edge: Edge, params: UpdateJob, updated: Updated) -> None:
+    """Count and log a finished job whose stored log has another checksum than its runner reported."""
     reported = params.output.checksum if params.output else None
     stored = updated.job.trace_checksum
     if updated.code == 200 and reported and stored and reported != stored:
@@ -147,7 +148,7 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
     spec = await edge.store.jobs.load_spec(job.id) if is_end else None
     refused = await edge.releases.create_for_job(job, spec) if is_end and params.state == "success" else None
     updated = await edge.dispatch.runner_calls.update_job(job, params, refused=refused)
-    _compare(edge, params, updated)
+    _compare_checksums(edge, params, updated)
     await measure_coverage(edge.store, edge.traces, updated.job, spec)
     answer = JsonBytes(b"%d" % updated.code, updated.code, job_headers(edge, updated.job))
     await answer(scope, receive, send)

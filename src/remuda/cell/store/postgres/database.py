@@ -1,7 +1,7 @@
 """The PostgreSQL implementation of the store's `Database` port. A transaction that lost a race (a deadlock, a row that
-changed, an id that another process took) is run again, a few times. One whose connection was lost is not, because it
-may have been committed. A read whose connection was lost is repeated once. A transaction begins and takes its first
-lock in one message, because each further message costs as much as most of the work in it."""
+changed, an id that another process took) is run again, a few times. One whose connection was lost after it had begun is
+not, because it may have been committed. A read whose connection was lost is repeated once. BEGIN and the first lock are
+sent in one message, because each message costs a round trip to the server."""
 
 import asyncio
 import hashlib
@@ -95,7 +95,7 @@ def store_error(error: BaseException) -> StoreError:
     elif isinstance(error, (asyncpg.DiskFullError, asyncpg.InsufficientResourcesError)):
         advice = "free some space or connections where PostgreSQL runs"
     elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-        advice = "it takes no changes; connect to the primary"
+        advice = "the server is read-only; connect to the primary"
     elif isinstance(error, AWAY):
         advice = "check that PostgreSQL runs and can be reached"
     text = str(error) or type(error).__name__
@@ -103,7 +103,8 @@ def store_error(error: BaseException) -> StoreError:
 
 
 def shorten(text: str) -> str:
-    """Return a text as a `Table.shortened` column has it: without NUL, and if it is long, cut and with a hash."""
+    """Return a text as stored in a column of `Table.shortened`: without NUL; a long text is cut and ends in its
+    hash."""
     if len(text) > _LONGEST_TEXT:
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
         text = f"{text[: _LONGEST_TEXT - len(digest)]}{digest}"
@@ -121,8 +122,8 @@ def storable(value: Any) -> Any:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
-    """Open a connection outside the pools for a block, without time limit for statements. Raises DataFolderError if
-    connecting fails, or the block raises a database error."""
+    """Open a connection that belongs to no pool, without time limit for statements, and close it after the block.
+    Raises DataFolderError if connecting fails, or the block raises a database error."""
     try:
         try:
             db = await asyncpg.connect(url, timeout=_WAIT_SECONDS)
@@ -134,14 +135,15 @@ async def connect(url: str) -> AsyncIterator[Connection]:
             await db.close(timeout=_WAIT_SECONDS)
     except FAILURES as error:
         raise DataFolderError(
-            f"cannot use {where(url)}: {str(error) or type(error).__name__}; check that PostgreSQL runs there, and "
-            "--database"
+            f"cannot use {where(url)}: {str(error) or type(error).__name__}; check that PostgreSQL runs there and "
+            "that --database is correct"
         ) from None
 
 
 class _Borrowed:
-    """A context manager for a pooled connection. It is a class, because `asynccontextmanager` takes as long as a
-    statement. A connection whose use failed or was cancelled is closed."""
+    """A context manager that takes a connection from a pool and gives it back. It closes the connection if the block
+    was cancelled, or failed because the connection was lost or timed out. It is a class, because an
+    `asynccontextmanager` takes as long as a statement."""
 
     __slots__ = ("_db", "_pool")
 
@@ -258,8 +260,8 @@ class PostgresTransaction(_Rows):
         return Family(pipeline=pipeline, jobs=jobs, taken=await self.find_taken_groups(pipeline, jobs))
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        """Return the groups that other pipelines occupy, and keep other transactions from assigning resource groups of
-        the project until this one ends."""
+        """Return those resource groups of `jobs` that other pipelines occupy. Other transactions that call this for the
+        same project wait until this one ends, so no two of them assign the same group."""
         groups = groups_by_column(jobs)
         if not groups:
             return frozenset()
@@ -275,7 +277,7 @@ class PostgresTransaction(_Rows):
 
 
 def groups_by_column(jobs: Iterable[Job]) -> dict[str, str]:
-    """Return the resource groups of jobs, by their (possibly shortened) text in the database column."""
+    """Return the resource groups of jobs, each by its text in the database column, which may be shortened."""
     return {shorten(job.resource_group): job.resource_group for job in jobs if job.resource_group}
 
 
@@ -321,7 +323,8 @@ class PostgresDatabase(_Rows, SqlDatabase):
                 await pool.close()
 
     async def warm_up(self) -> None:
-        """Run the frequent statements once on each connection, because the first use plans them. Ignores errors."""
+        """Run the frequent statements once on each connection for lookups by key, so that the server has planned them
+        before the first request. Ignores errors."""
 
         async def plan(db: Connection) -> None:
             for sql, lists in self.frequent.items():
@@ -337,19 +340,22 @@ class PostgresDatabase(_Rows, SqlDatabase):
         await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
 
     def borrow(self, *, keyed: bool = False) -> _Borrowed:
-        """Take a connection from a pool for a block; `keyed`: from the pool for statements that find rows by key."""
+        """Return a context manager for a pooled connection; `keyed`: of the pool for statements that find rows by
+        key."""
         return _Borrowed(self._keyed_pool if keyed else self._pool)
 
     @asynccontextmanager
     async def begin(self, lock: str = "", *, keyed: bool = False) -> AsyncIterator[Connection]:
-        """Run the block in a transaction. `lock` is SQL without parameters that is sent together with BEGIN; for
-        `keyed` see `borrow`."""
+        """Run the block in a transaction. `lock` is SQL without parameters that takes locks and is sent together with
+        BEGIN; for `keyed` see `borrow`."""
         async with self.borrow(keyed=keyed) as db:
             try:
                 try:
                     await db.execute(f"BEGIN; {lock}")
                 except AWAY as error:
                     db.terminate()
+                    if isinstance(error, TimeoutError):  # the caller has waited long enough
+                        raise
                     # The connection had been lost unnoticed, so nothing of this transaction was done.
                     raise LostRaceError from error
                 yield db
@@ -369,7 +375,8 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return await self.transact(lambda db: work(PostgresTransaction(db)), _statement(lock) if lock else "")
 
     async def transact(self, work: Callable[[Connection], Awaitable[T]], lock: str = "") -> T:
-        """Run `work` in a transaction, again if it lost a race; `lock` as for `begin`. Raises StoreError on failure."""
+        """Run `work` in a transaction. If that loses a race (`RACES`), run it again, up to `TRIES` times in total;
+        `lock` as for `begin`. Raises StoreError if it fails."""
         for failures in count(1):
             try:
                 async with self.begin(lock) as db:
@@ -414,8 +421,8 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return decode(kind, body) if body else None
 
     async def load_body(self, sql: str, key: Any) -> bytes | None:
-        """Return the body of the row with this key, or None. `sql` selects by a list of keys, so that concurrent calls
-        share one statement."""
+        """Return the column `body` (the encoded value) of the row with this key, or None. `sql` selects by a list of
+        keys, so that concurrent calls share one statement."""
         body: bytes | None = await self.fetch_together(sql, partial(self._fetch_bodies, sql), storable(key))
         return body
 
@@ -425,7 +432,8 @@ class PostgresDatabase(_Rows, SqlDatabase):
     async def fetch_together(
         self, kind: str, fetch: Callable[[Sequence[Any]], Awaitable[Mapping[Any, Any]]], key: Any
     ) -> Any:
-        """Return the result of `fetch` for a key. Concurrent calls with the same `kind` share one call of `fetch`."""
+        """Return what `fetch`, which gets a list of keys, finds for `key`, or None. Concurrent calls with the same
+        `kind` share one call of `fetch`."""
         batch = self._batches.get(kind)
         if batch is None:
             batch = self._batches[kind] = ReadBatcher(fetch)

@@ -1,7 +1,7 @@
 """The SQLite implementation of the store's `Database` port. Writes go through one writer thread and are on disk when
-they return. Reads use a read-only connection in the event loop: reading a row by key takes less time than switching to
-a thread, and sees every reported commit. One process at a time may open the file; the lock of the data folder ensures
-that."""
+they return. Fast reads use a read-only connection in the event loop, because reading a row by key takes less time than
+switching to a thread; they see every write that has returned. Only one process of a cell at a time uses the file; the
+lock of the data folder ensures that."""
 
 import asyncio
 import re
@@ -36,10 +36,10 @@ def store_error(error: sqlite3.Error) -> StoreError:
     advice = {
         "SQLITE_FULL": "free some space where the data folder is",
         "SQLITE_READONLY": "make the data folder writable for this user",
-        "SQLITE_BUSY": "another process uses the database; end it",
-        "SQLITE_LOCKED": "another process uses the database; end it",
+        "SQLITE_BUSY": "another process uses the database; stop it",
+        "SQLITE_LOCKED": "another process uses the database; stop it",
         "SQLITE_CORRUPT": "the file is damaged; restore it from a backup",
-        "SQLITE_NOTADB": "the file is no database; restore it from a backup",
+        "SQLITE_NOTADB": "restore the file from a backup",
     }
     name = str(getattr(error, "sqlite_errorname", ""))
     hint = next((text for start, text in advice.items() if name.startswith(start)), "check the data folder's disk")
@@ -186,9 +186,11 @@ class SqliteDatabase(_Rows, SqlDatabase):
             db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             try:
                 synchronous = "FULL" if is_sync_enabled() else "OFF"
-                for pragma in ("journal_mode = WAL", f"synchronous = {synchronous}", "foreign_keys = ON"):
+                for pragma in (f"synchronous = {synchronous}", "foreign_keys = ON"):
                     db.execute(f"PRAGMA {pragma}")
                 prepare(db, str(path), cell_id)
+                # Last, because it changes the file, which may be another program's.
+                db.execute("PRAGMA journal_mode = WAL")
                 return cls(Writer(db, path.name), path, range_of_cell(cell_id))
             except BaseException:
                 db.close()
@@ -207,7 +209,7 @@ class SqliteDatabase(_Rows, SqlDatabase):
         await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = writes + 1")
 
     async def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Yield nothing and end at once, because no other process can change this database."""
+        """Yield nothing and end at once: no other process can change jobs of this store."""
         changes: Sequence[Collection[JobId]] = ()
         for job_ids in changes:
             yield job_ids

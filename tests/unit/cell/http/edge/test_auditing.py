@@ -1,4 +1,4 @@
-"""It is decided for every call that changes something whether it is remembered."""
+"""Every endpoint that changes something is either audited or listed here as everyday."""
 
 from remuda.cell.http.edge.app import ENDPOINTS
 from remuda.cell.http.edge.auditing import ACTIONS
@@ -37,17 +37,17 @@ EVERYDAY = {
     ("POST", f"{_P}/jobs/{{job_id}}/play"),
     ("POST", f"{_P}/jobs/{{job_id}}/unschedule"),
     ("PUT", "/api/remuda/v1/jobs/{job_id}"),
-    # What is typed into a shell is the shell's; that it was opened is remembered.
+    # The opening of a shell is audited, its input is not.
     ("PATCH", "/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"),
     ("DELETE", "/api/remuda/v1/jobs/{job_id}/shells/{shell}"),
     ("POST", "/api/remuda/v1/runners/wanted"),
     ("PATCH", "/api/remuda/v1/runners/shells/{shell}/output"),
     ("DELETE", "/api/remuda/v1/runners/shells/{shell}"),
 }
-"""What people and runners do all day; its traces are pipelines, jobs and commits."""
+"""Frequent calls of users and runners; they are not audited because they leave pipelines, jobs or commits."""
 
 
-def test_every_call_that_changes_something_is_remembered_or_everyday() -> None:
+def test_every_change_is_audited_or_everyday() -> None:
     changing = {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS if endpoint.method not in ("GET", "HEAD")}
     assert changing - EVERYDAY == set(ACTIONS)
     assert changing >= EVERYDAY

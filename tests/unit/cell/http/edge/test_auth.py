@@ -1,4 +1,4 @@
-"""Where tokens stand in a request."""
+"""Extraction of user tokens and of Basic credentials from request headers."""
 
 import base64
 
@@ -26,12 +26,12 @@ def test_user_tokens(headers: dict[str, str], token: str | None) -> None:
 
 
 @given(name=st.text(alphabet=st.characters(exclude_characters=":", exclude_categories=["Cs"])), password=st.text())
-def test_basic(name: str, password: str) -> None:
-    shown = base64.b64encode(f"{name}:{password}".encode()).decode()
-    assert basic_in({"authorization": f"Basic {shown}"}) == (name, password)
+def test_basic_credentials(name: str, password: str) -> None:
+    credentials = base64.b64encode(f"{name}:{password}".encode()).decode()
+    assert basic_in({"authorization": f"Basic {credentials}"}) == (name, password)
 
 
 @given(st.text())
-def test_what_is_no_basic(text: str) -> None:
+def test_header_without_valid_basic_credentials(text: str) -> None:
     basic_in({"authorization": f"Basic {text}"})
     assert basic_in({"authorization": text.replace("asic", "")}) is None

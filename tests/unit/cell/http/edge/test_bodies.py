@@ -1,4 +1,4 @@
-"""Parameters out of queries, forms and JSON, and what is said of wrong ones."""
+"""Decoding of parameters from queries, forms, multipart and JSON bodies, with error messages and limits."""
 
 from typing import Any
 
@@ -13,6 +13,7 @@ from remuda.cell.http.edge.bodies import (
     Body,
     convert,
     decode,
+    decode_fast,
     limit_silence,
     unfold,
 )
@@ -25,7 +26,7 @@ class Inner(msgspec.Struct):
     value: int = 0
 
 
-class Asked(msgspec.Struct):
+class Parameters(msgspec.Struct):
     name: str
     flag: bool = False
     size: int | None = None
@@ -36,14 +37,14 @@ class Asked(msgspec.Struct):
 FORM = "application/x-www-form-urlencoded"
 
 
-def test_from_everywhere_the_same() -> None:
-    wanted = Asked(name="x", flag=True, size=3, tags=["a", "b"], inner=[Inner("k", 1), Inner("l", 2)])
+def test_query_form_and_json_give_the_same_parameters() -> None:
+    expected = Parameters(name="x", flag=True, size=3, tags=["a", "b"], inner=[Inner("k", 1), Inner("l", 2)])
     form = b"name=x&flag=true&size=3&tags[]=a&tags[]=b&inner[][key]=k&inner[][value]=1&inner[][key]=l&inner[][value]=2"
     json = b'{"name":"x","flag":true,"size":3,"tags":["a","b"],"inner":[{"key":"k","value":1},{"key":"l","value":2}]}'
-    assert decode(form, FORM, b"", Asked) == wanted
-    assert decode(b"", "", form, Asked) == wanted
-    assert decode(json, "application/json", b"name=overruled", Asked) == wanted
-    assert decode(b'{"flag": "True", "size": "3"}', "application/json", b"name=x", Asked).flag is True
+    assert decode(form, FORM, b"", Parameters) == expected
+    assert decode(b"", "", form, Parameters) == expected
+    assert decode(json, "application/json", b"name=overruled", Parameters) == expected
+    assert decode(b'{"flag": "True", "size": "3"}', "application/json", b"name=x", Parameters).flag is True
 
 
 def test_a_form_may_be_multipart() -> None:
@@ -53,18 +54,18 @@ def test_a_form_may_be_multipart() -> None:
     )
     file = '--X\r\nContent-Disposition: form-data; name="size"; filename="f"\r\n\r\n3\r\n'
     body = f"{parts}{file}--X--\r\n".encode()
-    parameters = decode(body, "multipart/form-data; boundary=X", b"flag=true", Asked)
-    assert parameters == Asked(name="x & ü", flag=True, tags=["a", "b"], inner=[Inner("k")])
+    parameters = decode(body, "multipart/form-data; boundary=X", b"flag=true", Parameters)
+    assert parameters == Parameters(name="x & ü", flag=True, tags=["a", "b"], inner=[Inner("k")])
     many = b'--X\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 1001
-    for wrong, kind in ((body, "multipart/form-data"), (b"no parts", "multipart/form-data; boundary=X")):
+    for invalid, content_type in ((body, "multipart/form-data"), (b"no parts", "multipart/form-data; boundary=X")):
         with pytest.raises(ApiError, match="cannot be read"):
-            decode(wrong, kind, b"", Asked)
+            decode(invalid, content_type, b"", Parameters)
     with pytest.raises(ApiError, match="more than 1000 fields"):
-        decode(many + b"--X--\r\n", "multipart/form-data; boundary=X", b"", Asked)
+        decode(many + b"--X--\r\n", "multipart/form-data; boundary=X", b"", Parameters)
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "expected"),
     [
         (b"{}", {"error": "name is missing"}),
         (b'{"name": 5}', {"error": "name is invalid"}),
@@ -75,21 +76,28 @@ def test_a_form_may_be_multipart() -> None:
         (b"[]", {"message": "400 Bad request - the body is not a JSON object"}),
     ],
 )
-def test_what_is_said_of_wrong_ones(raw: bytes, said: dict[str, str]) -> None:
+def test_error_messages_for_invalid_parameters(raw: bytes, expected: dict[str, str]) -> None:
     with pytest.raises(ApiError) as refused:
-        decode(raw, "application/json", b"", Asked)
-    assert (refused.value.status, refused.value.body) == (400, said)
+        decode(raw, "application/json", b"", Parameters)
+    assert (refused.value.status, refused.value.body) == (400, expected)
 
 
 @given(st.binary(max_size=200), st.sampled_from([FORM, "application/json", ""]), st.binary(max_size=50))
-def test_any_bytes_are_a_value_or_a_400(raw: bytes, content_type: str, query: bytes) -> None:
+def test_any_bytes_are_decoded_or_answered_with_400(raw: bytes, content_type: str, query: bytes) -> None:
     try:
-        decode(raw, content_type, query, Asked)
+        decode(raw, content_type, query, Parameters)
     except ApiError as error:
         status = error.status
     else:
         status = 200
     assert status in (200, 400)
+
+
+@pytest.mark.parametrize("raw", [b'{"name": "\xff"}', b'{"unknown": ' + b"[" * 100_000])
+def test_a_body_that_cannot_be_decoded_is_a_400_on_the_fast_path(raw: bytes) -> None:
+    with pytest.raises(ApiError) as refused:
+        decode_fast(raw, {"query_string": b""}, b"application/json", msgspec.json.Decoder(Parameters), Parameters)
+    assert refused.value.status == 400
 
 
 def test_numbered_entries_of_a_list() -> None:
@@ -102,11 +110,11 @@ def test_any_names_unfold(pairs: list[tuple[str, str]]) -> None:
     assert isinstance(unfold(pairs), dict)
 
 
-def receiving(*messages: dict[str, Any]) -> Body:
-    left = list(messages)
+def create_body(*messages: dict[str, Any]) -> Body:
+    remaining = list(messages)
 
     async def receive() -> dict[str, Any]:
-        return left.pop(0)
+        return remaining.pop(0)
 
     return Body(receive)
 
@@ -116,16 +124,16 @@ async def test_a_body_is_read_up_to_its_limit() -> None:
         {"type": "http.request", "body": b"abc", "more_body": True},
         {"type": "http.request", "body": b"de"},
     ]
-    assert await receiving(*pieces).read(5) == b"abcde"
+    assert await create_body(*pieces).read(5) == b"abcde"
     with pytest.raises(ApiError) as refused:
-        await receiving(*pieces).read(4)
+        await create_body(*pieces).read(4)
     assert refused.value.status == 413
     with pytest.raises(ClientGoneError):
-        await receiving(pieces[0], {"type": "http.disconnect"}).read(100)
+        await create_body(pieces[0], {"type": "http.disconnect"}).read(100)
 
 
 @given(levels=st.integers(1, 2 * MAX_DEPTH), kind=st.sampled_from([(b'{"a":', b"1", b"}"), (b"[", b"", b"]")]))
-def test_json_is_not_deeper_than_any_reader_goes(levels: int, kind: tuple[bytes, bytes, bytes]) -> None:
+def test_json_has_a_limit_of_depth(levels: int, kind: tuple[bytes, bytes, bytes]) -> None:
     begin, middle, end = kind
     body = b'{"x":' + begin * (levels - 1) + (middle or b"1") + end * (levels - 1) + b"}"
     if levels <= MAX_DEPTH:
@@ -136,29 +144,29 @@ def test_json_is_not_deeper_than_any_reader_goes(levels: int, kind: tuple[bytes,
         assert refused.value.status == 400
 
 
-async def test_a_body_that_trickles_is_given_up_and_a_slow_one_is_not() -> None:
+async def test_a_body_below_the_minimum_rate_times_out() -> None:
     clock = VirtualClock()
 
-    def caller(size: int, pause: float) -> Any:
+    def create_receive(size: int, pause: float) -> Any:
         async def receive() -> dict[str, Any]:
             clock.jump(pause)
             return {"type": "http.request", "body": b"x" * size, "more_body": True}
 
         return limit_silence(receive, 60, clock)
 
-    trickling = caller(10, 10)
+    trickling = create_receive(10, 10)
     for _ in range(6):
         await trickling()
     with pytest.raises(ApiError) as refused:
         await trickling()
     assert refused.value.status == 408
-    slow = caller(SLOWEST_BYTES_PER_SECOND * 10, 10)
+    slow = create_receive(SLOWEST_BYTES_PER_SECOND * 10, 10)
     for _ in range(100):
         await slow()
 
 
 @pytest.mark.parametrize("number", [10**18, -(10**18), 2**64, 10**400])
-def test_a_number_that_no_store_holds(number: int) -> None:
+def test_a_number_with_too_many_digits_is_invalid(number: int) -> None:
     class Numbered(msgspec.Struct):
         count: int
 

@@ -1,13 +1,11 @@
-"""What an answer is written as."""
+"""Joining of the writes of a response: head and body leave the process in one write."""
 
 import asyncio
 
 from remuda.cell.http.edge.connections import HELD_BYTES, JoinedWrites
 
 
-class Written(asyncio.Transport):
-    """A transport that keeps what it is given."""
-
+class RecordingTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
@@ -21,8 +19,8 @@ class Written(asyncio.Transport):
         self.is_closed = True
 
 
-async def test_head_and_body_leave_together_with_the_next_turn_of_the_loop() -> None:
-    transport = Written()
+async def test_head_and_body_are_written_together_in_the_next_loop_iteration() -> None:
+    transport = RecordingTransport()
     joined = JoinedWrites(transport, asyncio.get_running_loop())
     for number in range(2):
         joined.write(b"head ")
@@ -32,8 +30,8 @@ async def test_head_and_body_leave_together_with_the_next_turn_of_the_loop() -> 
         assert transport.writes == [b"head body"] * (number + 1)
 
 
-async def test_what_is_held_is_bounded() -> None:
-    transport = Written()
+async def test_the_buffer_is_limited() -> None:
+    transport = RecordingTransport()
     joined = JoinedWrites(transport, asyncio.get_running_loop())
     piece = b"x" * (HELD_BYTES // 2)
     for _ in range(6):
@@ -43,8 +41,8 @@ async def test_what_is_held_is_bounded() -> None:
     assert len(transport.writes) == 3
 
 
-async def test_a_close_writes_what_is_held_first() -> None:
-    transport = Written()
+async def test_close_writes_the_buffer_first() -> None:
+    transport = RecordingTransport()
     joined = JoinedWrites(transport, asyncio.get_running_loop())
     joined.write(b"last words")
     joined.close()

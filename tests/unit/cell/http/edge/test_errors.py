@@ -1,4 +1,4 @@
-"""Which error becomes which answer."""
+"""Mapping of exceptions to HTTP responses."""
 
 import errno
 
@@ -30,13 +30,13 @@ from remuda.cell.http.edge.errors import refusal, unwrap
         (GitError("x"), 400, {}),
     ],
 )
-def test_answers(error: Exception, status: int, headers: dict[str, str]) -> None:
+def test_status_and_headers(error: Exception, status: int, headers: dict[str, str]) -> None:
     grouped = ExceptionGroup("tasks", [ExceptionGroup("inner", [error])])
-    answer = refusal(unwrap(grouped))
-    assert answer
-    assert (answer.status, answer.headers) == (status, headers)
+    response = refusal(unwrap(grouped))
+    assert response
+    assert (response.status, response.headers) == (status, headers)
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.ENOENT, "x"), KeyError("x")])
-def test_faults_of_ours_have_no_answer(error: Exception) -> None:
+def test_unexpected_errors_have_no_response(error: Exception) -> None:
     assert refusal(error) is None

@@ -1,4 +1,4 @@
-"""The memory that is reserved for what is read whole."""
+"""Memory reserved for content that is read as a whole."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ async def measure() -> int:
     return SIZE
 
 
-async def test_a_file_reserves_what_it_takes_and_not_the_limit() -> None:
+async def test_content_of_known_size_reserves_its_size() -> None:
     parsers = Parsers(memory_bytes=BUDGET)
     async with contextlib.AsyncExitStack() as stack, asyncio.timeout(20):
         for _ in range(10):
@@ -29,7 +29,7 @@ async def test_a_file_reserves_what_it_takes_and_not_the_limit() -> None:
     parsers.close()
 
 
-async def test_what_cannot_be_measured_reserves_the_limit() -> None:
+async def test_content_of_unknown_size_reserves_the_limit() -> None:
     parsers = Parsers(memory_bytes=BUDGET)
     async with large_content(parsers, read, limit_bytes=LIMIT):
         waiting = asyncio.ensure_future(contextlib.AsyncExitStack().enter_async_context(parsers.reserve(1)))

@@ -1,4 +1,4 @@
-"""A file out of a multipart body, however the bytes are cut."""
+"""Reading a file from a multipart body that arrives in arbitrary pieces."""
 
 from collections.abc import AsyncIterator
 
@@ -24,12 +24,12 @@ async def read(body: bytes, cuts: list[int], limit_bytes: int = 10_000) -> tuple
             start = max(cut, start)
 
     part = FilePart("multipart/form-data; boundary=xyz", limit_bytes=limit_bytes)
-    found = b"".join([piece async for piece in part.pieces(pieces())])
-    return found, part.filename
+    content = b"".join([piece async for piece in part.pieces(pieces())])
+    return content, part.filename
 
 
 @given(st.data(), st.binary(max_size=300))
-async def test_the_bytes_are_the_same_however_they_come(data: st.DataObject, content: bytes) -> None:
+async def test_the_content_does_not_depend_on_the_cuts(data: st.DataObject, content: bytes) -> None:
     if b"\r\n--xyz" in content:
         return
     body = a_body(content)
@@ -44,12 +44,12 @@ async def test_content_that_looks_like_a_boundary() -> None:
 
 
 @given(st.integers(0, len(a_body(b"content")) - 5))
-async def test_a_body_that_was_cut_off_is_refused(end: int) -> None:
+async def test_a_truncated_body_is_refused(end: int) -> None:
     with pytest.raises(ApiError):
         await read(a_body(b"content")[:end], [])
 
 
-async def test_parts_beside_the_file_have_a_limit_too() -> None:
+async def test_other_parts_are_limited_too() -> None:
     with pytest.raises(TooLargeError):
         await read(a_body(b"x" * (OVERHEAD_BYTES + 20_000), name="other"), [], limit_bytes=10_000)
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: every route is in it, it is well formed, and it tells what the code reads."""
+"""The OpenAPI document contains every route, is well formed, and declares the parameters that handlers read."""
 
 import inspect
 import json
@@ -15,55 +15,55 @@ from remuda.cell.http.edge.endpoints import Endpoint
 
 DOCUMENT: dict[str, Any] = json.loads(api_document())
 MODULES = sorted({endpoint.handler.__module__ for endpoint in ENDPOINTS})
-_TAKEN = re.compile(r"(?:parameters|convert)\(\s*(?:edge,\s*)?\w+,\s*(\w+)")
-_QUERIED = re.compile(r"query(?:_params)?(?:\.get|\.getlist)?[(\[](?:request, )?\"([^\"]+)\"")
+_PARAMETER_TYPES = re.compile(r"(?:parameters|convert)\(\s*(?:edge,\s*)?\w+,\s*(\w+)")
+_QUERY_NAMES = re.compile(r"query(?:_params)?(?:\.get|\.getlist)?[(\[](?:request, )?\"([^\"]+)\"")
 
 
-def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+def list_operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, methods in DOCUMENT["paths"].items():
         for method, operation in methods.items():
             yield method.upper(), path, operation
 
 
-def test_every_route_is_in_it() -> None:
-    documented = {(method, path) for method, path, _ in operations()}
+def test_every_route_is_documented() -> None:
+    documented = {(method, path) for method, path, _ in list_operations()}
     served = {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in (*ENDPOINTS, *DIRECT)}
     assert documented == served
 
 
-def test_references_lead_somewhere() -> None:
+def test_every_reference_can_be_resolved() -> None:
     for reference in re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(DOCUMENT)):
-        place = DOCUMENT
-        for word in reference.split("/"):
-            place = place[word]
+        node = DOCUMENT
+        for key in reference.split("/"):
+            node = node[key]
 
 
 def test_names_of_operations_and_parameters_are_unique() -> None:
-    names = [operation["operationId"] for _, _, operation in operations()]
+    names = [operation["operationId"] for _, _, operation in list_operations()]
     assert len(names) == len(set(names))
-    for _, path, operation in operations():
+    for _, path, operation in list_operations():
         parameters = [(parameter["name"], parameter["in"]) for parameter in operation["parameters"]]
         assert len(parameters) == len(set(parameters))
         assert {name for name, place in parameters if place == "path"} == set(re.findall(r"\{(\w+)\}", path))
 
 
 @pytest.mark.parametrize("endpoint", [*ENDPOINTS, *DIRECT], ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")
-def test_every_endpoint_says_what_it_gives(endpoint: Endpoint) -> None:
-    """One without content is a removal, or says its status."""
+def test_every_endpoint_declares_its_response(endpoint: Endpoint) -> None:
+    """Only a DELETE, or an endpoint that declares status 204, has no content."""
     assert endpoint.gives is not None or endpoint.method == "DELETE" or endpoint.good_status == 204
-    answers = DOCUMENT["paths"][endpoint.path.replace(":path}", "}")][endpoint.method.lower()]["responses"]
-    assert str(endpoint.good_status) in answers
+    responses = DOCUMENT["paths"][endpoint.path.replace(":path}", "}")][endpoint.method.lower()]["responses"]
+    assert str(endpoint.good_status) in responses
     if endpoint.access.kind in (Kind.USER, Kind.PROJECT, Kind.GROUP, Kind.ADMINISTRATOR):
-        assert {"401", "403"} <= answers.keys()
+        assert {"401", "403"} <= responses.keys()
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_what_a_module_reads_is_declared(module: str) -> None:
-    """The types that handlers read parameters as, and the names that they look for in a query."""
+def test_parameters_that_a_module_reads_are_declared(module: str) -> None:
+    """Checks the types that handlers convert parameters to, and the query names that they read."""
     source = inspect.getsource(sys.modules[module])
-    own = [endpoint for endpoint in ENDPOINTS if endpoint.handler.__module__ == module]
-    declared = {getattr(endpoint.takes, "__name__", "") for endpoint in own}
-    assert set(_TAKEN.findall(source)) - {"dict"} <= declared
-    # A list of projects is read in one module for two others.
+    endpoints = [endpoint for endpoint in ENDPOINTS if endpoint.handler.__module__ == module]
+    declared = {getattr(endpoint.takes, "__name__", "") for endpoint in endpoints}
+    assert set(_PARAMETER_TYPES.findall(source)) - {"dict"} <= declared
+    # All endpoints count, because one module reads the query of a project list for two others.
     queried = {name for endpoint in ENDPOINTS for name in endpoint.query} | {"page", "per_page", "pagination"}
-    assert set(_QUERIED.findall(source)) <= queried
+    assert set(_QUERY_NAMES.findall(source)) <= queried

@@ -1,4 +1,4 @@
-"""Pages and the headers that lead from one to the next."""
+"""Pages of lists and their pagination headers, by page number and by id (keyset)."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_links_keep_the_address_and_the_filters() -> None:
     assert (answer.headers["x-next-page"], answer.headers["x-prev-page"]) == ("3", "1")
 
 
-def test_the_last_page_leads_nowhere() -> None:
+def test_the_last_page_has_no_next_link() -> None:
     answer = slice_answer(a_request("page=2&per_page=2"), [1, 2, 3])
     assert answer.body == b"[3]"
     assert answer.headers["x-next-page"] == ""
@@ -50,15 +50,15 @@ def test_an_empty_list_has_one_page() -> None:
     assert (headers["x-total"], headers["x-total-pages"]) == ("0", "1")
 
 
-def test_sizes_are_bounded() -> None:
+def test_page_sizes_and_invalid_parameters() -> None:
     assert page_of(a_request("per_page=5000")).size == 100
     assert page_of(a_request()) == Page(number=1, size=20)
-    for wrong in ("page=0", "page=-1", "page=²", "per_page=1.5"):
+    for invalid in ("page=0", "page=-1", "page=²", "per_page=1.5"):
         with pytest.raises(ApiError):
-            page_of(a_request(wrong))
+            page_of(a_request(invalid))
 
 
-def test_a_walk_by_ids_leads_on_from_the_last_entry() -> None:
+def test_keyset_link_continues_after_the_last_entry() -> None:
     request = a_request("pagination=keyset&order_by=id&sort=asc&per_page=2&scope[]=failed&id_after=3")
     page = page_by_id(request)
     assert page == Page(size=2, ascending=True, after=3, counted=False)
@@ -70,16 +70,16 @@ def test_a_walk_by_ids_leads_on_from_the_last_entry() -> None:
     assert "link" not in page_answer(request, [Entry(id=9)], 0, page).headers
 
 
-def test_a_walk_goes_down_unless_told_otherwise() -> None:
+def test_keyset_pages_are_descending_by_default() -> None:
     page = page_by_id(a_request("pagination=keyset"))
     assert page == Page(ascending=False, counted=False)
     link = page_answer(a_request("pagination=keyset"), [Entry(id=7)] * 20, 0, page).headers["link"]
     assert "id_before=7" in link
-    # An id of a later cell has 13 digits.
+    # Ids of all cells but the first one have 13 digits.
     assert page_by_id(a_request("id_before=1000000000007")).before == 1_000_000_000_007
 
 
-def test_not_everything_can_be_walked_by_ids() -> None:
+def test_keyset_pagination_that_is_not_supported_or_invalid() -> None:
     for read, query in (
         (page_of, "pagination=keyset"),
         (page_by_id, "pagination=keyset&order_by=name"),
@@ -87,7 +87,7 @@ def test_not_everything_can_be_walked_by_ids() -> None:
         with pytest.raises(ApiError) as refused:
             read(a_request(query))
         assert refused.value.status == 405
-    for wrong in ("pagination=keyset&sort=up", "pagination=keyset&id_after=x", "id_before=-1"):
+    for invalid in ("pagination=keyset&sort=up", "pagination=keyset&id_after=x", "id_before=-1"):
         with pytest.raises(ApiError) as refused:
-            page_by_id(a_request(wrong))
+            page_by_id(a_request(invalid))
         assert refused.value.status == 400

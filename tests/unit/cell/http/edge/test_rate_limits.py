@@ -1,4 +1,4 @@
-"""Who is counted together, and what is remembered."""
+"""Rate limits: which requests share a limit, the response headers, and the memory bound."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from remuda.cell.settings import CellSettings
 from remuda.lib.clock import VirtualClock
 
 
-def scope(path: str = "/api/v4/projects", *, address: str = "192.0.2.1", query: bytes = b"", **headers: str) -> Any:
+def a_scope(path: str = "/api/v4/projects", *, address: str = "192.0.2.1", query: bytes = b"", **headers: str) -> Any:
     return {
         "path": path,
         "query_string": query,
@@ -20,79 +20,80 @@ def scope(path: str = "/api/v4/projects", *, address: str = "192.0.2.1", query: 
     }
 
 
-def limits(clock: VirtualClock | None = None, **changes: Any) -> RateLimits:
+def create_limits(clock: VirtualClock | None = None, **changes: Any) -> RateLimits:
     rates = {"requests_per_minute": 5, "anonymous_requests_per_minute": 3, "job_requests_per_minute": 7} | changes
     return RateLimits(CellSettings(data="x", **rates), clock or VirtualClock())  # type: ignore[arg-type]
 
 
-def calls(limit: RateLimits, request: Any, *, status: int = 200, most: int = 100) -> int:
-    """How many go through in a row."""
-    for count in range(most):
+def count_admitted(limits: RateLimits, request: Any, *, status: int = 200, attempts: int = 100) -> int:
+    """Repeat a request until it is refused; return how many were admitted."""
+    for count in range(attempts):
         try:
-            limit.note_answer(limit.admit(request), status)
+            limits.note_answer(limits.admit(request), status)
         except ApiError:
             return count
-    return most
+    return attempts
 
 
 def test_an_accepted_token_has_its_own_allowance() -> None:
-    limit = limits()
-    one, other = scope(private_token="glpat-one"), scope(private_token="glpat-other")
-    assert calls(limit, one) == 1 + 4, "the first call counts for the address; that it was accepted counts as one"
-    assert calls(limit, other) == 5
-    assert calls(limit, scope()) == 1
+    limits = create_limits()
+    first, second = a_scope(private_token="glpat-one"), a_scope(private_token="glpat-other")
+    assert count_admitted(limits, first) == 1 + 4, "the first call counts for both"
+    assert count_admitted(limits, second) == 5
+    assert count_admitted(limits, a_scope()) == 1
 
 
 @pytest.mark.parametrize("status", [0, 400, 401, 403, 404, 499, 503])
 def test_invented_tokens_count_for_their_address(status: int) -> None:
-    limit = limits()
+    limits = create_limits()
     for number in range(3):
-        assert calls(limit, scope(private_token=f"wrong-{number}"), status=status, most=1) == 1
-    assert calls(limit, scope(private_token="wrong-again"), status=status) == 0
-    assert calls(limit, scope(private_token="wrong", address="192.0.2.2"), status=status) == 3
+        assert count_admitted(limits, a_scope(private_token=f"wrong-{number}"), status=status, attempts=1) == 1
+    assert count_admitted(limits, a_scope(private_token="wrong-again"), status=status) == 0
+    assert count_admitted(limits, a_scope(private_token="wrong", address="192.0.2.2"), status=status) == 3
 
 
-def test_runners_jobs_and_git_have_another_rate() -> None:
-    limit = limits()
-    for path in ("/api/v4/jobs/request", "/api/v4/jobs/5/trace", "/api/v4/runners/verify", "/a/b.git/info/refs"):
-        assert calls(limits(), scope(path)) == 70
-    assert calls(limit, scope("/api/v4/jobs/5/trace", job_token="glcbt-x")) == 1 + 6
-    assert calls(limit, scope("/api/remuda/v1/jobs/5/results", job_token="glcbt-y")) == 1 + 6
+def test_runners_jobs_and_git_have_their_own_rate() -> None:
+    limits = create_limits()
+    runner_paths = ("/api/v4/jobs/request", "/api/v4/jobs/5/trace", "/api/v4/runners/verify")
+    for path in (*runner_paths, "/a/b.git/info/refs", "/a/b/info/refs", "/a/b/git-upload-pack"):
+        assert count_admitted(create_limits(), a_scope(path)) == 70
+    assert count_admitted(limits, a_scope("/api/v4/jobs/5/trace", job_token="glcbt-x")) == 1 + 6
+    assert count_admitted(limits, a_scope("/api/remuda/v1/jobs/5/results", job_token="glcbt-y")) == 1 + 6
 
 
 def test_health_is_not_counted_and_zero_means_no_limit() -> None:
-    assert calls(limits(), scope("/-/health")) == 100
-    assert calls(limits(requests_per_minute=0, anonymous_requests_per_minute=0), scope()) == 100
-    assert calls(limits(job_requests_per_minute=0), scope("/api/v4/jobs/request")) == 100
+    assert count_admitted(create_limits(), a_scope("/-/health")) == 100
+    assert count_admitted(create_limits(requests_per_minute=0, anonymous_requests_per_minute=0), a_scope()) == 100
+    assert count_admitted(create_limits(job_requests_per_minute=0), a_scope("/api/v4/jobs/request")) == 100
 
 
-def test_a_token_may_stand_in_the_query_too() -> None:
-    limit = limits()
-    assert calls(limit, scope(query=b"private_token=a&x=1")) == 5
-    assert calls(limit, scope(query=b"private_token=b")) == 5
-    assert calls(limit, scope(query=b"tokens=%ff&token")) == 1
+def test_a_token_in_the_query_has_its_own_limit() -> None:
+    limits = create_limits()
+    assert count_admitted(limits, a_scope(query=b"private_token=a&x=1")) == 5
+    assert count_admitted(limits, a_scope(query=b"private_token=b")) == 5
+    assert count_admitted(limits, a_scope(query=b"tokens=%ff&token")) == 1
 
 
-def test_what_a_caller_is_told() -> None:
+def test_rate_limit_headers() -> None:
     clock = VirtualClock()
-    limit = limits(clock)
-    admitted = limit.admit(scope())
+    limits = create_limits(clock)
+    admitted = limits.admit(a_scope())
     assert admitted.headers["RateLimit-Limit"] == "3"
     assert admitted.headers["RateLimit-Remaining"] == "2"
     assert admitted.headers["RateLimit-Observed"] == "1"
     assert admitted.headers["RateLimit-Name"] == "user_by_address"
     assert int(admitted.headers["RateLimit-Reset"]) == int(clock.now()) + 20
-    calls(limit, scope())
+    count_admitted(limits, a_scope())
     with pytest.raises(ApiError) as raised:
-        limit.admit(scope())
+        limits.admit(a_scope())
     assert raised.value.headers["Retry-After"] == "20"
     assert raised.value.headers["RateLimit-Remaining"] == "0"
     assert raised.value.headers["RateLimit-ResetTime"].endswith("GMT")
     clock.jump(20)
-    limit.admit(scope())
+    limits.admit(a_scope())
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_number_of_buckets_is_limited() -> None:
     buckets = Buckets(Rate(calls=2), most=10)
     for number in range(1000):
         buckets.spend(number, 0.0)

@@ -1,4 +1,4 @@
-"""What a handler names is loaded for it, and what it returns becomes the response."""
+"""Handlers: loading of the declared arguments, and conversion of the return value to the response."""
 
 import json
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from remuda.cell.values import Page
 EDGE: Any = SimpleNamespace(settings=SimpleNamespace(body_limit_bytes=1000))
 
 
-class Wish(msgspec.Struct):
+class NewThing(msgspec.Struct):
     count: int
 
 
@@ -35,26 +35,26 @@ def a_request(body: bytes = b"", query: bytes = b"") -> Request:
     return Request(scope, receive)
 
 
-async def answer(routes: Routes, request: Request | None = None) -> tuple[int, Any, Response]:
+async def call(routes: Routes, request: Request | None = None) -> tuple[int, Any, Response]:
     response = await routes[0].handler(EDGE, request or a_request())
     return response.status_code, json.loads(bytes(response.body)) if response.body else None, response
 
 
-async def test_parameters_are_read_by_type_and_declared() -> None:
+async def test_parameters_are_decoded_by_type_and_declared() -> None:
     routes = Routes()
 
     @routes.post("/things", OPEN)
-    async def create(edge: Edge, params: Wish) -> Thing:
+    async def create(edge: Edge, params: NewThing) -> Thing:
         return Thing(name=f"{params.count} things")
 
-    assert (routes[0].takes, routes[0].gives, routes[0].good_status) == (Wish, Thing, 201)
-    assert (await answer(routes, a_request(b'{"count": 2}')))[:2] == (201, {"name": "2 things"})
+    assert (routes[0].takes, routes[0].gives, routes[0].good_status) == (NewThing, Thing, 201)
+    assert (await call(routes, a_request(b'{"count": 2}')))[:2] == (201, {"name": "2 things"})
     with pytest.raises(ApiError) as refused:
-        await answer(routes, a_request(b"{}"))
+        await call(routes, a_request(b"{}"))
     assert refused.value.status == 400
 
 
-async def test_a_module_may_load_its_own_things() -> None:
+async def test_an_argument_with_its_own_loader() -> None:
     async def find(edge: Edge, request: Request) -> Thing:
         return Thing(name=request.query_params["name"])
 
@@ -65,27 +65,27 @@ async def test_a_module_may_load_its_own_things() -> None:
         return thing
 
     assert routes[0].takes is None
-    assert (await answer(routes, a_request(query=b"name=axe")))[:2] == (200, {"name": "axe"})
+    assert (await call(routes, a_request(query=b"name=axe")))[:2] == (200, {"name": "axe"})
 
 
-async def test_nothing_is_no_content() -> None:
+async def test_none_is_answered_without_content() -> None:
     routes = Routes()
 
     @routes.delete("/things/{id}", OPEN)
     async def remove(edge: Edge) -> None:
         pass
 
-    assert (await answer(routes))[:2] == (204, None)
+    assert (await call(routes))[:2] == (204, None)
 
 
-async def test_a_list_is_cut_into_pages() -> None:
+async def test_a_list_is_paged() -> None:
     routes = Routes()
 
     @routes.get("/things", OPEN)
     async def list_all(edge: Edge) -> list[Thing]:
         return [Thing(name=name) for name in "abc"]
 
-    status, body, response = await answer(routes, a_request(query=b"per_page=2&page=2"))
+    status, body, response = await call(routes, a_request(query=b"per_page=2&page=2"))
     assert (status, body, response.headers["x-total"]) == (200, [{"name": "c"}], "3")
 
 
@@ -97,7 +97,7 @@ async def test_a_page_has_the_total_of_its_list() -> None:
         return Paged([Thing(name="a")], 7, page)
 
     assert routes[0].gives == list[Thing]
-    status, body, response = await answer(routes)
+    status, body, response = await call(routes)
     assert (status, body, response.headers["x-total"]) == (200, [{"name": "a"}], "7")
 
 
@@ -109,4 +109,4 @@ async def test_a_response_is_sent_as_it_is() -> None:
         return Response(b"1", status_code=203)
 
     assert routes[0].gives is bytes
-    assert (await answer(routes))[:2] == (203, 1)
+    assert (await call(routes))[:2] == (203, 1)

@@ -1,4 +1,4 @@
-"""Decisions that are stored together: each follows the one before, one that fails concerns its caller alone."""
+"""Batched decisions about families: each sees the result of the one before; an error concerns its caller only."""
 
 from msgspec.structs import replace
 
@@ -12,8 +12,8 @@ from remuda.testing.builders import a_family, a_job
 FIRST, SECOND = PipelineId(1), PipelineId(2)
 
 
-def count(family: Family) -> Changes:
-    """The first job's epoch, and the pipeline's iid, one more each."""
+def increment(family: Family) -> Changes:
+    """Increment the epoch of the first job and the iid of the pipeline."""
     pipeline = replace(family.pipeline, iid=family.pipeline.iid + 1)
     return Changes(jobs=(replace(family.jobs[0], epoch=family.jobs[0].epoch + 1),), pipeline=pipeline)
 
@@ -33,15 +33,15 @@ def family_of(pipeline_id: PipelineId, *, group: str = "") -> Family:
     return replace(family, pipeline=replace(family.pipeline, id=pipeline_id, iid=0))
 
 
-def test_each_is_made_on_what_those_before_it_came_to() -> None:
+def test_every_decision_sees_the_results_of_those_before() -> None:
     families = {FIRST: family_of(FIRST), SECOND: family_of(SECOND)}
     decisions = (
-        (FIRST, count),
+        (FIRST, increment),
         (SECOND, refuse),
-        (FIRST, count),
-        (SECOND, count),
+        (FIRST, increment),
+        (SECOND, increment),
         (FIRST, retry),
-        (PipelineId(3), count),
+        (PipelineId(3), increment),
     )
     results, jobs, pipelines = apply_decisions([FamilyDecision(*decision) for decision in decisions], families)
     assert [result is None for result in results] == [False, False, False, False, True, False]
@@ -55,9 +55,9 @@ def test_each_is_made_on_what_those_before_it_came_to() -> None:
     assert {(pipeline.id, pipeline.iid) for pipeline in pipelines} == {(1, 2), (2, 1)}
 
 
-def test_resource_groups_are_given_away_alone() -> None:
+def test_a_decision_with_a_resource_group_is_not_batched() -> None:
     results, jobs, pipelines = apply_decisions(
-        [FamilyDecision(FIRST, count)], {FIRST: family_of(FIRST, group="production")}
+        [FamilyDecision(FIRST, increment)], {FIRST: family_of(FIRST, group="production")}
     )
     assert (list(results), list(jobs), list(pipelines)) == ([None], [], [])
 

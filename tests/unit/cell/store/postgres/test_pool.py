@@ -1,4 +1,4 @@
-"""Connections are given out one hand at a time; whoever waits gets the next one, or room to make it."""
+"""The connection pool: reuse, waiting in order, and replacement of old and broken connections."""
 
 import asyncio
 from typing import Any
@@ -10,8 +10,8 @@ from remuda.cell.store.postgres.pool import IDLE_SECONDS, Pool
 from remuda.lib.clock import VirtualClock, settle
 
 
-class Fake:
-    """As much of a connection as the pool looks at."""
+class FakeConnection:
+    """The part of a connection that the pool uses."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -29,37 +29,37 @@ class Fake:
 class Bench:
     def __init__(self, *, most: int = 2, wait_seconds: float = 20) -> None:
         self.clock = VirtualClock()
-        self.made: list[Any] = []
-        self.refuses = False
+        self.connections: list[Any] = []
+        self.is_refusing = False
         self.pool = Pool(self._connect, most=most, wait_seconds=wait_seconds, clock=self.clock)
 
     async def _connect(self) -> Any:
         await asyncio.sleep(0)
-        if self.refuses:
-            raise OSError("the server is away")
-        self.made.append(Fake())
-        return self.made[-1]
+        if self.is_refusing:
+            raise OSError("the server is unavailable")
+        self.connections.append(FakeConnection())
+        return self.connections[-1]
 
 
-async def test_the_one_used_last_is_used_next() -> None:
+async def test_the_last_used_connection_is_used_next() -> None:
     bench = Bench()
     first, second = await bench.pool.take(), await bench.pool.take()
     bench.pool.give(first)
     bench.pool.give(second)
     assert await bench.pool.take() is second
-    assert len(bench.made) == 2
+    assert len(bench.connections) == 2
 
 
-async def test_whoever_waits_gets_the_next_in_order() -> None:
+async def test_waiting_tasks_get_connections_in_order() -> None:
     bench = Bench(most=1)
     db = await bench.pool.take()
     order: list[int] = []
 
     async def work(number: int) -> None:
-        mine = await bench.pool.take()
+        connection = await bench.pool.take()
         order.append(number)
         await asyncio.sleep(0)
-        bench.pool.give(mine)
+        bench.pool.give(connection)
 
     async with asyncio.TaskGroup() as group:
         for number in range(5):
@@ -68,10 +68,10 @@ async def test_whoever_waits_gets_the_next_in_order() -> None:
         assert order == []
         bench.pool.give(db)
     assert order == list(range(5))
-    assert len(bench.made) == 1
+    assert len(bench.connections) == 1
 
 
-async def test_one_that_broke_makes_room() -> None:
+async def test_a_broken_connection_is_replaced() -> None:
     bench = Bench(most=1)
     db: Any = await bench.pool.take()
     async with asyncio.TaskGroup() as group:
@@ -79,55 +79,55 @@ async def test_one_that_broke_makes_room() -> None:
         await settle()
         db.terminate()
         bench.pool.give(db)
-    assert waiting.result() is bench.made[1]
+    assert waiting.result() is bench.connections[1]
 
 
-async def test_a_server_that_is_away_keeps_no_room_taken() -> None:
+async def test_failed_connects_do_not_use_up_the_pool() -> None:
     bench = Bench(most=1)
-    bench.refuses = True
+    bench.is_refusing = True
     for _ in range(3):
-        with pytest.raises(OSError, match="away"):
+        with pytest.raises(OSError, match="unavailable"):
             await bench.pool.take()
-    bench.refuses = False
-    assert await bench.pool.take() is bench.made[0]
+    bench.is_refusing = False
+    assert await bench.pool.take() is bench.connections[0]
 
 
-async def test_old_and_broken_ones_are_not_given_out() -> None:
+async def test_old_and_broken_connections_are_not_given_out() -> None:
     bench = Bench()
     old, broken = await bench.pool.take(), await bench.pool.take()
     bench.pool.give(old)
     await bench.clock.advance(IDLE_SECONDS)
     bench.pool.give(broken)
-    bench.made[1].terminate()
-    assert await bench.pool.take() is bench.made[2]
-    assert bench.made[0].closed
+    bench.connections[1].terminate()
+    assert await bench.pool.take() is bench.connections[2]
+    assert bench.connections[0].closed
 
 
-async def test_who_gives_up_takes_nothing_along() -> None:
+async def test_a_timed_out_or_cancelled_task_loses_no_connection() -> None:
     bench = Bench(most=1, wait_seconds=0.001)
     db = await bench.pool.take()
     with pytest.raises(TimeoutError):
         await bench.pool.take()
     async with asyncio.TaskGroup() as group:
-        patient = Pool(bench._connect, most=1, wait_seconds=20)
-        first = await patient.take()
-        waiting = group.create_task(patient.take())
+        pool = Pool(bench._connect, most=1, wait_seconds=20)
+        first = await pool.take()
+        waiting = group.create_task(pool.take())
         await settle()
-        patient.give(first)
-        # It was given to somebody who is cancelled before they run again.
+        pool.give(first)
+        # The connection was given to a task that is cancelled before it runs again.
         waiting.cancel()
         await settle()
-        assert await patient.take() is first
+        assert await pool.take() is first
     bench.pool.give(db)
     assert await bench.pool.take() is db
 
 
-async def test_after_the_end_none_is_given_out() -> None:
+async def test_a_closed_pool_gives_out_no_connection() -> None:
     bench = Bench()
     late: Any = await bench.pool.take()
     bench.pool.give(await bench.pool.take())
     await bench.pool.close()
-    assert bench.made[1].closed
+    assert bench.connections[1].closed
     bench.pool.give(late)
     assert late.closed
     with pytest.raises(asyncpg.InterfaceError):

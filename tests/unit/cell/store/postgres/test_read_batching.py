@@ -1,4 +1,4 @@
-"""Those who ask at the same time are answered together; alone, nobody waits."""
+"""Batched reads: concurrent reads share a statement, and a single read does not wait."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from remuda.lib.clock import settle
 
 
 class Table:
-    """Squares, read when the test lets them be."""
+    """Returns squares when the test opens the gate."""
 
     def __init__(self) -> None:
-        self.asked: list[list[int]] = []
+        self.fetched: list[list[int]] = []
         self.gate = asyncio.Event()
         self.fails = False
         self.shift = 0
 
     async def fetch(self, keys: Sequence[int]) -> Mapping[int, int]:
-        self.asked.append(list(keys))
+        self.fetched.append(list(keys))
         shift = self.shift
         await self.gate.wait()
         if self.fails:
@@ -28,40 +28,40 @@ class Table:
         return {key: key * key + shift for key in keys if key >= 0}
 
 
-async def test_alone() -> None:
+async def test_single_reads_are_not_batched() -> None:
     table = Table()
     table.gate.set()
-    gathered = ReadBatcher(table.fetch)
-    assert await gathered.get(3) == 9
-    assert await gathered.get(-3) is None
-    assert table.asked == [[3], [-3]]
+    batcher = ReadBatcher(table.fetch)
+    assert await batcher.get(3) == 9
+    assert await batcher.get(-3) is None
+    assert table.fetched == [[3], [-3]]
 
 
-async def test_whoever_comes_meanwhile_is_in_the_next_statement() -> None:
+async def test_reads_during_a_statement_share_the_next_one() -> None:
     table = Table()
-    gathered = ReadBatcher(table.fetch)
+    batcher = ReadBatcher(table.fetch)
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(gathered.get(1))
+        first = group.create_task(batcher.get(1))
         await settle()
         table.shift = 100
-        others = [group.create_task(gathered.get(key)) for key in (1, 2, 3, 2)]
+        others = [group.create_task(batcher.get(key)) for key in (1, 2, 3, 2)]
         await settle()
-        assert table.asked == [[1]]
+        assert table.fetched == [[1]]
         table.gate.set()
     assert first.result() == 1
     assert [task.result() for task in others] == [101, 104, 109, 104]
-    assert table.asked == [[1], [1, 2, 3]]
+    assert table.fetched == [[1], [1, 2, 3]]
 
 
-async def test_a_failure_is_the_leaders_own() -> None:
+async def test_an_error_or_a_cancel_of_the_leader_does_not_fail_others() -> None:
     table = Table()
-    gathered = ReadBatcher(table.fetch)
+    batcher = ReadBatcher(table.fetch)
     table.fails = True
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(gathered.get(1))
+        first = group.create_task(batcher.get(1))
         await settle()
-        leader = group.create_task(gathered.get(2))
-        follower = group.create_task(gathered.get(3))
+        leader = group.create_task(batcher.get(2))
+        follower = group.create_task(batcher.get(3))
         await settle()
         leader.cancel()
         first.cancel()
@@ -71,5 +71,5 @@ async def test_a_failure_is_the_leaders_own() -> None:
     assert follower.result() == 9
     table.fails = True
     with pytest.raises(OSError, match="lost"):
-        await gathered.get(4)
-    assert await gathered.get(4) == 16
+        await batcher.get(4)
+    assert await batcher.get(4) == 16

@@ -1,4 +1,4 @@
-"""The one table of keys: complete, true to the values that are read, and shown in the docs as it is."""
+"""The table of configuration keys: complete, consistent with the values that are read, and shown in the docs."""
 
 import re
 from collections.abc import Iterator
@@ -10,22 +10,22 @@ import pytest
 
 from remuda.manager.compile.containers import INIT_FLAG
 from remuda.manager.config.keys.fact import UNSAFE, Verdict
-from remuda.manager.config.keys.table import FACTS, GROUPS, Finding, plain, walk
+from remuda.manager.config.keys.lookup import FACTS, GROUPS, Finding, plain, walk
 from remuda.manager.config.values import ManagerConfig
 from remuda.manager.metrics.metric_table import HIGH_CARDINALITY_FLAG
 from remuda.manager.polling.poller import ADAPTIVE_FLAG
 from remuda.manager.registration.token_rotation import FLAG as ROTATION_FLAG
 
 KEYS = Path(__file__).parents[5] / "docs" / "reference" / "generated" / "config-toml.md"
-KEPT = ("runners.autoscaler.", "runners.machine.", "runners.instance.", "session_server.")
-"""Sections whose values are kept although nothing uses them yet."""
+UNUSED = ("runners.autoscaler.", "runners.machine.", "runners.instance.", "session_server.")
+"""Sections whose values are read although nothing uses them yet."""
 
 
 def fields(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
-    """The paths of all keys that are read."""
+    """Yield the paths of all keys that are read."""
     for field in msgspec.structs.fields(struct):
-        inner = [one for one in (field.type, *get_args(field.type)) if isinstance(one, type)]
-        nested = [one for one in inner if issubclass(one, msgspec.Struct)]
+        types = [kind for kind in (field.type, *get_args(field.type)) if isinstance(kind, type)]
+        nested = [kind for kind in types if issubclass(kind, msgspec.Struct)]
         path = f"{prefix}{field.encode_name}"
         if nested:
             yield from fields(nested[0], f"{path}.")
@@ -36,14 +36,14 @@ def fields(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
 READ = set(fields(ManagerConfig)) - {"runners.feature_flags"}
 
 
-def test_every_key_that_is_read_has_its_fact() -> None:
+def test_every_key_that_is_read_is_in_the_table() -> None:
     assert READ - set(FACTS) == set()
 
 
-def test_a_key_that_is_read_is_not_said_to_be_without_effect() -> None:
-    silent = {path for path in READ if FACTS[path].verdict is Verdict.IGNORED and not path.startswith(KEPT)}
-    # Of these the reader takes what it needs to say why a storage cannot be used.
-    assert silent == {"runners.cache.s3.RoleARN", "runners.cache.s3.UploadRoleARN"}
+def test_a_key_that_is_read_is_not_listed_as_ignored() -> None:
+    ignored = {path for path in READ if FACTS[path].verdict is Verdict.IGNORED and not path.startswith(UNUSED)}
+    # These are read only to explain why a storage cannot be used.
+    assert ignored == {"runners.cache.s3.RoleARN", "runners.cache.s3.UploadRoleARN"}
 
 
 def test_a_key_that_works_is_read() -> None:
@@ -77,22 +77,24 @@ def test_the_list_of_keys_has_every_key_with_its_text() -> None:
             assert plain(fact.about.removeprefix(UNSAFE))[1:] in plain(listed[section][key])
 
 
-def found(document: dict[str, Any]) -> dict[str, Finding]:
+def findings_by_key(document: dict[str, Any]) -> dict[str, Finding]:
     return {finding.where: finding for finding in walk(document)}
 
 
 def test_a_value_may_change_the_verdict() -> None:
     docker = {"executor": "docker", "docker": {"tls_verify": False}, "cache": {"Type": "gcs"}}
-    assert found({"runners": [docker]})["runners[0].docker.tls_verify"].fact.verdict is Verdict.WORKS
-    assert found({"runners": [docker]})["runners[0].cache.Type"].fact.verdict is Verdict.IGNORED
+    assert findings_by_key({"runners": [docker]})["runners[0].docker.tls_verify"].fact.verdict is Verdict.WORKS
+    assert findings_by_key({"runners": [docker]})["runners[0].cache.Type"].fact.verdict is Verdict.IGNORED
     docker["docker"] = {"tls_verify": True}
-    assert found({"runners": [docker]})["runners[0].docker.tls_verify"].fact.verdict is Verdict.REFUSED
+    assert findings_by_key({"runners": [docker]})["runners[0].docker.tls_verify"].fact.verdict is Verdict.REFUSED
 
 
-def test_sections_of_other_executors_are_one_finding() -> None:
-    kinds = found({"runners": [{"executor": "shell", "docker": {"imgae": "x"}, "kubernetes": {"a": {"b": 1}}}]})
-    assert set(kinds) == {"runners[0].executor", "runners[0].docker", "runners[0].kubernetes"}
-    assert kinds["runners[0].docker"].is_foreign
+def test_a_section_of_another_executor_is_one_finding() -> None:
+    findings = findings_by_key(
+        {"runners": [{"executor": "shell", "docker": {"imgae": "x"}, "kubernetes": {"a": {"b": 1}}}]}
+    )
+    assert set(findings) == {"runners[0].executor", "runners[0].docker", "runners[0].kubernetes"}
+    assert findings["runners[0].docker"].is_foreign
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_sections_of_other_executors_are_one_finding() -> None:
         ({"runners": [{"something_else": 1}]}, "runners[0].something_else", ""),
     ],
 )
-def test_an_unknown_key_has_the_nearest_name(document: dict[str, Any], where: str, nearest: str) -> None:
+def test_the_nearest_name_of_an_unknown_key(document: dict[str, Any], where: str, nearest: str) -> None:
     [unknown] = [finding for finding in walk(document) if finding.fact.verdict is Verdict.UNKNOWN]
     assert unknown.nearest == nearest
     assert where in unknown.where
@@ -115,17 +117,19 @@ def test_an_unknown_key_has_the_nearest_name(document: dict[str, Any], where: st
 
 def test_an_unknown_key_of_remudas_own_is_refused() -> None:
     for document in ({"remuda": {"drain_timout": 1}}, {"runners": [{"remuda": {"run_az": "x"}}]}):
-        [one] = [finding for finding in walk(document) if finding.fact.verdict is Verdict.REFUSED]
-        assert "unknown; did you mean" in one.about
+        [refused] = [finding for finding in walk(document) if finding.fact.verdict is Verdict.REFUSED]
+        assert "unknown; did you mean" in refused.about
     assert not [
-        one
-        for one in walk({"runners": [{"remuda": {"policy": {"anything": 1}}}]})
-        if one.fact.verdict is not Verdict.WORKS
+        finding
+        for finding in walk({"runners": [{"remuda": {"policy": {"anything": 1}}}]})
+        if finding.fact.verdict is not Verdict.WORKS
     ]
 
 
 @pytest.mark.parametrize("flag", [ADAPTIVE_FLAG, HIGH_CARDINALITY_FLAG, INIT_FLAG, ROTATION_FLAG])
 @pytest.mark.parametrize("value", [True, False])
-def test_flags_that_somebody_looks_at_work(flag: str, value: bool) -> None:
-    findings = [one for one in walk({"runners": [{"feature_flags": {flag: value}}]}) if one.where.endswith(flag)]
-    assert [one.fact.verdict for one in findings] == [Verdict.WORKS]
+def test_feature_flags_that_are_used_are_listed_as_working(flag: str, value: bool) -> None:
+    findings = [
+        finding for finding in walk({"runners": [{"feature_flags": {flag: value}}]}) if finding.where.endswith(flag)
+    ]
+    assert [finding.fact.verdict for finding in findings] == [Verdict.WORKS]
